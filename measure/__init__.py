@@ -1,0 +1,1 @@
+"""What happened, and can it be believed: timeline, metrics, fidelity verdict, model, figures, report."""

@@ -1,0 +1,96 @@
+"""How a 400 Gb/s fabric fits on two cores: two numbers, stated in every result.
+
+``rate`` is emulated link rate / real link rate, ``time`` is emulated seconds per real second. Bytes
+scale by rate x time, every delay by time; so the ratios between reconfiguration, window and transfer
+are those of the real system. Results are reported in real units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from railyard.errors import ConfigError
+
+MTU_BYTES = 9000
+FRAME_OVERHEAD_BYTES = 38
+"""Ethernet around an IP packet on a real wire: header 14, FCS 4, preamble 8, gap 12."""
+ETHERNET_HEADER_BYTES = 14
+"""What a token bucket on a veth counts above the IP packet."""
+TCP_IP_HEADER_BYTES = 52
+"""IPv4 20 + TCP 20 + timestamps option 12."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale of a run.
+
+    >>> s = Scale(rate=1 / 4000, time=1.0)
+    >>> s.emulated_bytes(4_000_000)
+    1000
+    """
+
+    rate: float
+    time: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ConfigError(f"must be above 0 and at most 1, not {self.rate:g}", key="scale.rate")
+        if not self.time > 0:
+            raise ConfigError(f"must be above 0, not {self.time:g}", key="scale.time")
+
+    def emulated_bytes(self, real_bytes: float) -> int:
+        """Bytes to put on the emulated wire for ``real_bytes`` (at least 1 where any are asked)."""
+        scaled = round(real_bytes * self.rate * self.time)
+        return max(scaled, 1) if real_bytes > 0 else 0
+
+    def real_bytes(self, emulated_bytes: float) -> float:
+        """Bytes of the real system for bytes seen on the emulated wire."""
+        return emulated_bytes / (self.rate * self.time)
+
+    def emulated_s(self, real_s: float) -> float:
+        """Emulated (wall-clock) seconds for a real delay."""
+        return real_s * self.time
+
+    def real_s(self, emulated_s: float) -> float:
+        """Real seconds for a wall-clock time measured in the emulator."""
+        return emulated_s / self.time
+
+    def emulated_mbps(self, real_gbps: float) -> float:
+        """Rate of the emulated link, in Mb/s."""
+        return real_gbps * 1000 * self.rate
+
+
+def goodput_share(mtu_bytes: int = MTU_BYTES) -> float:
+    """TCP payload per byte that the token bucket of a link counts (full packets, no retransmission)."""
+    return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES)
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Below these an emulated run would show the emulator and not the system (design, section 4)."""
+
+    packets_per_transfer: int = 24
+    delay_s: float = 0.002
+
+    def check_transfer(self, emulated_bytes: int, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
+        """Refuse a transfer of too few packets, naming a scale that would carry it."""
+        need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
+        if emulated_bytes < need:
+            factor = need / max(emulated_bytes, 1)
+            raise ConfigError(
+                f"{what} is {emulated_bytes} bytes on the emulated wire, under the floor of "
+                f"{self.packets_per_transfer} packets ({need} bytes); rate x time of at least "
+                f"{scale.rate * scale.time * factor:.3g} would carry it",
+                key="scale",
+            )
+
+    def check_delay(self, real_s: float, what: str, scale: Scale) -> None:
+        """Refuse a delay that the timers of this machine cannot keep (0 is always allowed)."""
+        emulated = scale.emulated_s(real_s)
+        if 0 < emulated < self.delay_s:
+            raise ConfigError(
+                f"{what} is {emulated * 1e3:.3g} ms of wall-clock time, under the floor of "
+                f"{self.delay_s * 1e3:.3g} ms; a time scale of at least {self.delay_s / real_s:.3g} would carry it, "
+                "or ask the model (--predict)",
+                key="scale.time",
+            )

@@ -1,0 +1,107 @@
+"""The Program: what each rank of a job does in one step, as a graph of operations.
+
+Per rank a list of operations (compute for t, collective over a group, send, receive). An operation
+starts when all operations it depends on (``deps``, ids on the same rank) are done; compute operations
+of a rank run one after another in list order, and so do the communication operations of one group.
+Sizes and times are those of the real system; the scale is applied when the program is run or predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+Dimension = Literal["tp", "cp", "ep", "dp", "pp", "world"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+Domain = Literal["scale-out", "scale-up", "front-end"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that communicate, in ring order. A pipeline pair is a group of two in dimension ``pp``.
+
+    ``stage`` is the pipeline stage of a group inside one stage (dp), or the upstream stage of a pair
+    (pp: this stage and the next).
+    """
+
+    name: str
+    dimension: Dimension
+    members: tuple[int, ...]
+    domain: Domain = "scale-out"
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Occupy the accelerator of this rank for ``seconds``."""
+
+    id: int
+    name: str
+    seconds: float
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective over ``group``.
+
+    ``bytes`` as in nccl-tests: the buffer of an all-reduce, the gathered output of an all-gather,
+    the input of a reduce-scatter (per rank).
+    """
+
+    id: int
+    name: str
+    kind: CollectiveKind
+    group: str
+    bytes: int
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send ``bytes`` to the other member of the pair ``group``."""
+
+    id: int
+    name: str
+    group: str
+    peer: int
+    bytes: int
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recv:
+    """Receive ``bytes`` from the other member of the pair ``group``."""
+
+    id: int
+    name: str
+    group: str
+    peer: int
+    bytes: int
+    deps: tuple[int, ...] = ()
+
+
+Operation = Compute | Collective | Send | Recv
+Communication = Collective | Send | Recv
+
+
+@dataclass(frozen=True)
+class Program:
+    """One step of a job, for every rank; repeated ``steps`` times by a run.
+
+    ``operations[rank]`` is in program order: ids are the positions 0, 1, 2, ... in that list.
+    """
+
+    name: str
+    operations: tuple[tuple[Operation, ...], ...]
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.operations)
+
+    def communications(self, rank: int) -> Iterator[Communication]:
+        """The operations of ``rank`` that move bytes, in program order."""
+        return (op for op in self.operations[rank] if not isinstance(op, Compute))
