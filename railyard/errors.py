@@ -25,7 +25,7 @@ class ConfigError(RailyardError):
     def __init__(self, message: str, *, key: str | None = None, source: str | None = None) -> None:
         self.key = key
         self.source = source
-        place = ": ".join(part for part in (source, key) if part)
+        place = ": ".join(part if part.isprintable() else ascii(part) for part in (source, key) if part)
         super().__init__(f"{place}: {message}" if place else message)
 
 
