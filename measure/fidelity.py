@@ -1,0 +1,279 @@
+"""Can the numbers be believed? A verdict for every point: what the machine did against what the emulation needs.
+
+Each check has a value, a limit and a reason. A check whose data should be there and is not says "not measured" and
+fails: what nobody looked at is not faithful. A check about something that did not happen (dark time in a run without
+a reconfiguration) says so and passes. Values are wall-clock: they judge the emulator, not the emulated system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from measure.metrics import PointMetrics
+from measure.point import Point
+from measure.quantiles import median
+from measure.timeline import Event
+from measure.transfers import Transfer, read_transfers
+
+NOT_FAITHFUL = "NOT FAITHFUL"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to the machine: ``value`` against ``limit`` in ``unit``; None where nothing was measured."""
+
+    name: str
+    value: float | None
+    limit: float
+    unit: str
+    ok: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The checks of a point; faithful if none failed."""
+
+    faithful: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that make it not faithful."""
+        return tuple(c for c in self.checks if not c.ok)
+
+    def __str__(self) -> str:
+        if self.faithful:
+            return "faithful"
+        return f"{NOT_FAITHFUL}: " + "; ".join(c.says for c in self.failed)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is tolerated, and why.
+
+    - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
+      between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
+      median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
+    - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or the datapath's busiest thread so:
+      from there on work queues behind work and everything is late together. Short bursts do no harm.
+    - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
+      of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
+      ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
+    - ``lag_sum_share``: all timer lags of a step together, of the worst rank: this is what the step grows by.
+    - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
+      goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
+    - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
+      packets: TCP pays a retransmission time-out for each; the emulated network loses nothing but on dark ports.
+    """
+
+    line_rate_share: float = 0.90
+    long_s: float = 0.010
+    saturated: float = 0.98
+    saturated_share: float = 0.25
+    lag_step_share: float = 0.01
+    lag_sum_share: float = 0.02
+    lag_floor_s: float = 0.002
+    control_floor_s: float = 0.010
+    dark_median_s: float = 0.001
+    dark_median_share: float = 0.02
+    dark_worst_s: float = 0.008
+    dark_worst_share: float = 0.10
+    packet_share: float = 1e-4
+
+
+def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
+    """The verdict of a point from its events and its numbers."""
+    limits = limits or Limits()
+    checks = (
+        _line_rate(point, events, limits),
+        _cores(events, limits),
+        _datapath(events, limits),
+        *_timers(point, metrics, limits),
+        _control(point, metrics, limits),
+        _drops(point, events, metrics, limits),
+        _retransmissions(point, events, metrics, limits),
+        *_dark(point, metrics, limits),
+        _sums(metrics),
+        _steps(metrics),
+    )
+    return Verdict(all(c.ok for c in checks), checks)
+
+
+def _not_measured(name: str, limit: float, unit: str, what: str) -> Check:
+    return Check(name, None, limit, unit, False, f"{name} not measured: {what}")
+
+
+def _does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
+    return Check(name, None, limit, unit, True, f"{name}: {why}")
+
+
+def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
+    """Median of what long transfers reached of the line rate; where none is long, the longest tenth."""
+    name, unit = "link rate", "of line rate"
+    steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
+    known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
+    if not known:
+        return _not_measured(name, limits.line_rate_share, unit, "no transfer on the rails was recorded")
+    long, which = _long(known, limits)
+    share = median(t.line_rate_share or 0.0 for t in long) or 0.0
+    ok = share >= limits.line_rate_share
+    return Check(
+        name,
+        share,
+        limits.line_rate_share,
+        unit,
+        ok,
+        f"links reached {share:.1%} of line rate in {which}, {'at least' if ok else 'under'} "
+        f"{limits.line_rate_share:.0%}",
+    )
+
+
+def _long(transfers: Sequence[Transfer], limits: Limits) -> tuple[Sequence[Transfer], str]:
+    long = [t for t in transfers if t.ideal_s >= limits.long_s]
+    if long:
+        return long, f"{len(long)} transfers of {limits.long_s * 1e3:g} ms or more"
+    ordered = sorted(transfers, key=lambda t: t.ideal_s)
+    tenth = ordered[-max(1, len(ordered) // 10) :]
+    return tenth, f"the {len(tenth)} longest transfers (none is {limits.long_s * 1e3:g} ms long)"
+
+
+def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:
+    """Share of the sampled time in which ``field`` of the CPU samples was saturated."""
+    samples = [(e.seconds or 1.0, e[field]) for e in events if e.kind == "cpu" and e.get(field) is not None]
+    whole = sum(seconds for seconds, _ in samples)
+    return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
+
+
+def _cores(events: Sequence[Event], limits: Limits) -> Check:
+    name, unit = "cores", "of the time saturated"
+    share = _saturation(events, limits, "busy")
+    if share is None:
+        return _not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+    says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
+    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+
+
+def _datapath(events: Sequence[Event], limits: Limits) -> Check:
+    name, unit = "datapath thread", "of the time saturated"
+    samples = [e for e in events if e.kind == "cpu"]
+    if not samples:
+        return _not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+    field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
+    share = _saturation(samples, limits, field)
+    if share is None:
+        return _does_not_apply(name, limits.saturated_share, unit, "the kernel forwards, there is no thread to watch")
+    says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limits.saturated_share:.0%})"
+    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+
+
+def _step_wall_s(point: Point, metrics: PointMetrics) -> float:
+    return point.scale.emulated_s(metrics.step_time_s or 0.0)
+
+
+def _timers(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+    """The p99 of one timer's lag, and all lags of a step together."""
+    step = _step_wall_s(point, metrics)
+    limit = max(limits.lag_floor_s, limits.lag_step_share * step)
+    lag, name = metrics.timer_lag_s, "timer lag"
+    if lag is None or metrics.timer_lag_per_step_s is None or not step:
+        yield _not_measured(name, limit, "s", "no agent reported how late its timers were")
+        return
+    says = f"timers were {_ms(lag.p99)} late at the p99 (limit {_ms(limit)}), {_ms(lag.p50)} at the median"
+    yield Check(name, lag.p99, limit, "s", lag.p99 <= limit, says)
+    share = metrics.timer_lag_per_step_s / step
+    says = f"timer lag added up to {share:.2%} of a step (limit {limits.lag_sum_share:.0%})"
+    yield Check("timer lag of a step", share, limits.lag_sum_share, "of step", share <= limits.lag_sum_share, says)
+
+
+def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
+    name, latency = "control plane", metrics.control_latency_s
+    limit = max(limits.control_floor_s, limits.lag_step_share * _step_wall_s(point, metrics))
+    if latency is None:
+        return _does_not_apply(name, limit, "s", "no request was answered without a change of circuits")
+    says = f"the control plane answered within {_ms(latency.p99)} at the p99 (limit {_ms(limit)})"
+    return Check(name, latency.p99, limit, "s", latency.p99 <= limit, says)
+
+
+def _packets(point: Point, events: Iterable[Event]) -> float:
+    """Packets that the job sent, from the bytes that its sockets carried."""
+    sent: int = sum(e.get("bytes", 0) for e in events if e.source == "agent" and e.kind == "sockets")
+    return sent / point.plan.mtu
+
+
+def interface_drops(events: Iterable[Event]) -> int:
+    """Packets that interfaces and queues of the hosts dropped between their first and last counter."""
+    first: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], int] = {}
+    for e in sorted((e for e in events if e.source == "link" and e.kind in ("bytes", "qdisc")), key=lambda e: e.t):
+        key = e.kind, e["interface"]
+        first.setdefault(key, e["dropped"])
+        last[key] = e["dropped"]
+    return sum(last[key] - first[key] for key in last)
+
+
+def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+    name, unit = "drops", "of packets"
+    packets = _packets(point, events)
+    if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
+        return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
+    on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
+    share = (on_links + outside) / packets
+    says = (
+        f"{on_links} packets dropped on links and queues and {outside} on ports without a circuit, "
+        f"{share:.3%} of all (limit {limits.packet_share:.2%})"
+    )
+    return Check(name, share, limits.packet_share, unit, share <= limits.packet_share, says)
+
+
+def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+    """Segments sent again that no dark port explains."""
+    name, unit = "retransmissions", "of packets"
+    packets = _packets(point, events)
+    if not packets:
+        return _not_measured(name, limits.packet_share * 10, unit, "no agent reported its sockets' counters")
+    if metrics.packets_lost:
+        return _does_not_apply(
+            name, limits.packet_share * 10, unit, "packets were lost while dark, which explains them"
+        )
+    share = metrics.retransmissions / packets
+    says = (
+        f"{metrics.retransmissions} segments sent again with nothing lost while dark, {share:.2%} of all "
+        f"(limit {limits.packet_share * 10:.1%})"
+    )
+    return Check(name, share, limits.packet_share * 10, unit, share <= limits.packet_share * 10, says)
+
+
+def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+    """Measured dark time against the configured one, the controller's view."""
+    configured, error = metrics.dark_configured_s, metrics.dark_error_s
+    worst_limit = max(limits.dark_worst_s, limits.dark_worst_share * configured)
+    median_limit = max(limits.dark_median_s, limits.dark_median_share * configured)
+    if configured == 0:
+        median_limit = worst_limit  # A swap takes the bundle itself: there is no delay to hit.
+    if error is None:
+        yield _does_not_apply("dark time", median_limit, "s", "no circuit changed")
+        return
+    worst = max(abs(error.low), abs(error.high))
+    for name, value, limit in (("dark time", abs(error.p50), median_limit), ("worst dark time", worst, worst_limit)):
+        says = f"{name} is off by {_ms(value)} from {_ms(configured)} (limit {_ms(limit)})"
+        yield Check(name, value, limit, "s", value <= limit, says)
+
+
+def _sums(metrics: PointMetrics) -> Check:
+    if not metrics.verified:
+        return _does_not_apply("sums", 0, "elements", "not asked to verify")
+    says = f"{metrics.wrong} wrong elements in {metrics.verified} verified operations"
+    return Check("sums", metrics.wrong, 0, "elements", metrics.wrong == 0, says)
+
+
+def _steps(metrics: PointMetrics) -> Check:
+    """A point without a finished step has no step time to believe."""
+    if not metrics.steps:
+        return _not_measured("steps", 1, "steps", "not one step was finished by all ranks")
+    return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

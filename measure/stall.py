@@ -1,0 +1,187 @@
+"""What reconfigurations cost a job: dark time that somebody waited for, dark time that nobody did, and the rest.
+
+A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
+
+- **exposed**: it overlaps dark intervals of ports that its group uses: the stall of the stall law (Opus,
+  arXiv 2507.08119: exposed stall per step = sum of max(0, T_reconf - T_window));
+- **readiness**: before the last member asked: waiting for slower members, with or without an OCS;
+- **control**: the rest: messages, ports held by traffic in flight, refused and tried again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from measure.intervals import Interval, difference, overlap, total, union
+from measure.point import Point
+from measure.quantiles import median
+from measure.steps import Steps
+from measure.timeline import Event
+
+
+@dataclass(frozen=True)
+class Dark:
+    """One reconfiguration: dark from ``t`` to ``end``, on ``ports`` of ``switch``, which belong to ``ranks``."""
+
+    t: float
+    end: float
+    switch: str
+    ports: frozenset[int]
+    ranks: frozenset[int]
+    group: str
+    asked: float | None
+
+    @property
+    def interval(self) -> Interval:
+        """(start, end)."""
+        return self.t, self.end
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Per-step numbers in wall-clock seconds: the median over the measured steps.
+
+    ``exposed_s`` is that of the worst rank: per step the rank with most exposed time (overlapping waits of a rank
+    count once). A stall that reaches the end of a step through several ranks in turn (a pipeline) is longer than that;
+    ``exposed_any_s`` counts the time in which at least one rank was exposed. What the step really lost lies between
+    the two wherever the waits are on the critical path. ``readiness_s`` and ``control_s`` are of the worst rank.
+    ``hidden_s``: dark time of a rank's ports that no rank waited for, of the rank with most of it.
+    """
+
+    exposed_s: float
+    exposed_any_s: float
+    readiness_s: float
+    control_s: float
+    hidden_s: float
+
+
+def read_darks(point: Point, events: Sequence[Event]) -> tuple[Dark, ...]:
+    """The reconfigurations of a point in order of time, with the ranks whose ports went dark."""
+    darks = []
+    for e in events:
+        if e.source != "controller" or e.kind != "reconfigure" or e.end is None:
+            continue
+        switch = point.switch(e["rail"])
+        ports = frozenset(e["ports"])
+        ranks = frozenset(p.rank for p in switch.ports if p.number in ports) if switch else frozenset()
+        name = switch.name if switch else str(e["rail"])
+        darks.append(Dark(e.t, e.end, name, ports, ranks, e.get("group") or "", e.get("asked")))
+    return tuple(sorted(darks, key=lambda d: d.t))
+
+
+def reconfigurations_per_step(point: Point, darks: Sequence[Dark], steps: Steps, measured: Sequence[int]) -> float:
+    """Times a port goes dark per step: the mean over the measured steps, of the port with the highest."""
+    rank_of = {(s.name, p.number): p.rank for s in point.plan.switches for p in s.ports}
+    counts: dict[tuple[str, int], int] = defaultdict(int)
+    wanted = set(measured)
+    for dark in darks:
+        for port in dark.ports:
+            rank = rank_of.get((dark.switch, port))
+            if rank is not None and steps.at(rank, dark.t) in wanted:
+                counts[dark.switch, port] += 1
+    return max(counts.values(), default=0) / len(measured) if measured else 0.0
+
+
+def stalls(
+    point: Point, events: Sequence[Event], darks: Sequence[Dark], steps: Steps, measured: Sequence[int]
+) -> Stalls:
+    """The stalls of the measured steps."""
+    waits = [_Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
+    parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
+    near = _ByTime(darks)
+    for wait in waits:
+        touching = [d for d in near.overlapping(wait.t, wait.end) if wait.members & d.ranks]
+        for name, intervals in zip(_PARTS, _split(wait, touching), strict=True):
+            parts[name][wait.step][wait.rank] += intervals
+    exposed = parts["exposed"]
+    return Stalls(
+        exposed_s=_worst_rank(exposed, measured),
+        exposed_any_s=median(total(union(i for r in exposed[s].values() for i in r)) for s in measured) or 0.0,
+        readiness_s=_worst_rank(parts["readiness"], measured),
+        control_s=_worst_rank(parts["control"], measured),
+        hidden_s=_worst_rank(_hidden(darks, waits, steps), measured),
+    )
+
+
+_PARTS = ("exposed", "readiness", "control")
+_PerStep = dict[int, dict[int, list[Interval]]]
+"""Step -> rank -> intervals."""
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """One wait of ``rank`` for the acknowledgement of a group with ``members``."""
+
+    t: float
+    end: float
+    rank: int
+    step: int
+    group: str
+    members: frozenset[int]
+
+    @staticmethod
+    def of(point: Point, e: Event) -> _Wait:
+        group = point.groups.get(e["group"])
+        members = frozenset(group.members) if group else frozenset({e["rank"]})
+        return _Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
+
+
+class _Lasting(Protocol):
+    """Something that lasts from ``t`` to ``end``."""
+
+    @property
+    def t(self) -> float: ...
+
+    @property
+    def end(self) -> float: ...
+
+
+_T = TypeVar("_T", bound=_Lasting)
+
+
+class _ByTime(Generic[_T]):
+    """Finds the intervals that overlap another one without looking at all of them."""
+
+    def __init__(self, items: Iterable[_T]) -> None:
+        self._items = sorted(items, key=lambda i: i.t)
+        self._starts = [i.t for i in self._items]
+        self._longest = max((i.end - i.t for i in self._items), default=0.0)
+
+    def overlapping(self, t: float, end: float) -> list[_T]:
+        low, high = bisect_left(self._starts, t - self._longest), bisect_left(self._starts, end)
+        return [i for i in self._items[low:high] if i.end > t]
+
+
+def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
+    """The three parts of one wait, in the order of ``_PARTS``."""
+    whole = [(wait.t, wait.end)]
+    exposed = overlap(whole, union(d.interval for d in touching))
+    rest = difference(whole, exposed)
+    own = [d.asked for d in touching if d.group == wait.group and d.asked is not None]
+    ready = min(max(own), wait.end) if own else wait.end
+    before = union([(wait.t, ready)])
+    return exposed, overlap(rest, before), difference(rest, before)
+
+
+def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _PerStep:
+    """Dark time in which no rank that a port of the reconfiguration concerns was waiting."""
+    hidden: _PerStep = defaultdict(lambda: defaultdict(list))
+    near = _ByTime(waits)
+    for dark in darks:
+        waited = union((w.t, w.end) for w in near.overlapping(dark.t, dark.end) if w.members & dark.ranks)
+        unseen = difference([dark.interval], waited)
+        for rank in dark.ranks:
+            step = steps.at(rank, dark.t)
+            if step is not None:
+                hidden[step][rank] += unseen
+    return hidden
+
+
+def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
+    """Median over the measured steps of the longest time of a rank."""
+    longest = (max((total(union(i)) for i in per_step.get(s, {}).values()), default=0.0) for s in measured)
+    return median(longest) or 0.0

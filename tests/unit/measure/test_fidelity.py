@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from measure.fidelity import NOT_FAITHFUL, Check, Verdict, interface_drops, judge
+from measure.metrics import measure_point
+from measure.timeline import Event
+
+
+def _verdict(job: Any) -> Verdict:
+    events = job.timeline()
+    return judge(job.point, events, measure_point(job.point, events))
+
+
+def _check(verdict: Verdict, name: str) -> Check:
+    return next(c for c in verdict.checks if c.name == name)
+
+
+@pytest.mark.parametrize("mode", ["electrical", "on-demand", "provisioned"])
+def test_an_exact_run_is_faithful(make_point: Any, make_job: Any, mode: str) -> None:
+    verdict = _verdict(make_job(make_point(mode)).with_samples())
+    assert verdict.faithful, str(verdict)
+    assert str(verdict) == "faithful"
+    assert _check(verdict, "link rate").value == pytest.approx(1.0, rel=1e-3)
+
+
+def test_what_was_not_measured_does_not_pass(make_point: Any, make_job: Any) -> None:
+    verdict = _verdict(make_job(make_point()))
+    assert not verdict.faithful
+    assert {c.name for c in verdict.failed} == {"cores", "datapath thread", "drops"}
+    assert all("not measured" in c.says and c.value is None for c in verdict.failed)
+    assert str(verdict).startswith(NOT_FAITHFUL)
+
+
+def test_no_events_at_all_is_not_faithful(make_point: Any) -> None:
+    point = make_point()
+    assert "steps" in {c.name for c in judge(point, [], measure_point(point, [])).failed}
+
+
+def test_the_kernel_datapath_has_no_thread_to_watch(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    for e in job.events:
+        if e.kind == "cpu":
+            e.fields.update(switch_busy=None, switch_thread=None)
+    check = _check(_verdict(job), "datapath thread")
+    assert check.ok and check.value is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        ({"busy": 1.0}, {"cores"}),
+        ({"thread": 1.0}, {"datapath thread"}),
+    ],
+)
+def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, float], names: set[str]) -> None:
+    verdict = _verdict(make_job(make_point()).with_samples(**spoil))
+    assert {c.name for c in verdict.failed} == names
+
+
+def test_late_timers(make_point: Any, make_job: Any) -> None:
+    verdict = _verdict(make_job(make_point(), late_s=0.02).with_samples())
+    assert {c.name for c in verdict.failed} == {"timer lag", "timer lag of a step"}
+
+
+def test_slow_links(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    for e in job.events:
+        if e.kind == "communicate":
+            e.fields["sent_bytes"] = round(e["sent_bytes"] * 0.85)
+    check = _check(_verdict(job), "link rate")
+    assert not check.ok and check.value == pytest.approx(0.85, rel=1e-3)
+
+
+def test_dark_time_off(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point("on-demand", 0.04)).with_samples()
+    late = [
+        Event(e.t, e.source, e.kind, (e.end or 0) + 0.005, e.fields) if e.kind == "reconfigure" else e
+        for e in job.events
+    ]
+    job.events = late
+    verdict = _verdict(job)
+    assert not _check(verdict, "dark time").ok
+    assert _check(verdict, "worst dark time").ok
+
+
+def test_slow_answers_of_the_control_plane(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point("electrical")).with_samples()
+    for k in range(50):
+        job.add(job.start + 0.5, "controller", "ack", group="dp0.0", index=10 + k, ranks=[0], asked=job.start + 0.4)
+    assert {c.name for c in _verdict(job).failed} == {"control plane"}
+
+
+def test_drops_and_retransmissions_and_wrong_sums(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    job.add(job.start, "link", "qdisc", interface="g0-r0", rank=0, lane=0, dropped=3)
+    job.add(job.end, "link", "qdisc", interface="g0-r0", rank=0, lane=0, dropped=40)
+    job.add(job.end, "agent", "sockets", rank=0, retransmits=500, bytes=0)
+    job.add(job.end, "agent", "verified", rank=0, step=0, op=0, wrong=1)
+    assert interface_drops(job.events) == 37
+    assert {c.name for c in _verdict(job).failed} == {"drops", "retransmissions", "sums"}
+
+
+def test_loss_while_dark_is_the_experiment(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    job.add(job.start + 0.01, "switch", "dropped", rail="rail0", packets=900, bytes=9000, during="dark")
+    job.add(job.end, "agent", "sockets", rank=0, retransmits=900, bytes=0)
+    assert _verdict(job).faithful
