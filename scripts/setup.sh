@@ -1,0 +1,274 @@
+#!/usr/bin/env bash
+# Sets up Railyard on Debian 12 or Ubuntu 24.04: the distribution's packages that are missing, a virtual
+# environment with the pinned Python packages, and the system's Open vSwitch for plain "sudo mn --custom".
+# Safe to call again: what is there stays, and a second call takes a moment.
+#
+#   sudo scripts/setup.sh            set up what is missing
+#   scripts/setup.sh --check         say what is missing, change nothing; status 0 if nothing is
+#   scripts/setup.sh --brief         as without options, but silent when there is nothing to do
+#   scripts/setup.sh --help          this text
+#
+# Root is needed only while something must be installed. What may be set in the environment:
+#   RAILYARD_VENV        folder of the virtual environment. Otherwise .venv in the project, or
+#                        /var/lib/railyard/venv where the project's file system cannot hold it
+#   RAILYARD_PYTHON      the Python to build it with (/usr/bin/python3)
+#   RAILYARD_SYSTEM_OVS  "no": never start the system's Open vSwitch (Railyard runs a private one of its own)
+set -euo pipefail
+umask 022 # root's files must be readable by the person who called sudo
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # another environment must not leak into ours
+
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
+python=${RAILYARD_PYTHON:-/usr/bin/python3} # not the first on PATH, which may be a shim of a version manager
+shared_venv=/var/lib/railyard/venv
+debian_python=/usr/lib/python3/dist-packages
+constraints=scripts/constraints.txt
+
+# What is used, by what: mnexec and the Mininet classes; the switch; ip, tc, nsenter; offloads; cross-checks by
+# hand; captures; Mininet's pingAll and ifconfig; pip's TLS; the environment; a malloc that keeps ovs-vswitchd small.
+packages=(
+    mininet openvswitch-switch iproute2 util-linux ethtool iperf3 tcpdump iputils-ping net-tools procps
+    ca-certificates python3 python3-venv libjemalloc2
+)
+
+say() { echo "setup: $*"; }
+die() { # die STATUS SENTENCE
+    echo "setup: $2" >&2
+    exit "$1"
+}
+
+missing_packages() {
+    local installed name
+    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
+    for name in "${packages[@]}"; do
+        grep -qx "$name installed" <<<"$installed" || echo "$name"
+    done
+}
+
+holds_symlinks() { # holds_symlinks FOLDER: shared folders of virtual machines often cannot
+    local link
+    link=$(mktemp -u "$1/.railyard-link-XXXXXX")
+    ln -s nowhere "$link" 2>/dev/null && rm -f "$link"
+}
+
+choose_venv() {
+    if [ -n "${RAILYARD_VENV-}" ]; then
+        realpath -ms "$RAILYARD_VENV"
+    elif [ -x "$root/.venv/bin/python" ] || holds_symlinks "$root"; then
+        echo "$root/.venv"
+    else
+        echo $shared_venv
+    fi
+}
+
+fingerprint() { # of all that decides what the environment holds
+    (
+        cd "$root"
+        cat setup.cfg pyproject.toml scripts/setup.sh $constraints
+        echo "$root $(readlink -f "$python")"
+    ) | sha256sum | cut -d ' ' -f 1
+}
+
+venv_is_current() {
+    [ -x "$venv/bin/python" ] && [ -f "$venv/railyard.stamp" ] && [ "$(<"$venv/railyard.stamp")" = "$(fingerprint)" ] &&
+        compgen -G "$venv/lib/python3*/site-packages/mininet/net.py" >/dev/null
+}
+
+needs_root() { # needs_root WHAT
+    [ "$EUID" -eq 0 ] || die 3 "$1 needs root; run: sudo scripts/setup.sh"
+}
+
+logged() { # logged SENTENCE COMMAND...: quiet when it works; when not, the end of what it said
+    local sentence=$1 log
+    shift
+    log=$(mktemp "${TMPDIR:-/tmp}/railyard-setup-XXXXXX.log")
+    if "$@" >"$log" 2>&1 </dev/null 9>&-; then
+        rm -f "$log"
+    else
+        tail -n 20 "$log" >&2
+        die 3 "$sentence (all it said is in $log)"
+    fi
+}
+
+# --- the distribution's packages ---------------------------------------------------------------------------
+
+install_packages() { # install_packages NAME...
+    local id
+    id=$(. /etc/os-release 2>/dev/null && echo "${ID-}-${VERSION_ID-}") || id=unknown
+    command -v apt-get >/dev/null ||
+        die 3 "this is $id without apt-get; Railyard sets itself up on Debian 12 and Ubuntu 24.04, elsewhere install: $*"
+    needs_root "installing $*"
+    case $id in
+        debian-12 | ubuntu-24.04) ;;
+        *) say "this is $id; only Debian 12 and Ubuntu 24.04 are tested" ;;
+    esac
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 # ask nothing, restart none of the user's services
+    say "installing with apt: $*"
+    logged "apt-get update failed; check the network and /etc/apt" apt-get -q -o DPkg::Lock::Timeout=600 update
+    logged "apt-get could not install $*; on Ubuntu the component universe must be enabled" \
+        apt-get -q -y -o DPkg::Lock::Timeout=600 --no-install-recommends install "$@"
+}
+
+# --- the virtual environment -------------------------------------------------------------------------------
+
+in_venv() { "$venv/bin/python" "$@"; }
+
+make_venv() {
+    local version
+    version=$("$python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
+        die 3 "$python does not run; install the package python3"
+    case $version in
+        3.1[0-3]) ;;
+        *) die 3 "$python is Python $version; Railyard needs 3.10 to 3.13 (RAILYARD_PYTHON names another)" ;;
+    esac
+    if [ -x "$venv/bin/python" ] && [ "$(in_venv -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "$version" ]; then
+        return
+    fi
+    if [ -e "$venv" ] && [ ! -f "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then
+        die 3 "$venv is there and is no virtual environment; move it away or name another folder in RAILYARD_VENV"
+    fi
+    say "making the virtual environment $venv (Python $version)"
+    logged "the virtual environment could not be made with $python" "$python" -m venv --clear "$venv"
+}
+
+install_python_packages() {
+    # Whatever pip is configured to use on this machine is used; only a per-user install makes no sense in here.
+    export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+    say "installing the Python packages of setup.cfg (a minute the first time)"
+    logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
+        in_venv -m pip install -q -c "$root/$constraints" setuptools wheel
+    # ryu 4.34 builds only with the old setuptools just installed, hence without an isolated build environment.
+    logged "pip could not install the packages of setup.cfg; check the network and pip's configuration (pip config list)" \
+        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "$root[test]"
+}
+
+link_mininet() { # only mininet of the distribution's Python packages, so that nothing else shadows the pinned ones
+    local site
+    site=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    [ -d "$debian_python/mininet" ] || die 3 "$debian_python/mininet is missing; reinstall the package mininet"
+    ln -sfnT "$debian_python/mininet" "$site/mininet"
+}
+
+give_to_owner() { # of the project, so that the person who called sudo can update or remove it without
+    local owner
+    owner=$(stat -c %u:%g "$root")
+    if [ "$EUID" -eq 0 ] && [ "${owner%%:*}" != 0 ] && [ "$venv" = "$root/.venv" ]; then
+        chown -hR "$owner" "$venv"
+    fi
+}
+
+set_up_venv() {
+    mkdir -p "$(dirname "$venv")" 2>/dev/null || true
+    [ -w "$(dirname "$venv")" ] && { [ ! -e "$venv" ] || [ -w "$venv" ]; } || needs_root "writing $venv"
+    # Two set-ups at once: the second waits, and then finds the work done.
+    exec 9<"$(dirname "$venv")"
+    if ! flock -n 9 2>/dev/null; then
+        say "waiting for another set-up of $venv"
+        flock -w 1800 9 || die 3 "another set-up of $venv has not ended in half an hour"
+        venv_is_current && return
+    fi
+    make_venv
+    rm -f "$venv/railyard.stamp"
+    install_python_packages
+    link_mininet
+    logged "the virtual environment was made but does not work; remove $venv and try again" \
+        in_venv -c 'import mininet.net, railyard, os_ken, ryu'
+    echo "$root" >"$venv/railyard.checkout"
+    fingerprint >"$venv/railyard.stamp"
+    give_to_owner
+    exec 9<&-
+}
+
+# --- the system's Open vSwitch -----------------------------------------------------------------------------
+
+ovs_runs() { # ovs_runs DAEMON
+    local pid
+    pid=$(cat "/run/openvswitch/$1.pid" 2>/dev/null) && [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ]
+}
+
+kernel_has_ovs() {
+    [ -d /sys/module/openvswitch ] || modprobe -q openvswitch 2>/dev/null
+}
+
+service_start() { # service_start UNIT: the distribution's own way
+    if [ -d /run/systemd/system ]; then
+        systemctl start "$1"
+    else
+        "/etc/init.d/$1" start
+    fi
+}
+
+start_userspace_ovs() { # without the kernel module the service refuses to start, though Open vSwitch needs none
+    /usr/share/openvswitch/scripts/ovs-ctl --no-ovs-vswitchd --no-monitor --system-id=random --no-record-hostname start
+    if [ -z "$(ovs-vsctl --timeout=5 --no-wait list-br)" ]; then
+        ovs-vsctl --timeout=5 --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
+    fi
+    ovs-vswitchd --pidfile --detach --no-chdir --log-file -vconsole:emer -vsyslog:err "unix:/run/openvswitch/db.sock"
+}
+
+start_system_ovs() { # only for plain "sudo mn --custom"; failing is no reason to stop
+    local tried=/run/railyard/system-ovs-tried # asked once per boot
+    if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs ovs-vswitchd; then
+        return 0
+    fi
+    mkdir -p "$(dirname $tried)" && touch $tried
+    if kernel_has_ovs; then
+        say "starting the system's Open vSwitch (kernel datapath)"
+        service_start openvswitch-switch >/dev/null 2>&1 </dev/null || true
+    else
+        say "starting the system's Open vSwitch; this kernel has no openvswitch module, so userspace-tso-enable=true is set if it has no bridges"
+        (start_userspace_ovs) >/dev/null 2>&1 </dev/null || true
+    fi
+    ovs_runs ovs-vswitchd ||
+        say "note: the system's Open vSwitch did not start; Railyard runs its own, only plain 'sudo mn --custom' needs it"
+}
+
+# -----------------------------------------------------------------------------------------------------------
+
+check() {
+    local state=0 name
+    for name in $(missing_packages); do
+        say "missing package: $name"
+        state=1
+    done
+    if venv_is_current; then
+        say "virtual environment: $venv"
+    else
+        say "missing or out of date: virtual environment $venv"
+        state=1
+    fi
+    if ovs_runs ovs-vswitchd; then say "system's Open vSwitch: running"; else say "system's Open vSwitch: not running (only plain 'sudo mn --custom' needs it)"; fi
+    return $state
+}
+
+main() {
+    local brief=no missing
+    case "${1-}" in
+        "") ;;
+        --brief) brief=yes ;;
+        --check | -h | --help) ;;
+        *) die 2 "unknown option $1; see scripts/setup.sh --help" ;;
+    esac
+    case "${1-}" in
+        -h | --help)
+            sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$root/scripts/setup.sh"
+            exit 0
+            ;;
+    esac
+    venv=$(choose_venv)
+    if [ "${1-}" = --check ]; then
+        check
+        exit
+    fi
+    missing=$(missing_packages)
+    # shellcheck disable=SC2086 # one word per package
+    [ -z "$missing" ] || install_packages $missing
+    if ! venv_is_current; then
+        set_up_venv
+        brief=no
+    fi
+    start_system_ovs
+    [ $brief = yes ] || say "Railyard is set up; Python: $venv/bin/python"
+}
+
+main "$@"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Sets up what is missing, then runs every check: ruff (lint and format), mypy, pytest.
+#
+#   sudo scripts/test.sh                     everything
+#   scripts/test.sh                          without the tests that need root (and says so)
+#   sudo scripts/test.sh tests/unit -k ring  options go to pytest; lint and types are checked all the same
+set -uo pipefail
+scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+cd "$scripts/.." || exit 1
+
+case "${1-}" in
+    -h | --help)
+        sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+        exit 0
+        ;;
+esac
+
+"$scripts/setup.sh" --brief </dev/null || exit $?
+if [ "$EUID" -ne 0 ]; then
+    echo "test.sh: not root, so the tests that need root are left out; for all of them: sudo scripts/test.sh"
+fi
+
+failed=()
+check() { # check NAME ARGUMENTS...: one tool of the virtual environment
+    echo "== $1"
+    "$scripts/_venv.py" -m "${@:2}" || failed+=("$1")
+}
+check "ruff check" ruff check .
+check "ruff format" ruff format --check .
+check "mypy" mypy
+check "pytest" pytest "$@"
+
+if [ "${#failed[@]}" -gt 0 ]; then
+    (IFS=,; echo "test.sh: failed: ${failed[*]}") >&2
+    exit 1
+fi
+echo "test.sh: all checks passed"
