@@ -7,6 +7,7 @@ never touch a circuit. Source: Opus, arXiv 2602.12521 (phases, windows, one conf
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from workloads.program import Compute, Dimension, Program
 
@@ -86,7 +87,7 @@ def _phase(program: Program, rank: int, number: int, dimension: Dimension, ids: 
 
 
 def phase_changes(program: Program, rank: int) -> int:
-    """Changes of dimension per steady step of ``rank``, the one from the last phase to the next step's first included."""
+    """Changes of dimension per steady step of ``rank``, from the last phase to the first of the next step included."""
     found = phases(program, rank)
     return sum(1 for before, after in zip(found, (*found[1:], *found[:1]), strict=True) if _differ(before, after))
 
@@ -100,7 +101,7 @@ def windows(program: Program, rank: int) -> tuple[Window, ...]:
     ends = _compute_ends(program, rank)
     found = phases(program, rank)
     result = []
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         finished = max(ends[id_] for id_ in before.operations)
         result.append(Window(rank, after.number, after.dimension, max(0.0, ends[after.first] - finished)))
     return tuple(result)

@@ -56,6 +56,6 @@ def schedule(kind: CollectiveKind, n: int, algorithm: str = "ring") -> Schedule:
 
 def algorithm_for(kind: CollectiveKind, domain: Domain) -> str:
     """The algorithm a group uses unless told otherwise: trees for scalars on the front-end, rings elsewhere."""
-    if domain == "front-end" and kind in TREE_KINDS or kind == "broadcast":
+    if kind == "broadcast" or (kind == "all_reduce" and domain == "front-end"):
         return "tree"
     return "ring"

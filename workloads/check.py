@@ -1,0 +1,169 @@
+"""The proof of a program before it runs: groups, pairs, order and an abstract run that must come to its end.
+
+In the abstract run a send never waits for its receive (the agents buffer), a receive waits for its send, and a
+collective waits for all members.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from railyard.errors import ConfigError
+from workloads.executor import all_dependencies
+from workloads.program import Collective, Compute, Operation, Program, Recv, Send
+
+
+def check(program: Program) -> None:
+    """Raise ``ConfigError`` naming rank and operation when ``program`` cannot run as it stands."""
+    _check_groups(program)
+    for rank, operations in enumerate(program.operations):
+        for place, op in enumerate(operations):
+            _check_operation(program, rank, place, op)
+    _check_collectives(program)
+    _check_pairs(program)
+    _check_ends(program)
+
+
+def _where(program: Program, rank: int, op: Operation) -> str:
+    return f"program {program.name}: rank {rank}, operation {op.id} ({op.name})"
+
+
+def _check_groups(program: Program) -> None:
+    for name, group in program.groups.items():
+        where = f"program {program.name}: group {name}"
+        if group.name != name:
+            raise ConfigError(f"{where} is called {group.name} inside; both names must be the same")
+        if len(set(group.members)) != len(group.members) or not group.members:
+            raise ConfigError(f"{where} must have at least one member and none twice")
+        for rank in group.members:
+            if not 0 <= rank < program.ranks:
+                raise ConfigError(f"{where} has member {rank}; ranks are 0 to {program.ranks - 1}")
+
+
+def _check_operation(program: Program, rank: int, place: int, op: Operation) -> None:
+    where = _where(program, rank, op)
+    if op.id != place:
+        raise ConfigError(f"{where} stands at place {place}; ids must be the places 0, 1, 2, ...")
+    for dep in op.deps:
+        if not 0 <= dep < place:
+            raise ConfigError(f"{where} depends on operation {dep}; it can depend on those before it, 0 to {place - 1}")
+    if isinstance(op, Compute):
+        if not op.seconds >= 0:
+            raise ConfigError(f"{where} lasts {op.seconds} s; it must be 0 or more")
+        return
+    group = program.groups.get(op.group)
+    if group is None:
+        raise ConfigError(f"{where} uses group {op.group}, which does not exist")
+    if rank not in group.members:
+        raise ConfigError(f"{where} uses group {op.group}, of which rank {rank} is not a member")
+    if op.bytes < 1:
+        raise ConfigError(f"{where} moves {op.bytes} bytes; it must move at least 1")
+    if isinstance(op, (Send, Recv)) and (op.peer not in group.members or op.peer == rank):
+        raise ConfigError(f"{where} names peer {op.peer}; it must be another member of {op.group}")
+
+
+def _check_collectives(program: Program) -> None:
+    """All members run the same collectives of a group in the same order."""
+    for name, group in program.groups.items():
+        lists = {m: [op for op in program.operations[m] if isinstance(op, Collective) and op.group == name]
+                 for m in group.members}  # fmt: skip
+        first = group.members[0]
+        for member in group.members[1:]:
+            for ours, theirs in zip(lists[first], lists[member], strict=False):
+                if (ours.kind, ours.bytes) != (theirs.kind, theirs.bytes):
+                    raise ConfigError(
+                        f"{_where(program, member, theirs)} is {theirs.kind} of {theirs.bytes} bytes in group {name}, "
+                        f"where rank {first} runs {ours.kind} of {ours.bytes} bytes ({ours.name}); "
+                        "members must run the same collectives in the same order"
+                    )
+            short, long = sorted((first, member), key=lambda rank: len(lists[rank]))
+            if len(lists[short]) != len(lists[long]):
+                extra = lists[long][len(lists[short])]
+                raise ConfigError(f"{_where(program, long, extra)} has no counterpart on rank {short} in group {name}")
+
+
+def _check_pairs(program: Program) -> None:
+    """Every send has its receive, in order and of the same size."""
+    sends: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
+    recvs: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
+    for rank in range(program.ranks):
+        for op in program.communications(rank):
+            if isinstance(op, Send):
+                sends[op.group, rank, op.peer].append((rank, op))
+            elif isinstance(op, Recv):
+                recvs[op.group, op.peer, rank].append((rank, op))
+    for key in sorted(sends.keys() | recvs.keys()):
+        out, back = sends[key], recvs[key]
+        for (_, send), (rank, recv) in zip(out, back, strict=False):
+            if send.bytes != recv.bytes:
+                raise ConfigError(
+                    f"{_where(program, rank, recv)} expects {recv.bytes} bytes, but rank {key[1]} sends {send.bytes} "
+                    f"({send.name}); both must be equal"
+                )
+        if len(out) != len(back):
+            rank, alone = (out if len(out) > len(back) else back)[min(len(out), len(back))]
+            what = "receive" if isinstance(alone, Send) else "send"
+            raise ConfigError(f"{_where(program, rank, alone)} has no {what} on rank {alone.peer} in group {key[0]}")
+
+
+def _check_ends(program: Program) -> None:
+    """Run the program without time; name the first operation that never gets its turn."""
+    run = _AbstractRun(program)
+    while run.sweep():
+        pass
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if op.id not in run.done[rank]:
+                raise ConfigError(
+                    f"{_where(program, rank, op)} never starts: its dependencies, or the operations of other ranks "
+                    "that it needs, wait for each other"
+                )
+
+
+class _AbstractRun:
+    """The order of things without their duration."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.done: list[set[int]] = [set() for _ in range(program.ranks)]
+        self.needs = [all_dependencies(operations) for operations in program.operations]
+        self.left = [list(operations) for operations in program.operations]
+        self.joined: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self.sent: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.received: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.collectives: dict[tuple[str, int], int] = defaultdict(int)
+
+    def sweep(self) -> bool:
+        """Let every rank go as far as it can; whether anything moved."""
+        moved = False
+        for rank, operations in enumerate(self.left):
+            waiting = []
+            for op in operations:
+                if self.done[rank] >= self.needs[rank][op.id] and self._finish(rank, op):
+                    self.done[rank].add(op.id)
+                else:
+                    waiting.append(op)
+            moved = moved or len(waiting) < len(operations)
+            self.left[rank] = waiting
+        return moved
+
+    def _finish(self, rank: int, op: Operation) -> bool:
+        """Whether an operation whose dependencies are done can finish now."""
+        if isinstance(op, Compute):
+            return True
+        if isinstance(op, Send):
+            self.sent[op.group, rank, op.peer] += 1
+            return True
+        if isinstance(op, Recv):
+            key = (op.group, op.peer, rank)
+            if self.received[key] >= self.sent[key]:
+                return False
+            self.received[key] += 1
+            return True
+        number = self.collectives[op.group, rank]
+        members = self.joined[op.group, number]
+        members.add(rank)
+        if len(members) < len(self.program.groups[op.group].members):
+            return False
+        self.collectives[op.group, rank] += 1
+        return True
