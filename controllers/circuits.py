@@ -82,7 +82,7 @@ class Matching:
         return Matching(c for c in self._circuits if not gone.intersection(c.ports))
 
     def replaced_by(self, wanted: Matching) -> Matching:
-        """This matching after ``wanted`` took the ports it needs (mode ``update``: it steals)."""
+        """The matching after ``wanted`` took the ports it needs (mode ``update``: it steals)."""
         return Matching([*self.without_ports(wanted.ports), *wanted])
 
     def changed_ports(self, after: Matching) -> frozenset[int]:

@@ -1,0 +1,104 @@
+"""What the engine wants done: values that the live controller carries out and the predictor plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from controllers.circuits import Matching
+from controllers.policy import Path
+from measure.timeline import Event, Source
+
+
+@dataclass(frozen=True)
+class Ack:
+    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted."""
+
+    rank: int
+    group: str
+    index: int
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class CheckedIn:
+    """All members of ``group`` are here. ``asks``: it must request before each phase; otherwise ``paths`` are final."""
+
+    rank: int
+    group: str
+    domain: str
+    asks: bool
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """``rank`` gets no ack for ``index`` (None: for its check-in), and why, in one sentence."""
+
+    rank: int
+    group: str
+    index: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Darken:
+    """Take the light off ``ports`` of ``switch``, go from ``before`` to ``after``, and call ``lit`` after ``delay_s``.
+
+    ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ.
+    """
+
+    reconfiguration_id: int
+    switch: str
+    ports: frozenset[int]
+    before: Matching
+    after: Matching
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The starting circuits of ``job`` stand."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class RegisterRefused:
+    """The starting circuits of ``job`` could not be set up; the job is forgotten."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rewired:
+    """The rewiring that ``ticket`` stands for is tuned."""
+
+    ticket: object
+
+
+@dataclass(frozen=True)
+class RewireRefused:
+    """The rewiring that ``ticket`` stands for was not done, and why."""
+
+    ticket: object
+    reason: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something for the timeline (``measure.timeline`` lists the kinds and fields)."""
+
+    kind: str
+    t: float
+    end: float | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    source: Source = "controller"
+
+    def event(self) -> Event:
+        """The event to write."""
+        return Event(self.t, self.source, self.kind, self.end, self.fields)
+
+
+Action = Ack | CheckedIn | Refuse | Darken | Registered | RegisterRefused | Rewired | RewireRefused | Note

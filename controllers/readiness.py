@@ -1,0 +1,83 @@
+"""The readiness barrier of one group: who has checked in, asked, been acknowledged, and released.
+
+The k-th request of each member belong together; ``index`` counts them from 0 over the whole run. A round is *held*
+from its ack until the last member has released it: until then none of its circuits may be touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from railyard.errors import ControlError
+from workloads.program import Group
+
+FIRST_INDEX = 0
+
+
+@dataclass
+class Round:
+    """The requests of all members with one index."""
+
+    index: int
+    asked_first: float
+    asked_last: float
+    asked: set[int] = field(default_factory=set)
+    released: set[int] = field(default_factory=set)
+    acked: bool = False
+
+
+class Readiness:
+    """The barrier of one group. Errors are ``ControlError``, and then nothing has changed."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.checked_in: set[int] = set()
+        self.rounds: dict[int, Round] = {}
+        self._members = frozenset(group.members)
+        self._next = dict.fromkeys(group.members, FIRST_INDEX)
+
+    def check_in(self, rank: int) -> bool:
+        """``rank`` is here; True when all are."""
+        self._check_member(rank)
+        if rank in self.checked_in:
+            raise ControlError(f"rank {rank} checked in to group {self.group.name} already; once is right")
+        self.checked_in.add(rank)
+        return self.checked_in == self._members
+
+    def ask(self, rank: int, index: int, now: float) -> Round | None:
+        """``rank`` asks for round ``index``; the round when it is complete, else None."""
+        self._check_member(rank)
+        expected = self._next[rank]
+        if index != expected:
+            raise ControlError(
+                f"rank {rank} asked for index {index} of group {self.group.name}; its next index is {expected}"
+            )
+        self._next[rank] = expected + 1
+        turn = self.rounds.setdefault(index, Round(index, now, now))
+        turn.asked.add(rank)
+        turn.asked_last = now
+        return turn if turn.asked == self._members else None
+
+    def release(self, rank: int, index: int) -> Round | None:
+        """``rank`` is done with round ``index``; the round (forgotten here) when all are, else None."""
+        self._check_member(rank)
+        turn = self.rounds.get(index)
+        if turn is None or not turn.acked or rank in turn.released:
+            raise ControlError(
+                f"rank {rank} released index {index} of group {self.group.name}, for which it holds no ack"
+            )
+        turn.released.add(rank)
+        if turn.released != self._members:
+            return None
+        return self.rounds.pop(index)
+
+    def missing(self, turn: Round) -> frozenset[int]:
+        """The members that ``turn`` still waits for."""
+        return self._members - turn.asked
+
+    def _check_member(self, rank: int) -> None:
+        if rank not in self._members:
+            raise ControlError(
+                f"rank {rank} is not a member of group {self.group.name}; its members are "
+                f"{', '.join(map(str, self.group.members))}"
+            )

@@ -1,0 +1,59 @@
+"""Circuits given once and no control path afterwards (``native`` on electrical rails)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controllers.circuits import Circuit, Matching
+from controllers.policy import Path, Policy, Wiring
+from controllers.wiring import group_paths, path_circuits, rail_of_group
+from railyard.errors import CircuitError, ConfigError
+from workloads.program import Group
+
+
+class StaticPolicy(Policy):
+    """Every group of the job is wired at the start; nobody asks.
+
+    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; on electrical
+    rails there is nothing to install.
+    """
+
+    def lanes(self, group: Group) -> tuple[int, int]:
+        """The (low, high) lanes that ``group`` uses."""
+        return 0, 1
+
+    def asks(self, group: Group) -> bool:
+        """Never: the paths are told once, at check-in."""
+        return False
+
+    def start(self, groups: Sequence[Group]) -> Wiring:
+        """The circuits of all groups together."""
+        circuits: dict[str, list[Circuit]] = {}
+        for group in groups:
+            if group.domain == "scale-out":
+                switch = rail_of_group(self.plan, group)
+                if switch.kind == "ocs":
+                    circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
+        try:
+            return {name: Matching(found) for name, found in circuits.items()}
+        except CircuitError as error:
+            raise ConfigError(
+                f"the circuits of all groups do not fit at once: {error}; more ports per GPU would", key="fabric.ports"
+            ) from None
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        """Nothing ever changes."""
+        return {}
+
+    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+        """The group's paths; on an optical rail those whose circuits stand."""
+        switch = rail_of_group(self.plan, group)
+        meant = self._meant(group)
+        if switch.kind != "ocs":
+            return meant
+        here = standing.get(switch.name, Matching())
+        return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
+
+    def _meant(self, group: Group) -> tuple[Path, ...]:
+        low, high = self.lanes(group)
+        return group_paths(group, low, high)

@@ -1,0 +1,66 @@
+"""How a ring and a pipeline pair are plugged: port assignments shared by every policy.
+
+Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring takes both, a pipeline chain one to each side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from controllers.circuits import Circuit
+from controllers.policy import Path
+from railyard.errors import ConfigError
+from topos.plan import FabricPlan, SwitchPlan
+from workloads.program import Group
+
+
+def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """Member i's lane ``high`` to member i+1's lane ``low``, all the way round (two members: two paths)."""
+    if len(members) < 2:
+        return ()
+    following = [*members[1:], members[0]]
+    return tuple((rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
+
+
+def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """The upstream stage's lane ``high`` to the downstream stage's lane ``low``."""
+    return ((upstream, high, downstream, low),)
+
+
+def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """The paths ``group`` is meant to have: a pair in dimension pp, a ring in every other."""
+    if group.dimension == "pp":
+        if len(group.members) != 2:
+            raise ConfigError(f"group {group.name} has {len(group.members)} members; a pipeline pair has 2")
+        return pair_paths(group.members[0], group.members[1], low, high)
+    return ring_paths(group.members, low, high)
+
+
+def path_circuits(switch: SwitchPlan, paths: Iterable[Path]) -> tuple[Circuit, ...]:
+    """The circuits on ``switch`` that light up ``paths``; ``ConfigError`` where a GPU lacks the lane."""
+    number = {(port.rank, port.lane): port.number for port in switch.ports}
+
+    def port(rank: int, lane: int) -> int:
+        try:
+            return number[rank, lane]
+        except KeyError:
+            raise ConfigError(
+                f"GPU {rank} has no port {lane} on {switch.name}; this wiring needs at least {lane + 1} ports per GPU",
+                key="fabric.ports",
+            ) from None
+
+    return tuple(Circuit(port(rank, lane), port(peer, peer_lane)) for rank, lane, peer, peer_lane in paths)
+
+
+def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:
+    """The one rail that all members of ``group`` are on; ``ConfigError`` if they are on several."""
+    for rank in group.members:
+        if not 0 <= rank < plan.ranks:
+            raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
+    rails = sorted({rank % plan.gpus_per_server for rank in group.members})
+    if len(rails) != 1:
+        raise ConfigError(
+            f"group {group.name} has members on rails {', '.join(map(str, rails))}; a group on a rail needs members "
+            "of one local rank"
+        )
+    return plan.rail_of(group.members[0])
