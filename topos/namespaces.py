@@ -1,0 +1,79 @@
+"""Anonymous network namespaces: made, entered and held by a file descriptor, so no name can collide or remain.
+
+A namespace lives as long as a descriptor, an interface's process or a socket in it does. Entering one
+is a matter of the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from railyard.errors import MachineError
+
+_CLONE_NEWNET = 0x40000000
+_SYSCTL = Path("/proc/sys")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _own_namespace() -> int:
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        hint = "; run it as root" if os.geteuid() != 0 else ""
+        raise MachineError(f"{what} failed ({os.strerror(number)}){hint}")
+
+
+def enter(netns_fd: int) -> None:
+    """Move the calling thread into the namespace for good (for the start of a child process)."""
+    _check(_libc.setns(netns_fd, _CLONE_NEWNET), "entering a network namespace")
+
+
+@contextmanager
+def inside(netns_fd: int) -> Iterator[None]:
+    """The calling thread is in the namespace for the length of the block; children started there stay in it."""
+    home = _own_namespace()
+    try:
+        enter(netns_fd)
+        yield
+    finally:
+        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the own network namespace")
+        os.close(home)
+
+
+def make(count: int) -> list[int]:
+    """``count`` new, empty namespaces, each held by the descriptor returned (closed on exec)."""
+    made: list[int] = []
+    home = _own_namespace()
+    try:
+        for _ in range(count):
+            _check(_libc.unshare(_CLONE_NEWNET), "making a network namespace")
+            made.append(_own_namespace())
+    except BaseException:
+        for fd in made:
+            os.close(fd)
+        raise
+    finally:
+        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the own network namespace")
+        os.close(home)
+    return made
+
+
+def write_sysctls(values: Mapping[str, str]) -> None:
+    """Set sysctls (``net.ipv4.tcp_rmem``: ``4096 65536 1000000``) where the calling thread is.
+
+    A key that this kernel has not is passed over.
+    """
+    for key, value in values.items():
+        with suppress(FileNotFoundError):
+            fd = os.open(_SYSCTL / key.replace(".", "/"), os.O_WRONLY)
+            try:
+                os.write(fd, value.encode())
+            finally:
+                os.close(fd)

@@ -1,0 +1,185 @@
+"""Hosts and switches whose shell starts when somebody needs it, in a namespace that was made without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from subprocess import Popen, TimeoutExpired
+from typing import Any
+
+from mininet.node import Host, Node, Switch
+
+from railyard.errors import MachineError
+from topos import namespaces
+
+_SHELL_S = 2.0
+
+
+class LazyNode(Node):  # type: ignore[misc]
+    """A Mininet node that has no process until ``cmd``, ``popen``, ``pid`` or the like asks for one."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        self._shell: Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._ready = False
+        self._starting = False
+        self.netns_fd: int | None = None
+        self.environment: Mapping[str, str] = {}
+        self.on_child: Callable[[int], None] | None = None
+        super().__init__(name, **params)
+
+    @classmethod
+    def setup(cls) -> None:
+        """Say in one sentence what is missing."""
+        for tool in ("mnexec", "ifconfig", "unshare"):
+            if shutil.which(tool) is None:
+                raise MachineError(f"{tool} is missing; scripts/setup.sh installs it")
+
+    @property
+    def started(self) -> bool:
+        """Whether the shell runs."""
+        return self._shell is not None
+
+    @property
+    def shell(self) -> Popen[bytes] | None:
+        """The shell process; asking for it starts it, once the net is up."""
+        if self._shell is None and self._ready and not self._starting:
+            self.startShell()
+        return self._shell
+
+    @shell.setter
+    def shell(self, value: Popen[bytes] | None) -> None:
+        self._shell = value
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the shell; asking for it starts the shell, once the net is up."""
+        if self._pid is None and self._ready and not self._starting:
+            self.startShell()
+        return self._pid
+
+    @pid.setter
+    def pid(self, value: int | None) -> None:
+        self._pid = value
+
+    def ready(self, netns_fd: int) -> None:
+        """The namespace stands: from now on the shell may start."""
+        self.netns_fd = netns_fd
+        self._ready = True
+        if self.privateDirs:
+            super().mountPrivateDirs()
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Start the shell in the node's namespace and in a mount namespace of its own, as ``mnexec -n`` has it."""
+        if not self._ready:
+            return
+        assert self.netns_fd is not None
+        in_namespace, self.inNamespace = self.inNamespace, False  # no ``mnexec -n``: the namespace is there
+        self._starting = True
+        try:
+            super().startShell(mnopts)
+        finally:
+            self.inNamespace = in_namespace
+            self._starting = False
+
+    def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
+        """Start a process; the shell in our namespace, all else by way of ``mnexec -a``."""
+        if self.environment:
+            params["env"] = (params.get("env") or os.environ) | self.environment
+        if self._starting and self._shell is None and self.netns_fd is not None:
+            with namespaces.inside(self.netns_fd):
+                child: Popen[bytes] = super()._popen(_with_own_mounts(cmd), **params)
+        else:
+            child = super()._popen(cmd, **params)
+        if self.on_child is not None:
+            self.on_child(child.pid)
+        return child
+
+    def mountPrivateDirs(self) -> None:
+        """Put off until the net is up."""
+
+    def unmountPrivateDirs(self) -> None:
+        """Nothing: the mounts are in the shell's own mount namespace and go with it."""
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Note the default interface's MAC and address and the default route."""
+        results: dict[str, Any] = {}
+        if self.intfs:
+            self.setParam(results, "setMAC", mac=params.get("mac"))
+            self.setParam(results, "setIP", ip=params.get("ip"))
+        return results
+
+    def terminate(self) -> None:
+        """End the shell, if it ever started."""
+        self._ready = False
+        shell = self._shell
+        if shell is not None and shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGHUP)
+        self.cleanup()
+
+    def cleanup(self) -> None:
+        """Close the terminal and wait for the shell."""
+        self._ready = False
+        shell, self._shell, self._pid = self._shell, None, None
+        if shell is None:
+            return
+        for table in (self.outToNode, self.inToNode):
+            table.pop(self.stdin.fileno(), None)
+        self.stdin.close()
+        os.close(self.slave)
+        try:
+            shell.wait(_SHELL_S)
+        except TimeoutExpired:
+            shell.kill()
+            shell.wait()
+
+    def __repr__(self) -> str:
+        ports = ",".join(f"{intf.name}:{intf.IP()}" for intf in self.intfList())
+        return f"<{type(self).__name__} {self.name}: {ports} pid={self._pid}> "
+
+
+def _with_own_mounts(cmd: list[str]) -> list[str]:
+    """``mnexec -cd COMMAND`` with a private mount namespace and the /sys of the network namespace in between."""
+    mnexec, options, *rest = cmd
+    script = 'mount -n -t sysfs sysfs /sys 2>/dev/null; exec "$@"'
+    return [mnexec, options, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *rest]
+
+
+class RailHost(LazyNode, Host):  # type: ignore[misc]
+    """A host: a namespace, and a shell when somebody needs it."""
+
+
+class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
+    """A bridge of the private Open vSwitch; its shell is in the yard and its ``ovs-vsctl`` reaches that instance.
+
+    ``kind`` is ``ocs`` (no packet passes but over a circuit) or ``electrical``.
+    """
+
+    def __init__(self, name: str, **params: Any) -> None:
+        self.kind = str(params.get("kind", "electrical"))
+        self.controlIntf = None
+        params["inNamespace"] = True  # in the yard; so there is no ``lo`` among its interfaces
+        super().__init__(name, **params)
+
+    def start(self, controllers: Any) -> None:
+        """Nothing: the emulation makes all bridges in one transaction."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Nothing: the emulation ends them all at once."""
+
+    def dpctl(self, *args: Any) -> Any:
+        """Run ``ovs-ofctl`` on this bridge."""
+        return self.cmd("ovs-ofctl", args[0], self, *args[1:])
+
+    def vsctl(self, *args: Any) -> Any:
+        """Run ``ovs-vsctl`` against the private instance."""
+        return self.cmd("ovs-vsctl", *args)
+
+    def connected(self) -> bool:
+        """Whether the bridge is connected to a controller (a bridge that needs none is)."""
+        uuids = str(self.vsctl("get", "Bridge", self.name, "controller")).strip().strip("[]")
+        if not uuids:
+            return True
+        return "true" in str(self.vsctl("get", "Controller", uuids.split(",")[0], "is_connected"))

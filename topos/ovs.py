@@ -1,0 +1,270 @@
+"""An Open vSwitch of our own per run, in a network namespace of its own: the yard.
+
+The machine's own Open vSwitch is not touched, two runs do not meet, and with the two processes and
+the namespace everything is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from railyard.errors import ConfigError, MachineError
+from topos import namespaces
+from topos.ovsdb import Ovsdb, Row, as_map, as_set, insert
+
+Datapath = Literal["auto", "system", "netdev"]
+_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_START_S = 20.0
+_BACKOFF_MS = 1000
+_PROBE_MS = 15_000
+
+
+@dataclass(frozen=True)
+class BridgePort:
+    """An interface of the yard and its OpenFlow number on the bridge."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A bridge as it shall be; ``standalone`` forwards like a plain Ethernet switch without a controller."""
+
+    name: str
+    dpid: int
+    ports: tuple[BridgePort, ...]
+    controllers: tuple[str, ...] = ()
+    standalone: bool = False
+
+
+def kernel_datapath() -> bool:
+    """Whether the kernel has the Open vSwitch datapath; asking loads the module where there is one."""
+    body = struct.pack("=BBxx", 3, 1) + struct.pack("=HH", 4 + 13, 2) + b"ovs_datapath\0" + bytes(3)
+    message = struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as generic:
+        generic.settimeout(5)
+        generic.send(message)
+        kind = struct.unpack_from("=H", generic.recv(65536), 4)[0]
+    return int(kind) == 16
+
+
+def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
+    """The datapath to use; raises for ``system`` on a kernel without it."""
+    if asked not in ("auto", "system", "netdev"):
+        raise ConfigError(f"must be auto, system or netdev, not {asked}", key="datapath")
+    if asked == "netdev":
+        return "netdev"
+    if kernel_datapath():
+        return "system"
+    if asked == "system":
+        raise MachineError("this kernel has no Open vSwitch datapath; datapath netdev (or auto) would run")
+    return "netdev"
+
+
+class PrivateOvs:
+    """ovsdb-server and ovs-vswitchd as children of this process, living in namespace ``netns_fd``.
+
+    Sockets, database and logs are in ``run_dir``. ``on_child`` is told the process id of each child. The
+    children die with the thread that called ``start``, so call it in one that lasts as long as the run.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        netns_fd: int,
+        datapath: Datapath = "auto",
+        on_child: Callable[[int], None] | None = None,
+    ) -> None:
+        self.run_dir = run_dir
+        self.netns_fd = netns_fd
+        self.datapath = choose_datapath(datapath)
+        self._on_child = on_child
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._db: Ovsdb | None = None
+        self._root: list[str] = []
+        self._configuration = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What ``ovs-vsctl`` and ``ovs-ofctl`` need in their environment to reach this instance."""
+        place = str(self.run_dir)
+        return {"OVS_RUNDIR": place, "OVS_LOGDIR": place, "OVS_DBDIR": place}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each daemon that was started."""
+        return {name: child.pid for name, child in self._children.items()}
+
+    def start(self) -> None:
+        """Start both daemons; returns when the database answers (``add`` waits for the switch).
+
+        Raises ``MachineError`` with the daemon's last log line when one does not start.
+        """
+        for tool in ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv"):
+            if shutil.which(tool) is None:
+                raise MachineError(f"{tool} is missing; scripts/setup.sh installs it")
+        database = self.run_dir / "conf.db"
+        subprocess.run(["ovsdb-tool", "create", str(database), str(_SCHEMA)], check=True, capture_output=True)
+        path = self.run_dir / "db.sock"
+        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{path}"])
+        self._db = self._connect(path)
+        other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}
+        self._root = self._db.transact(insert("Open_vSwitch", {"other_config": as_map(other)}))[0]["uuid"]
+        self._spawn("ovs-vswitchd", [f"unix:{path}"])
+
+    def add(self, bridges: Sequence[Bridge]) -> None:
+        """Make all bridges with their ports and controllers in one transaction, and wait until they run.
+
+        Raises ``MachineError`` naming the interface that the switch could not take.
+        """
+        if not bridges:
+            return
+        assert self._db is not None, "start() first"
+        operations: list[Row] = []
+        for number, bridge in enumerate(bridges):
+            operations += _bridge_rows(number, bridge, self.datapath)
+        self._configuration += 1
+        made = as_set([["named-uuid", f"b{number}"] for number in range(len(bridges))])
+        operations.append(
+            {
+                "op": "mutate",
+                "table": "Open_vSwitch",
+                "where": [["_uuid", "==", self._root]],
+                "mutations": [["bridges", "insert", made], ["next_cfg", "+=", 1]],
+            }
+        )
+        self._db.transact(*operations)
+        self._wait_applied()
+        self._check_interfaces()
+
+    def is_connected(self, controllers: int) -> bool:
+        """Whether at least ``controllers`` controller connections stand."""
+        assert self._db is not None, "start() first"
+        select = {"op": "select", "table": "Controller", "where": [["is_connected", "==", True]], "columns": ["target"]}
+        return len(self._db.transact(select)[0]["rows"]) >= controllers
+
+    def check(self) -> None:
+        """Raise ``MachineError`` when a daemon has ended."""
+        for name, child in self._children.items():
+            status = child.poll()
+            if status is not None:
+                raise MachineError(f"the private {name} ended with status {status}: {self._last_line(name)}")
+
+    def stop(self) -> None:
+        """End both daemons; a second call does nothing."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        switch = self._children.get("ovs-vswitchd")
+        if self.datapath == "system" and switch is not None and switch.poll() is None:
+            self._exit_kernel_datapath(switch.pid)
+        for child in self._children.values():
+            child.kill()
+        for child in self._children.values():
+            child.wait()
+        self._children.clear()
+
+    def _exit_kernel_datapath(self, pid: int) -> None:
+        """Ask the switch to take its datapath out of the kernel before it is ended."""
+        control = self.run_dir / f"ovs-vswitchd.{pid}.ctl"
+        with suppress(subprocess.SubprocessError):
+            command = ["ovs-appctl", "--timeout=10", "-t", str(control), "exit", "--cleanup"]
+            subprocess.run(command, capture_output=True, timeout=15)
+            self._children["ovs-vswitchd"].wait(10)
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
+        """Start a daemon in the yard; it dies with this thread and does not hear the terminal's Ctrl-C."""
+        environment = os.environ | self.environment
+        jemalloc = next(iter(sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))), None)
+        if name == "ovs-vswitchd" and jemalloc is not None:
+            environment["LD_PRELOAD"] = str(jemalloc)
+        common = ["--pidfile", "--log-file", "--no-chdir", "-vconsole:emer", "-vsyslog:emer"]
+        with open(self.run_dir / f"{name}.out", "wb") as output, namespaces.inside(self.netns_fd):
+            child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", name, *arguments, *common],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        if self._on_child is not None:
+            self._on_child(child.pid)
+
+    def _connect(self, path: Path) -> Ovsdb:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                return Ovsdb(path)
+            except OSError:
+                self.check()
+            if time.monotonic() > deadline:
+                last = self._last_line("ovsdb-server")
+                raise MachineError(f"the private ovsdb-server did not listen within {_START_S:g} s: {last}")
+            time.sleep(0.002)
+
+    def _wait_applied(self) -> None:
+        assert self._db is not None
+        deadline = time.monotonic() + _START_S + 0.1 * self._configuration
+        select = {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["cur_cfg"]}
+        while self._db.transact(select)[0]["rows"][0]["cur_cfg"] < self._configuration:
+            self.check()
+            if time.monotonic() > deadline:
+                last = self._last_line("ovs-vswitchd")
+                raise MachineError(f"the private ovs-vswitchd did not make the bridges in time: {last}")
+            time.sleep(0.005)
+
+    def _check_interfaces(self) -> None:
+        assert self._db is not None
+        select = {"op": "select", "table": "Interface", "where": [["ofport", "==", -1]], "columns": ["name", "error"]}
+        for row in self._db.transact(select)[0]["rows"]:
+            raise MachineError(f"Open vSwitch cannot take interface {row['name']}: {row['error']}")
+
+    def _last_line(self, name: str) -> str:
+        for suffix in ("log", "out"):
+            path = self.run_dir / f"{name}.{suffix}"
+            lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+            if lines:
+                return lines[-1]
+        return "it wrote no log"
+
+
+def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
+    """The operations that insert one bridge and all that hangs on it."""
+    rows: list[Row] = []
+    ports = []
+    for port in (BridgePort(bridge.name, 0), *bridge.ports):
+        key = f"{number}_{len(ports)}"
+        local = port.name == bridge.name
+        interface: Row = {"name": port.name} | ({"type": "internal"} if local else {"ofport_request": port.number})
+        rows.append(insert("Interface", interface, f"i{key}"))
+        rows.append(insert("Port", {"name": port.name, "interfaces": ["named-uuid", f"i{key}"]}, f"p{key}"))
+        ports.append(["named-uuid", f"p{key}"])
+    controllers = []
+    for place, target in enumerate(bridge.controllers):
+        row = {"target": target, "max_backoff": _BACKOFF_MS, "inactivity_probe": _PROBE_MS}
+        rows.append(insert("Controller", row, f"c{number}_{place}"))
+        controllers.append(["named-uuid", f"c{number}_{place}"])
+    other = {"datapath-id": f"{bridge.dpid:016x}", "disable-in-band": "true", "dp-desc": bridge.name}
+    row = {
+        "name": bridge.name,
+        "datapath_type": datapath,
+        "fail_mode": "standalone" if bridge.standalone else "secure",
+        "ports": as_set(ports),
+        "controller": as_set(controllers),
+        "other_config": as_map(other),
+    }
+    rows.append(insert("Bridge", row, f"b{number}"))
+    return rows

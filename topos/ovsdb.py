@@ -1,0 +1,86 @@
+"""A client of ovsdb-server (RFC 7047): one connection, one transaction at a time."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from railyard.errors import MachineError
+
+Row = dict[str, Any]
+
+
+def as_map(values: dict[str, str]) -> list[Any]:
+    """A map in the notation of the protocol."""
+    return ["map", [[key, value] for key, value in values.items()]]
+
+
+def as_set(values: list[Any]) -> list[Any]:
+    """A set in the notation of the protocol."""
+    return ["set", values]
+
+
+def insert(table: str, row: Row, name: str | None = None) -> Row:
+    """The operation that adds a row; ``name`` lets others of the same transaction refer to it."""
+    return {"op": "insert", "table": table, "row": row} | ({"uuid-name": name} if name else {})
+
+
+class Ovsdb:
+    """The database ``Open_vSwitch`` behind a Unix socket; raises ``MachineError`` for what it refuses."""
+
+    def __init__(self, path: Path, timeout_s: float = 60.0) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
+        self._decoder = json.JSONDecoder()
+        self._buffer = ""
+        self._id = 0
+
+    def transact(self, *operations: Row) -> list[Row]:
+        """Do all operations or none; returns the result of each."""
+        self._id += 1
+        call = {"method": "transact", "params": ["Open_vSwitch", *operations], "id": self._id}
+        self._socket.sendall(json.dumps(call).encode())
+        while True:
+            message = self._receive()
+            if message.get("method") == "echo":
+                reply = {"id": message["id"], "result": message["params"], "error": None}
+                self._socket.sendall(json.dumps(reply).encode())
+            elif message.get("id") == self._id:
+                return self._result(message)
+
+    @staticmethod
+    def _result(message: Row) -> list[Row]:
+        results: list[Row] = message["result"] or []
+        for result in results:
+            if result and "error" in result:
+                raise MachineError(f"Open vSwitch refused: {result['error']} ({result.get('details', 'no details')})")
+        if message.get("error"):
+            raise MachineError(f"Open vSwitch refused: {message['error']}")
+        return results
+
+    def _receive(self) -> Row:
+        while True:
+            try:
+                message, end = self._decoder.raw_decode(self._buffer)
+            except ValueError:
+                try:
+                    data = self._socket.recv(1 << 18)
+                except TimeoutError:
+                    raise MachineError("Open vSwitch did not answer in time") from None
+                if not data:
+                    raise MachineError("the private ovsdb-server closed the connection") from None
+                self._buffer += data.decode()
+                continue
+            self._buffer = self._buffer[end:].lstrip()
+            return dict(message)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()

@@ -1,0 +1,76 @@
+"""How a host's network stack is set so that TCP stands in for RoCE, and how a link is shaped.
+
+RDMA NICs start at line rate, keep their rate after a pause and retransmit within milliseconds; TCP does
+not, so windows start large, nothing is forgotten or remembered, and the retransmission time-out is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topos.netlink import RouteTuning
+
+_LARGE_SYSCTLS = {
+    "net.ipv4.tcp_slow_start_after_idle": "0",
+    "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.tcp_rmem": "4096 8388608 67108864",
+    "net.ipv4.tcp_wmem": "4096 4194304 67108864",
+}
+_PLAIN_SYSCTLS = {
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+    "net.ipv4.conf.all.rp_filter": "0",
+    "net.ipv4.conf.default.rp_filter": "0",
+    # Two ports of a host share a subnet: each speaks and answers for its own address only.
+    "net.ipv4.conf.all.arp_announce": "2",
+    "net.ipv4.conf.default.arp_announce": "2",
+    "net.ipv4.conf.all.arp_ignore": "1",
+    "net.ipv4.conf.default.arp_ignore": "1",
+}
+YARD_SYSCTLS = {key: value for key, value in _PLAIN_SYSCTLS.items() if "ipv6" in key}
+_ETHERNET_HEADER_BYTES = 14
+
+
+@dataclass(frozen=True)
+class HostTuning:
+    """Settings of every host of a net.
+
+    ``min_tso_segments`` (``net.ipv4.tcp_min_tso_segs``): larger means fewer and coarser packets; None leaves the
+    kernel's default. ``unsent_limit_bytes`` bounds what one socket may have in the queue of its own port.
+    """
+
+    route: RouteTuning = RouteTuning()
+    min_tso_segments: int | None = None
+    unsent_limit_bytes: int | None = None
+
+    def sysctls(self) -> dict[str, str]:
+        """Sysctls of a host's namespace."""
+        values = _PLAIN_SYSCTLS | _LARGE_SYSCTLS
+        if self.min_tso_segments is not None:
+            values = values | {"net.ipv4.tcp_min_tso_segs": str(self.min_tso_segments)}
+        if self.unsent_limit_bytes is not None:
+            values = values | {"net.ipv4.tcp_limit_output_bytes": str(self.unsent_limit_bytes)}
+        return values
+
+
+def burst_bytes(rate_mbps: float, mtu: int) -> int:
+    """Depth of the token bucket at a host: two full frames or 1 ms of the rate, whichever is more.
+
+    It is also what passes at once after a pause, so a sender that wants exact times waits that credit out.
+    """
+    return max(2 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * 1e-3))
+
+
+def queue_bytes(rate_mbps: float, mtu: int) -> int:
+    """Queue before the bucket of a host: never the place of a loss, since TCP stops at its own limit first."""
+    return max(1000 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8))
+
+
+def switch_burst_bytes(rate_mbps: float, mtu: int) -> int:
+    """Depth of the bucket at a switch's port: twice the host's, so that one sender alone never queues there."""
+    return 2 * burst_bytes(rate_mbps, mtu)
+
+
+def switch_queue_bytes(rate_mbps: float, mtu: int) -> int:
+    """Buffer of a switch's port, where senders that meet lose packets: 20 ms of the rate, at least 16 frames."""
+    return max(16 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * 20e-3))
