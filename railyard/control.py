@@ -1,0 +1,123 @@
+"""The controller of a run as a process: started in the yard, ready when every switch has joined, ended by its pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from railyard.errors import ControlError
+
+READY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class ControllerFiles:
+    """Where a controller finds its plan and leaves its traces; all inside one run folder."""
+
+    plan: Path
+    channel: Path
+    events: Path
+    log: Path
+
+
+class ControllerProcess:
+    """``python -m controllers.main`` as a child; a context manager that ends it whatever happens."""
+
+    def __init__(self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none") -> None:
+        self.files = files
+        self.rest: str | None = None
+        self._ready_read, ready_write = os.pipe()
+        command = [
+            *(sys.executable, "-m", "controllers.main"),
+            *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
+            *("--framework", framework, "--rest", rest),
+            *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
+        ]
+        try:
+            with files.log.open("ab") as log:
+                self.process = _spawn(command, log.fileno(), (yard_netns, ready_write))
+        finally:
+            os.close(ready_write)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the controller."""
+        return self.process.pid
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
+        """Wait until all switches of the plan have joined; ``ControlError`` with the controller's last words if not."""
+        deadline = time.monotonic() + timeout_s
+        line = b""
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._ready_read], [], [], left)[0]:
+                raise ControlError(f"the controller was not ready within {timeout_s:g} s: {self.last_words()}")
+            piece = os.read(self._ready_read, 4096)
+            if not piece:
+                raise ControlError(f"the controller ended before it was ready: {self.last_words()}")
+            line += piece
+        ready: dict[str, Any] = json.loads(line)
+        self.rest = ready.get("rest")
+        return ready
+
+    def last_words(self) -> str:
+        """The last line of the controller's log."""
+        try:
+            lines = self.files.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it said nothing; run it by hand: python -m controllers.main --help"
+
+    def stop(self) -> None:
+        """End the controller, politely and then not."""
+        end_process(self.process)
+        if self._ready_read >= 0:
+            os.close(self._ready_read)
+            self._ready_read = -1
+
+    def __enter__(self) -> ControllerProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+
+def end_process(process: subprocess.Popen[bytes], patience_s: float = 2.0) -> None:
+    """Terminate a child of ours and reap it; kill it if it does not go within ``patience_s``."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _spawn(command: Sequence[str], log_fd: int, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log_fd,
+        stderr=log_fd,
+        pass_fds=tuple(pass_fds),
+        start_new_session=True,
+    )
+
+
+def poll_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Wait until ``condition`` holds, looking every 20 ms; ``ControlError`` says ``what`` did not happen."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ControlError(f"{what} within {timeout_s:g} s")
+        time.sleep(0.02)
