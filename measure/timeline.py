@@ -26,18 +26,21 @@ class Event:
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
-                         phase (interval: data moving, without waiting for the ack)
+                         phase (interval: data moving, without waiting for the ack), and if known:
+                         lanes (numbers of the ports it sent on)
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
     agent    verified    rank, step, op, wrong (elements that are not what they must be)
     agent    sockets     rank, retransmits, bytes (at the end of a point)
     controller reconfigure rail, ports, circuits, asked (time the last member asked),
                          group (interval: dark)
-    controller ack       group, index, ranks, asked (first request)
+    controller ack       group, index, ranks, asked (first request), and if known: ready (last request)
     controller refused   group, index, reason
     switch   dropped     rail, packets, bytes, during (dark interval or "blocked")
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
-    link     cpu         busy (0..1 share of all cores), switch_busy (cores used by the datapath)
+    link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)
+    link     cpu         busy (0..1 share of all cores), cores, switch_busy (cores used by the datapath),
+                         switch_thread (0..1, its busiest thread; both None: kernel datapath) (interval)
     ======== =========== =====================================================================
     """
 
