@@ -9,8 +9,8 @@ Sizes and times are those of the real system; the scale is applied when the prog
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 Dimension = Literal["tp", "cp", "ep", "dp", "pp", "world"]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
@@ -105,3 +105,32 @@ class Program:
     def communications(self, rank: int) -> Iterator[Communication]:
         """The operations of ``rank`` that move bytes, in program order."""
         return (op for op in self.operations[rank] if not isinstance(op, Compute))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dump``; each operation carries its ``type``."""
+        return {
+            "name": self.name,
+            "operations": [[{"type": _TYPE_NAMES[type(op)], **asdict(op)} for op in ops] for ops in self.operations],
+            "groups": [asdict(group) for group in self.groups.values()],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Program:
+        """The program that ``to_json`` wrote."""
+        groups = [Group(**{**g, "members": tuple(g["members"])}) for g in data["groups"]]
+        operations = tuple(tuple(_operation(op) for op in ops) for ops in data["operations"])
+        return Program(data["name"], operations, {g.name: g for g in groups})
+
+
+_TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = {
+    "compute": Compute,
+    "collective": Collective,
+    "send": Send,
+    "recv": Recv,
+}
+_TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
+
+
+def _operation(data: dict[str, Any]) -> Operation:
+    fields = {key: value for key, value in data.items() if key != "type"}
+    return _TYPES[data["type"]](**{**fields, "deps": tuple(fields["deps"])})

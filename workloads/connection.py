@@ -1,0 +1,266 @@
+"""One TCP connection between two ports: messages out in order, messages in, nothing blocks.
+
+What an incoming message is for and where its payload goes is told by the ``Inbox`` that owns the connection.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+import sys
+import termios
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from railyard.errors import AgentError
+from railyard.scale import goodput_share
+from workloads.message import HEADER_BYTES, Header
+from workloads.pacing import Bucket
+from workloads.program import Domain
+
+SOCKET_BUFFER_BYTES = 2 << 20
+_READ_BATCH_S = 0.01
+"""Wake up for at least this much of a payload at line rate; 50 Mb/s: every 62 kB."""
+_LEAST_BATCH_BYTES = 16 << 10
+_DISCARD = bytearray(1 << 20)
+_CONGESTION_CONTROLS = (b"cubic", b"reno")
+_TCP_INFO_RETRANSMITS = 100
+"""Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
+_SIOCOUTQ = termios.TIOCOUTQ
+_TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SO_BINDTODEVICE = 25
+
+
+class PeerLost(AgentError):
+    """An agent stopped because another one did: never the cause, always the consequence."""
+
+
+PeerKey = tuple[Domain, int, int, int]
+"""(domain, my lane, peer rank, peer lane)."""
+
+
+@dataclass
+class Outgoing:
+    """A message on its way out; ``token`` comes back when its last byte is in the kernel's hands."""
+
+    head: bytes
+    payload: memoryview
+    token: object = None
+    sent: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of head and payload."""
+        return len(self.head) + len(self.payload)
+
+
+class Inbox(Protocol):
+    """Who the messages of a connection are for."""
+
+    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+        """Where the payload of a message goes (None: nowhere, it is thrown away); ``VerifyError`` if it is wrong."""
+
+    def arrived(self, connection: Connection, header: Header) -> None:
+        """A message is complete."""
+
+    def written(self, connection: Connection, token: object) -> None:
+        """The last byte of an outgoing message was taken by the kernel."""
+
+
+def new_socket(interface: str) -> socket.socket:
+    """A non-blocking TCP socket that sends and receives on ``interface`` only."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode())
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+        sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _stand_in_for_a_nic(sock)
+    return sock
+
+
+def _stand_in_for_a_nic(sock: socket.socket) -> None:
+    """Take a congestion control that does not probe for a rate by itself: the rail's rate is known."""
+    for name in _CONGESTION_CONTROLS:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+        except OSError:
+            continue
+        return
+
+
+class Connection:
+    """A connection from a port of this host to the port of a peer, over one path."""
+
+    def __init__(
+        self, sock: socket.socket, key: PeerKey, bucket: Bucket, inbox: Inbox, *, connected: bool, mtu: int
+    ) -> None:
+        self.sock = sock
+        self.key = key
+        self.connected = connected
+        self.last_progress = 0.0
+        self.sent_bytes = 0
+        self._bucket = bucket
+        self._inbox = inbox
+        self._share = goodput_share(mtu)
+        self._queue: deque[Outgoing] = deque()
+        self._may_send_at = 0.0
+        self._head = bytearray(HEADER_BYTES)
+        self._have = 0
+        self._header: Header | None = None
+        self._left = 0
+        self._into: memoryview | None = None
+        self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
+        self._batch = min(self._batch, SOCKET_BUFFER_BYTES // 4)
+        self._low_water = 1
+        self._await_bytes(HEADER_BYTES)
+
+    @property
+    def peer(self) -> int:
+        """The peer's rank."""
+        return self.key[2]
+
+    def fileno(self) -> int:
+        """For ``select``."""
+        return self.sock.fileno()
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, message: Outgoing, now: float) -> None:
+        """Queue a message and send what goes at once."""
+        self._queue.append(message)
+        if len(self._queue) == 1 and self.connected:
+            self.flush(now)
+
+    def wants_to_write(self, now: float) -> bool:
+        """Whether ``select`` should wait for room in the socket."""
+        return not self.connected or (bool(self._queue) and now >= self._may_send_at)
+
+    def held_until(self) -> float | None:
+        """When bytes that wait for the port's saved-up tokens may go."""
+        return self._may_send_at if self._may_send_at > 0 else None
+
+    def flush(self, now: float) -> None:
+        """Hand queued messages to the kernel as far as it takes them."""
+        while self._queue:
+            message = self._queue[0]
+            if message.sent == 0 and message.payload and self._hold(now, message):
+                return
+            if not self._push(message, now):
+                return
+            if message.sent == message.size:
+                self._queue.popleft()
+                if message.token is not None:
+                    self._inbox.written(self, message.token)
+
+    def _hold(self, now: float, message: Outgoing) -> bool:
+        wait = self._bucket.wait_s(now, message.size / self._share)
+        self._may_send_at = now + wait if wait > 0 else 0.0
+        return wait > 0
+
+    def _push(self, message: Outgoing, now: float) -> bool:
+        """One write; False if the kernel took nothing."""
+        done = message.sent
+        head = len(message.head)
+        parts: list[bytes | memoryview] = [message.payload[done - head :]] if done >= head else []
+        if not parts:
+            parts = [message.head[done:], message.payload]
+        try:
+            count = self.sock.sendmsg(parts)
+        except OSError as error:
+            if error.errno in _TRY_AGAIN:
+                return False
+            raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
+        message.sent += count
+        self.sent_bytes += count
+        self.last_progress = now
+        self._bucket.sent(now, count / self._share)
+        return True
+
+    def unacknowledged(self) -> int:
+        """Bytes that the peer's kernel has not acknowledged yet, queued ones included."""
+        queued = sum(m.size - m.sent for m in self._queue)
+        answer = fcntl.ioctl(self.sock.fileno(), _SIOCOUTQ, b"\0\0\0\0")
+        return queued + int.from_bytes(answer, sys.byteorder)
+
+    def drain_s(self) -> float:
+        """Seconds until all is acknowledged, judged by the port's rate (0: nothing is in flight)."""
+        return self.unacknowledged() / self._share / self._bucket.bytes_per_s
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def receive(self, now: float) -> None:
+        """Read what is there; ``PeerLost`` if the peer is gone."""
+        while True:
+            count = self._read()
+            if count == 0:
+                return
+            self.last_progress = now
+            if self._header is None:
+                self._have += count
+                if self._have == HEADER_BYTES:
+                    self._begin_payload(Header.unpack(self._head))
+            else:
+                self._left -= count
+            if self._header is not None and self._left == 0:
+                self._end_message(self._header)
+
+    def _read(self) -> int:
+        """Bytes read, 0 if there is nothing now."""
+        try:
+            if self._header is None:
+                count = self.sock.recv_into(memoryview(self._head)[self._have :])
+            elif self._into is None:
+                wanted = min(self._left, len(_DISCARD))
+                count = self.sock.recv_into(_DISCARD, wanted, socket.MSG_TRUNC)
+            else:
+                count = self.sock.recv_into(self._into[len(self._into) - self._left :])
+        except OSError as error:
+            if error.errno in _TRY_AGAIN:
+                self._await_bytes(HEADER_BYTES - self._have if self._header is None else self._left)
+                return 0
+            raise PeerLost(f"the connection to rank {self.peer} broke while receiving: {error.strerror}") from None
+        if count == 0:
+            raise PeerLost(f"rank {self.peer} closed its connection before the program was done")
+        return count
+
+    def _await_bytes(self, missing: int) -> None:
+        """Let ``select`` sleep until a good piece of what is missing is here."""
+        low_water = min(missing, self._batch)
+        if low_water != self._low_water:
+            self._low_water = low_water
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+
+    def _begin_payload(self, header: Header) -> None:
+        self._header = header
+        self._left = header.length
+        self._into = self._inbox.expect(self, header)
+
+    def _end_message(self, header: Header) -> None:
+        self._header, self._into, self._have = None, None, 0
+        self._inbox.arrived(self, header)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def check_connected(self) -> None:
+        """After a connect in progress became writable: it stands, or ``PeerLost``."""
+        error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise PeerLost(f"cannot connect to rank {self.peer}: {os.strerror(error)}")
+        self.connected = True
+
+    def retransmits(self) -> int:
+        """Segments that the kernel sent again, over the life of the connection."""
+        info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        if len(info) < _TCP_INFO_RETRANSMITS + 4:
+            return 0
+        return int(struct.unpack_from("=I", info, _TCP_INFO_RETRANSMITS)[0])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.sock.close()

@@ -1,0 +1,99 @@
+"""The agent's end of the controller's job channel: requests out, answers in, nothing blocks after connecting.
+
+Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+from railyard.errors import ControlError
+
+_RETRY_S = 0.05
+
+
+class JobChannel:
+    """A connection to the controller of job ``job`` for rank ``rank``."""
+
+    def __init__(self, path: str, job: str, rank: int, timeout_s: float) -> None:
+        self._job = job
+        self._rank = rank
+        self._next_id = 0
+        self._open: dict[int, dict[str, Any]] = {}
+        self._in = b""
+        self._out = bytearray()
+        self.sock = _connect(path, timeout_s)
+        self.sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """For ``select``."""
+        return self.sock.fileno()
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether bytes are left that the socket did not take."""
+        return bool(self._out)
+
+    def ask(self, op: str, **fields: Any) -> None:
+        """Send a request; its answer comes out of ``receive``."""
+        request = {"id": self._next_id, "op": op, "job": self._job, "rank": self._rank, **fields}
+        self._open[self._next_id] = request
+        self._next_id += 1
+        self._out += json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is left."""
+        try:
+            while self._out:
+                del self._out[: self.sock.send(self._out)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise ControlError(f"the controller is gone: {error.strerror}") from None
+
+    def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Answers that are here, each as (request, answer). ``ControlError`` for a refusal or a closed channel."""
+        try:
+            data = self.sock.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ControlError(f"the controller is gone: {error.strerror}") from None
+        if not data:
+            raise ControlError("the controller closed the job channel")
+        *lines, self._in = (self._in + data).split(b"\n")
+        return [self._match(line) for line in lines if line.strip()]
+
+    def _match(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+        try:
+            answer = json.loads(line)
+            request = self._open.pop(answer["id"])
+        except (ValueError, KeyError, TypeError):
+            raise ControlError(f"the controller sent an answer that belongs to no request: {line[:200]!r}") from None
+        if not answer.get("ok"):
+            what = f"{request['op']} of group {request.get('group')}"
+            raise ControlError(f"the controller refused {what}: {answer.get('error', 'no reason given')}")
+        return request, answer
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.sock.close()
+
+
+def _connect(path: str, timeout_s: float) -> socket.socket:
+    end = time.monotonic() + timeout_s
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(path)
+            return sock
+        except OSError as error:
+            sock.close()
+            if time.monotonic() + _RETRY_S > end:
+                raise ControlError(f"the controller does not answer on its job channel: {error}") from None
+            time.sleep(_RETRY_S)

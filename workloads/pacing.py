@@ -1,0 +1,48 @@
+"""The token bucket of a port, mirrored, so that a transfer of S bytes takes S / rate.
+
+A Linux TBF lets ``burst`` bytes pass at once after an idle time: a wire does not. The sender therefore waits as long as
+the saved-up tokens are worth before its first bytes. Virtual scheduling form of the bucket (GCRA, ITU-T I.371).
+"""
+
+from __future__ import annotations
+
+from railyard.scale import ETHERNET_HEADER_BYTES, MTU_BYTES
+
+FORGIVEN_S = 0.002
+"""Idle times up to this are taken as lateness of this machine and not of the system: the bucket may catch them up."""
+
+
+def bucket_burst_bytes(rate_mbps: float, mtu: int = MTU_BYTES) -> float:
+    """Burst of the TBF on a port: two full frames or one millisecond, whatever is more."""
+    return max(2.0 * (mtu + ETHERNET_HEADER_BYTES), rate_mbps * 1e6 / 8 * 1e-3)
+
+
+class Bucket:
+    """Mirror of one port's TBF. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""
+
+    def __init__(self, rate_mbps: float, mtu: int = MTU_BYTES, forgiven_s: float = FORGIVEN_S) -> None:
+        self.bytes_per_s = rate_mbps * 1e6 / 8
+        self.burst_s = bucket_burst_bytes(rate_mbps, mtu) / self.bytes_per_s
+        self._forgiven_s = forgiven_s
+        self._empty_at = float("-inf")
+        """Time at which the bucket held (or will hold) no token."""
+        self._paid_until: float | None = None
+
+    def wait_s(self, now: float, size: float) -> float:
+        """Seconds to wait before the first of ``size`` bytes; asked again after that wait, the answer is 0."""
+        if self._paid_until is not None:
+            return max(0.0, self._paid_until - now)
+        idle = now - self._empty_at - self._forgiven_s
+        wait = min(self.burst_s, max(0.0, idle), size / self.bytes_per_s)
+        if wait > 0:
+            self._paid_until = now + wait
+        return wait
+
+    def sent(self, now: float, size: float) -> None:
+        """``size`` bytes were handed to the port."""
+        self._empty_at = max(self._empty_at, now - self.burst_s) + size / self.bytes_per_s
+        self._paid_until = None
+
+    def backlog_s(self, now: float) -> float:
+        """Seconds until all that was handed over is on the wire."""
+        return max(0.0, self._empty_at - now)

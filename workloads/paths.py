@@ -1,0 +1,67 @@
+"""Which pair of ports a transfer takes.
+
+A path is (rank, lane, peer rank, peer lane). A group that asks is told its paths with each ack, any other when it
+checks in. Without a control plane (mode native) the ports are joined as on the OCS, in forwarding instead of light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import permutations
+
+from railyard.errors import ControlError
+from topos.plan import FabricPlan, HostPort, Network, SwitchPlan
+from workloads.program import Domain, Group
+
+Path = tuple[int, int, int, int]
+
+NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "scale-up", "front-end": "front-end"}
+
+
+def wired_paths(group: Group) -> tuple[Path, ...]:
+    """The paths that ``group`` has without asking.
+
+    On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all
+    others in a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). Elsewhere every pair of members.
+    """
+    members = group.members
+    if len(members) < 2:
+        return ()
+    if group.domain != "scale-out":
+        return tuple((a, 0, b, 0) for a, b in permutations(members, 2) if a < b)
+    if group.dimension == "pp" and len(members) == 2:
+        return ((members[0], 1, members[1], 0),)
+    return tuple((a, 1, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
+
+
+def choose_path(paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False) -> Path | None:
+    """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same.
+
+    Of several, lane 0 takes the one with the sender's highest port lane and lane 1 the lowest. ``forwarded``: where
+    there is none, a packet switch carries it between the ports that the lane would leave and reach on a ring.
+    """
+    found = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
+    if found:
+        return found[-1] if lane == 0 else found[0]
+    if not forwarded:
+        return None
+    return (src, 1, dst, 0) if lane == 0 else (src, 0, dst, 1)
+
+
+def _both_ways(paths: Iterable[Path]) -> Iterable[Path]:
+    for rank, lane, peer, peer_lane in paths:
+        yield rank, lane, peer, peer_lane
+        yield peer, peer_lane, rank, lane
+
+
+def port_of(plan: FabricPlan, domain: Domain, rank: int, lane: int) -> HostPort:
+    """The port of ``rank`` with number ``lane`` on the network of ``domain``; ``ControlError`` if there is none."""
+    for switch in _switches(plan, domain):
+        for port in switch.ports:
+            if port.rank == rank and port.lane == lane:
+                return port
+    raise ControlError(f"rank {rank} has no port {lane} on the {domain} network of this fabric")
+
+
+def _switches(plan: FabricPlan, domain: Domain) -> tuple[SwitchPlan, ...]:
+    return plan.network(NETWORK_OF_DOMAIN[domain])
