@@ -1,0 +1,117 @@
+"""The prediction beside each measurement: the same decisions, ideal links, and the stall law.
+
+``predict`` plays a program against the engine and policy that run live (``measure.simulation``) and reads the
+resulting timeline with the definitions that read a measured one (``measure.metrics``), so a difference between the two
+is a difference of the machine and not of the bookkeeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controllers.jobs import Job
+from controllers.policy import Policy
+from measure.metrics import PointMetrics, measure_point
+from measure.point import Point
+from measure.simulation import Costs, Simulation
+from measure.timeline import Event
+from measure.windows import Phase, read_phases
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.program import Program
+
+__all__ = ["Costs", "Prediction", "predict", "stall_law"]
+
+DEFAULT_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a run should measure; all times in real seconds.
+
+    ``step_times_s`` holds every step, the first included; every other number is of the steps after it. Definitions:
+    ``measure.metrics``. ``phases`` are the phases of all ranks and steps, ``events`` the whole predicted timeline on
+    the emulator's clock (wall-clock seconds from 0), for figures.
+    """
+
+    step_times_s: tuple[float, ...]
+    step_time_s: float
+    exposed_stall_s: float
+    exposed_stall_any_s: float
+    hidden_stall_s: float
+    reconfigurations_per_step: float
+    windows_s: tuple[float, ...]
+    phases: tuple[Phase, ...]
+    metrics: PointMetrics
+    events: tuple[Event, ...]
+
+
+def predict(
+    program: Program,
+    plan: FabricPlan,
+    policy: Policy | None,
+    mode: str,
+    delay_s: float = 0.0,
+    link_recovery_s: float = 0.0,
+    scale: Scale | None = None,
+    steps: int = DEFAULT_STEPS,
+    costs: Costs | None = None,
+) -> Prediction:
+    """Predict ``steps`` steps of ``program`` on ``plan``.
+
+    ``plan`` carries the emulated rates, so ``scale`` (default 1) must be the one it was made with. ``delay_s`` and
+    ``link_recovery_s`` are real seconds; ``policy`` is a fresh policy object for ``plan``, None for mode ``native``.
+    ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Raises ``ConfigError`` where plan
+    and program do not fit, ``ControlError`` where the control plane refuses or the run stands still.
+    """
+    if program.ranks != plan.ranks:
+        raise ConfigError(f"program {program.name} has {program.ranks} ranks and the fabric {plan.ranks}; both must "
+                          "be equal", key="workload")  # fmt: skip
+    if (policy is None) != (mode == "native"):
+        raise ConfigError("mode native has no policy, every other mode needs one", key="mode")
+    scale = scale or Scale(1.0)
+    job = Job(
+        name=program.name,
+        groups=tuple(program.groups.values()),
+        mode=mode,
+        reconfiguration_delay_s=scale.emulated_s(delay_s),
+        link_recovery_s=scale.emulated_s(link_recovery_s),
+    )
+    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned")
+    events = run.run()
+    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s)
+    metrics = measure_point(point, events)
+    return _prediction(metrics, events, scale)
+
+
+def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) -> Prediction:
+    real = scale.real_s
+    found = tuple(Phase(p.rank, p.step, p.phase, p.dimension, real(p.t), real(p.end)) for p in read_phases(events))
+    return Prediction(
+        step_times_s=metrics.step_times_s,
+        step_time_s=metrics.step_time_s or 0.0,
+        exposed_stall_s=metrics.exposed_stall_s,
+        exposed_stall_any_s=metrics.exposed_stall_any_s,
+        hidden_stall_s=metrics.hidden_stall_s,
+        reconfigurations_per_step=metrics.reconfigurations_per_step,
+        windows_s=metrics.windows_s,
+        phases=found,
+        metrics=metrics,
+        events=events,
+    )
+
+
+def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
+    """Exposed stall of a step: the sum over its reconfigurations of max(0, T_reconf - T_window).
+
+    ``delays_s`` is one delay for all, or one for each window. Source: Opus, arXiv 2507.08119, section 4.
+
+    >>> stall_law([0.0, 0.1, 0.3], 0.2)
+    0.30000000000000004
+    """
+    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
+    if len(delays) != len(windows_s):
+        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; one for each, or one for all")
+    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))

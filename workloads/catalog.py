@@ -1,0 +1,147 @@
+"""The workloads that can be asked for by name, and those in files.
+
+``llama3-8b-16``
+    Llama-3 8B on 16 GPUs as traced in Opus (arXiv 2602.12521): TP4 PP2 FSDP2, sequence 8192, 2 microbatches of 4, full
+    recompute. Per stage 17 units (16 layers and the embedding or the head, each counted as a layer: 218.1 M
+    parameters), so 51 all-gathers, 17 reduce-scatters, 4 all-reduces, 4 PP operations and 6 phase changes a step.
+
+    Its forward time is derived from the published native step of 10.178 s: the critical path holds, in units of a
+    layer's forward time f, (microbatches + PP - 1) x 17 x (1 + 3) = 204 f, TP included. On 2 x 12.5 Gb/s ports the
+    68 collectives and the transfers of the critical path leave f = LLAMA_LAYER_S, of which 2.7 ms are TP
+    (``Training.tp_layer_s``). It amounts to about 105 TFLOP/s a GPU, a third of an A100's peak.
+
+``smoke``
+    DP2 PP2 TP2 on 8 GPUs with DDP: all PP operations, then the gradients, so 2 phase changes a step. About 1 s of
+    compute. Every transfer is at least 24 jumbo packets at rate x time = 1/250.
+
+``pp-only``
+    In the manner of DeepSeek-V3-16B in Opus: PP4 TP4 on 16 GPUs and no DP, so one phase and no reconfiguration in a
+    steady step. The published native step of 7.279 s sets the forward time. (28 layers for the model's 27, so that
+    they divide by 4; the experts do not matter without DP.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from railyard.errors import ConfigError
+from workloads.check import check
+from workloads.program import Program
+from workloads.ranks import Parallelism
+from workloads.recipe import Recipe, make_recipe, read_recipe
+from workloads.training import training_step
+
+LLAMA_LAYER_S = 0.0426
+"""Forward time of one layer and microbatch with its TP time (derivation above)."""
+LLAMA_TP_S = 0.002684
+PP_ONLY_FORWARD_MS = 18.95
+SMOKE_FORWARD_MS = 55.0
+
+CATALOG: dict[str, dict[str, Any]] = {
+    "llama3-8b-16": {
+        "description": "Llama-3 8B, TP4 PP2 FSDP2, 16 GPUs, 2 microbatches, full recompute (Opus)",
+        "model": {
+            "layers": 32,
+            "hidden": 4096,
+            "sequence": 8192,
+            "heads": 32,
+            "kv_heads": 8,
+            "ffn_hidden": 14336,
+            "vocabulary": 128256,
+            "outer_units": "layer",
+        },
+        "parallelism": {"tp": 4, "pp": 2, "dp": 2},
+        "batch": {"local_batch": 8, "microbatch": 4},
+        "compute": {"forward_ms": (LLAMA_LAYER_S - LLAMA_TP_S) * 1e3, "recompute": True},
+        "training": {"sharding": "fsdp", "scalars": 3},
+        "fabric": {"servers": 4, "gpus_per_server": 4},
+    },
+    "smoke": {
+        "description": "small DDP job, DP2 PP2 TP2, 8 GPUs, 2 microbatches: 2 phase changes a step (Opus)",
+        "model": {"layers": 4, "hidden": 4096, "sequence": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336},
+        "parallelism": {"tp": 2, "pp": 2, "dp": 2},
+        "batch": {"local_batch": 8, "microbatch": 4},
+        "compute": {"forward_ms": SMOKE_FORWARD_MS},
+        "training": {"sharding": "ddp"},
+        "fabric": {"servers": 4, "gpus_per_server": 2},
+    },
+    "pp-only": {
+        "description": "DeepSeek-V3-16B style, PP4 TP4 without DP, 16 GPUs: nothing to reconfigure (Opus)",
+        "model": {"layers": 28, "hidden": 2048, "sequence": 8192, "heads": 16, "ffn_hidden": 10944},
+        "parallelism": {"tp": 4, "pp": 4, "dp": 1},
+        "batch": {"local_batch": 64, "microbatch": 8},
+        "compute": {"forward_ms": PP_ONLY_FORWARD_MS, "recompute": True},
+        "fabric": {"servers": 4, "gpus_per_server": 4},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A proved program and the fabric it is made for. Rates are those of the real system; a port is one of a GPU's."""
+
+    name: str
+    description: str
+    program: Program
+    parallelism: Parallelism
+    servers: int
+    gpus_per_server: int
+    ports_per_gpu: int
+    port_gbps: float
+    scale_up_gbps: float
+
+    @property
+    def uses_scale_up(self) -> bool:
+        """Whether any bytes travel on the scale-up network."""
+        return any(group.domain == "scale-up" for group in self.program.groups.values())
+
+    @property
+    def uses_front_end(self) -> bool:
+        """Whether any bytes travel on the front-end network."""
+        return any(group.domain == "front-end" for group in self.program.groups.values())
+
+
+def load_workload(name_or_path: str, **training: Any) -> Workload:
+    """The workload of the catalog, or of a YAML file (keys: ``workloads.recipe``).
+
+    ``training`` overrides keys of its ``training`` section (``overlap=True``, ``tp_on_packets=True``). Raises
+    ``ConfigError`` naming what is wrong: the name, the file, the key, or the operation of the program.
+    """
+    return make_workload(_recipe(name_or_path, training))
+
+
+def make_workload(recipe: Recipe) -> Workload:
+    """Generate and prove the program of a recipe."""
+    made = recipe.to_training()
+    fabric = recipe.fabric
+    program = training_step(made, fabric.servers, fabric.gpus_per_server)
+    check(program)
+    return Workload(
+        name=recipe.name,
+        description=recipe.description,
+        program=program,
+        parallelism=made.parallelism,
+        servers=fabric.servers,
+        gpus_per_server=fabric.gpus_per_server,
+        ports_per_gpu=fabric.ports_per_gpu,
+        port_gbps=fabric.port_gbps,
+        scale_up_gbps=fabric.scale_up_gbps,
+    )
+
+
+def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
+    entry = CATALOG.get(name_or_path)
+    if entry is not None:
+        return make_recipe({"name": name_or_path, **entry, "training": {**entry.get("training", {}), **training}})
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml") and not path.is_file():
+        raise ConfigError(
+            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file", key="workload"
+        )
+    recipe = read_recipe(path)
+    if not training:
+        return recipe
+    data = recipe.model_dump()
+    return make_recipe({**data, "training": {**data["training"], **training}}, str(path))
