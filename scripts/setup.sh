@@ -94,6 +94,7 @@ logged() { # logged SENTENCE COMMAND...: quiet when it works; when not, the end 
 
 install_packages() { # install_packages NAME...
     local id
+    # shellcheck disable=SC1091 # not ours to check
     id=$(. /etc/os-release 2>/dev/null && echo "${ID-}-${VERSION_ID-}") || id=unknown
     command -v apt-get >/dev/null ||
         die 3 "this is $id without apt-get; Railyard sets itself up on Debian 12 and Ubuntu 24.04, elsewhere install: $*"
@@ -139,7 +140,7 @@ install_python_packages() {
         in_venv -m pip install -q -c "$root/$constraints" setuptools wheel
     # ryu 4.34 builds only with the old setuptools just installed, hence without an isolated build environment.
     logged "pip could not install the packages of setup.cfg; check the network and pip's configuration (pip config list)" \
-        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "$root[test]"
+        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[test]"
 }
 
 link_mininet() { # only mininet of the distribution's Python packages, so that nothing else shadows the pinned ones
@@ -159,7 +160,9 @@ give_to_owner() { # of the project, so that the person who called sudo can updat
 
 set_up_venv() {
     mkdir -p "$(dirname "$venv")" 2>/dev/null || true
-    [ -w "$(dirname "$venv")" ] && { [ ! -e "$venv" ] || [ -w "$venv" ]; } || needs_root "writing $venv"
+    if [ ! -w "$(dirname "$venv")" ] || { [ -e "$venv" ] && [ ! -w "$venv" ]; }; then
+        needs_root "writing $venv"
+    fi
     # Two set-ups at once: the second waits, and then finds the work done.
     exec 9<"$(dirname "$venv")"
     if ! flock -n 9 2>/dev/null; then

@@ -1,0 +1,58 @@
+"""One host of the ring that measures goodput: sends on one socket, counts what arrives on another.
+
+A program of its own, standard library only, so that sixteen of them start in a moment. Arguments: the
+descriptors to send and to receive on, the monotonic time to start at, seconds of warm-up and seconds of the
+window. Prints the bytes that arrived within the window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+
+_CHUNK_BYTES = 1 << 18
+
+
+def send(sender: socket.socket, end: float) -> None:
+    """Send as fast as the link takes it, until ``end``."""
+    chunk = bytes(_CHUNK_BYTES)
+    sender.settimeout(1)
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            sender.send(chunk)
+
+
+def count(receiver: socket.socket, begin: float, end: float) -> int:
+    """Bytes that arrive between the two monotonic times."""
+    buffer = bytearray(_CHUNK_BYTES)
+    receiver.settimeout(0.05)
+    arrived = 0
+    while (now := time.monotonic()) < end:
+        try:
+            got = receiver.recv_into(buffer)
+        except TimeoutError:
+            continue
+        if not got:
+            break
+        if begin <= now < end:
+            arrived += got
+    return arrived
+
+
+def main() -> None:
+    """Run one host."""
+    sender, receiver = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
+    start, warm_up_s, window_s = map(float, sys.argv[3:6])
+    time.sleep(max(0.0, start - time.monotonic()))
+    end = start + warm_up_s + window_s
+    threading.Thread(target=send, args=(sender, end + 0.05), daemon=True).start()
+    print(count(receiver, start + warm_up_s, end), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The survey of this machine: brings small fabrics up and measures what they carry (``scripts/calibrate.py``)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
+
+from measure import ground
+from measure.calibrate import FORMAT, Calibration
+from railyard.errors import MachineError
+from railyard.scale import goodput_share
+from topos import namespaces
+from topos.emulation import Emulation
+from topos.plan import HostPort
+from topos.rails import RailTopo
+
+FAITHFUL_SHARE = 0.95
+"""A link is carried faithfully when it reaches this share of its line-rate goodput."""
+HOSTS = 16
+_PORT = 5001
+_START_MBPS = 800.0
+_CEILING_MBPS = 25_600.0
+
+Say = Callable[[str], None]
+
+
+def _connect(net: Emulation, source: HostPort, target: HostPort) -> ground.Lane:
+    """A TCP connection from one port to another, its ends in the namespaces of their hosts."""
+    with ExitStack() as closing:
+        with namespaces.inside(net.netns_fd(target.host)):
+            listener = closing.enter_context(socket.create_server((target.ip.split("/")[0], _PORT)))
+        with namespaces.inside(net.netns_fd(source.host)):
+            sender = closing.enter_context(socket.socket())
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, source.interface.encode())
+        sender.settimeout(10)
+        listener.settimeout(10)
+        try:
+            sender.connect((target.ip.split("/")[0], _PORT))
+            receiver = listener.accept()[0]
+        except OSError as error:
+            raise MachineError(f"{source.interface} does not reach {target.interface}: {error}") from error
+        closing.pop_all()
+        listener.close()
+    sender.settimeout(None)
+    return ground.Lane(sender, receiver)
+
+
+@contextmanager
+def _ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[ground.Lane], str]]:
+    """Hosts on one electrical bridge, each connected to the next; also the datapath in use."""
+    topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
+    lanes: list[ground.Lane] = []
+    with Emulation(topo, openflow=None) as net:
+        ports = net.plan.rail_of(0).ports
+        try:
+            for host in range(hosts):
+                lanes.append(_connect(net, ports[host], ports[(host + 1) % hosts]))
+            yield lanes, net.yard.datapath
+        finally:
+            for lane in lanes:
+                lane.sender.close()
+                lane.receiver.close()
+
+
+def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
+    """Measure this machine; needs root. ``say`` gets a line as each part starts. Under 20 s when ``quick``, else 60.
+
+    Raises ``MachineError`` when the machine cannot bring a fabric up.
+    """
+    timer_s, window_s = (1.0, 0.5) if quick else (4.0, 1.5)
+    say("timers at rest")
+    timer_idle = ground.timer_error(timer_s)
+    say("timers with every processor busy")
+    with ground.busy_processors():
+        timer_loaded = ground.timer_error(timer_s)
+    say("small messages")
+    with _ring(2, 1000.0) as (lanes, datapath):
+        alpha = ground.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
+
+    def passes(aggregate_mbps: float) -> bool:
+        rate_mbps = aggregate_mbps / HOSTS
+        with _ring(HOSTS, rate_mbps) as (ring, _):
+            slowest = min(ground.ring_goodputs(ring, 0.4, window_s)) / (rate_mbps * goodput_share())
+        say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {slowest:.1%} of line rate")
+        return slowest >= FAITHFUL_SHARE
+
+    found = ground.highest(passes, _START_MBPS, _CEILING_MBPS, 1 if quick else 3)
+    return Calibration(
+        format=FORMAT,
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        quick=quick,
+        kernel=platform.release(),
+        cpus=os.cpu_count() or 1,
+        datapath=datapath,
+        hosts=HOSTS,
+        aggregate_mbps=round(found.value, 1),
+        aggregate_limited=found.limited,
+        alpha_s=alpha.p50,
+        alpha_p99_s=alpha.p99,
+        timer_idle=timer_idle,
+        timer_loaded=timer_loaded,
+    )

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ROOMS = ("railyard", "topos", "controllers", "workloads", "measure")
+MODULES = {"pyyaml": "yaml", "os-ken": "os_ken"}
+NOT_FROM_PIP = {"mininet"}
+
+
+def setup_cfg() -> configparser.ConfigParser:
+    parsed = configparser.ConfigParser()
+    parsed.read(CHECKOUT / "setup.cfg")
+    return parsed
+
+
+def requirements(text: str) -> Iterator[tuple[str, str]]:
+    """Name and version of each requirement, whatever its marker."""
+    for line in text.splitlines():
+        wanted = line.split("#")[0].split(";")[0].strip()
+        if wanted:
+            name, _, version = wanted.partition("==")
+            yield name.strip(), version.strip()
+
+
+def declared() -> dict[str, set[str]]:
+    parsed = setup_cfg()
+    text = parsed["options"]["install_requires"] + "\n" + parsed["options.extras_require"]["test"]
+    found: dict[str, set[str]] = {}
+    for name, version in requirements(text):
+        found.setdefault(name.lower(), set()).add(version)
+    return found
+
+
+def test_every_requirement_is_pinned_to_one_version() -> None:
+    loose = [name for name, versions in declared().items() if not all(re.fullmatch(r"[\w.]+", v) for v in versions)]
+    assert loose == []
+
+
+def test_the_constraints_hold_the_same_versions() -> None:
+    held: dict[str, set[str]] = {}
+    for name, version in requirements((CHECKOUT / "scripts" / "constraints.txt").read_text()):
+        held.setdefault(name.lower(), set()).add(version)
+    assert {name: held.get(name) for name in declared()} == declared()
+
+
+def test_the_build_uses_the_pinned_setuptools() -> None:
+    (version,) = declared()["setuptools"]
+    assert f'"setuptools=={version}"' in (CHECKOUT / "pyproject.toml").read_text()
+
+
+def imported(file: Path) -> set[str]:
+    """Top-level names of all modules a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "scripts"])
+def test_every_import_is_of_a_declared_package(room: str) -> None:
+    known = {MODULES.get(name, name) for name in declared()} | NOT_FROM_PIP | set(ROOMS) | set(sys.stdlib_module_names)
+    files = list((CHECKOUT / room).rglob("*.py"))
+    siblings = {file.stem for file in files} if room == "scripts" else set()
+    stray = {f"{file.relative_to(CHECKOUT)}: {name}" for file in files for name in imported(file) - known - siblings}
+    assert stray == set()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_folder_with_modules_is_a_package(room: str) -> None:
+    folders = {file.parent for file in (CHECKOUT / room).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SHELL = [*sorted((CHECKOUT / "scripts").glob("*.sh")), CHECKOUT / ".ci" / "run"]
+PYTHON = sorted((CHECKOUT / "scripts").glob("*.py"))
+NOBODY = 65534
+
+
+def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def as_nobody() -> dict[str, object]:
+    """Options that start a process without root."""
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_bash_reads_it(script: Path) -> None:
+    assert run("bash", "-n", script).stderr == ""
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script: Path) -> None:
+    if not shutil.which("shellcheck"):
+        pytest.skip("shellcheck is not installed")
+    assert run("shellcheck", script).stdout == ""
+
+
+@pytest.mark.parametrize("script", [*SHELL, *PYTHON], ids=lambda path: path.name)
+def test_it_can_be_executed_as_it_stands(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    assert script.read_text().startswith("#!/usr/bin/env ")
+
+
+@pytest.mark.parametrize("script", [path for path in PYTHON if path.name != "_venv.py"], ids=lambda path: path.name)
+def test_it_finds_the_virtual_environment_before_anything_else(script: Path) -> None:
+    imports = [line for line in script.read_text().splitlines() if line.startswith(("import ", "from "))]
+    assert imports[0] == "from __future__ import annotations"
+    assert imports[1].startswith("import _venv")
+
+
+@pytest.mark.parametrize("name", ["setup.sh", "test.sh"])
+def test_help_tells_how_to_call_it(name: str) -> None:
+    shown = run(CHECKOUT / "scripts" / name, "--help")
+    assert shown.returncode == 0
+    assert f"scripts/{name}" in shown.stdout
+    assert "set -" not in shown.stdout
+
+
+def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:
+    refused = run(CHECKOUT / "scripts" / "setup.sh", "--chekc")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "--chekc" in refused.stderr
+
+
+def test_check_names_a_missing_environment_and_changes_nothing(tmp_path: Path) -> None:
+    environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
+    checked = run(CHECKOUT / "scripts" / "setup.sh", "--check", env=environ)
+    assert checked.returncode == 1
+    assert str(tmp_path / "none") in checked.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def world_readable(tmp_path: Path) -> Path:
+    """The shell scripts where anybody may read them (the checkout itself may lie in root's home)."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and not folder.stat().st_mode & 0o001 and os.geteuid() == 0:
+            if folder in (Path("/"), Path("/tmp")):
+                pytest.skip(f"{folder} is closed to others")
+            folder.chmod(folder.stat().st_mode | 0o055)
+    shutil.copytree(CHECKOUT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(CHECKOUT / name, tmp_path)
+    return tmp_path
+
+
+def test_run_without_root_gives_the_right_command(world_readable: Path) -> None:
+    refused = run(world_readable / "scripts" / "run.sh", "--quick", **as_nobody())
+    assert refused.returncode == 3
+    assert refused.stderr == (
+        "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh --quick\n"
+    )
+
+
+def test_setup_without_root_says_what_needs_it(world_readable: Path) -> None:
+    environ = {**os.environ, "RAILYARD_VENV": "/proc/railyard/venv"}
+    refused = run(world_readable / "scripts" / "setup.sh", env=environ, **as_nobody())
+    assert refused.returncode == 3
+    assert "sudo scripts/setup.sh" in refused.stderr
+    assert refused.stderr.count("\n") == 1
