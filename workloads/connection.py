@@ -46,11 +46,16 @@ PeerKey = tuple[Domain, int, int, int]
 
 @dataclass
 class Outgoing:
-    """A message on its way out; ``token`` comes back when its last byte is in the kernel's hands."""
+    """A message on its way out; ``token`` comes back when its last byte is in the kernel's hands.
+
+    ``fresh``: the first of its operation on this path, which pays for what the token bucket saved up before. Later
+    pauses of an operation come from waiting for others; over the whole operation the bucket then keeps to the rate.
+    """
 
     head: bytes
     payload: memoryview
     token: object = None
+    fresh: bool = False
     sent: int = 0
 
     @property
@@ -149,7 +154,7 @@ class Connection:
         """Hand queued messages to the kernel as far as it takes them."""
         while self._queue:
             message = self._queue[0]
-            if message.sent == 0 and message.payload and self._hold(now, message):
+            if message.fresh and message.sent == 0 and self._hold(now, message):
                 return
             if not self._push(message, now):
                 return
@@ -179,7 +184,7 @@ class Connection:
         message.sent += count
         self.sent_bytes += count
         self.last_progress = now
-        self._bucket.sent(now, count / self._share)
+        self._bucket.sent(now, count / self._share, control=not message.payload)
         return True
 
     def unacknowledged(self) -> int:

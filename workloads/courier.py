@@ -37,6 +37,7 @@ from workloads.schedule import Schedule
 from workloads.transport import Transport
 
 _LEAST_POLL_S = 0.0002
+_NOTHING = memoryview(b"")
 _FlowKey = tuple[Flow, int]
 """A flow, and the peer for point to point (-1 for a collective)."""
 
@@ -61,6 +62,8 @@ class Carriage:
     first_byte: float | None = None
     last_progress: float = 0.0
     connections: dict[PeerKey, Connection] = field(default_factory=dict)
+    opened: set[PeerKey] = field(default_factory=set)
+    """Paths on which data of this communication has been sent."""
     lanes: set[int] = field(default_factory=set)
     draining: bool = False
     wrong: int | None = None
@@ -94,7 +97,7 @@ class Courier:
         """Messages for paths that the peer has yet to open."""
         self._polls: list[tuple[float, int, Carriage]] = []
         self._tie = itertools.count()
-        self._blank = memoryview(b"")
+        self._blank = _NOTHING
         self._now = 0.0
 
     # -- starting ----------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ class Courier:
         """Tell every path that will bring something that this rank is ready for it."""
         keys = dict.fromkeys(self._key(carriage, part, incoming=True) for part in carriage.exchange.incoming.values())
         for key in keys:
-            self._send(carriage, key, Outgoing(Header("ready", carriage.flow).pack(), self._blank))
+            self._send(carriage, key, Outgoing(Header("ready", carriage.flow).pack(), _NOTHING))
 
     def _key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side."""
@@ -201,7 +204,9 @@ class Courier:
             carriage.first_byte = self._now
         header = Header("data", carriage.flow, part.transfer, part.bytes).pack()
         carriage.sent_bytes += len(header) + part.bytes
-        self._send(carriage, key, Outgoing(header, content, token=carriage))
+        fresh = key not in carriage.opened
+        carriage.opened.add(key)
+        self._send(carriage, key, Outgoing(header, content, token=carriage, fresh=fresh))
 
     def _send(self, carriage: Carriage, key: PeerKey, message: Outgoing) -> None:
         domain, lane, peer, peer_lane = key

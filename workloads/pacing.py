@@ -38,8 +38,11 @@ class Bucket:
             self._paid_until = now + wait
         return wait
 
-    def sent(self, now: float, size: float) -> None:
-        """``size`` bytes were handed to the port."""
+    def sent(self, now: float, size: float, *, control: bool = False) -> None:
+        """``size`` bytes were handed to the port; a few bytes of ``control`` do not end an idle time."""
+        if control:
+            self._empty_at += size / self.bytes_per_s
+            return
         self._empty_at = max(self._empty_at, now - self.burst_s) + size / self.bytes_per_s
         self._paid_until = None
 
