@@ -1,0 +1,160 @@
+"""The OpenFlow app: the one module that imports the framework (``ryu`` 4.34 or its maintained fork ``os-ken``).
+
+Thin on purpose: a switch joined or left, its barrier replies, errors, removed flows and port changes go in to the
+conductor; bytes come out. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
+because ryu lives on eventlet's green threads and patches the standard library for them; after it plain
+``threading``, ``socket`` and ``time`` work under both frameworks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import select
+import threading
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from railyard.errors import ConfigError, MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Handler = TypeVar("Handler")
+
+PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
+"""Framework -> package."""
+
+
+class Southbound(Protocol):
+    """What the app tells (the conductor)."""
+
+    def joined(self, dpid: int, send: Callable[[bytes], bool]) -> None:
+        """A switch has connected; ``send`` sends it bytes and says whether it could."""
+
+    def left(self, dpid: int, send: Callable[[bytes], bool]) -> None:
+        """The connection behind ``send`` has ended."""
+
+    def answered(self, dpid: int, xid: int) -> None:
+        """A barrier reply came."""
+
+    def refused(self, dpid: int, xid: int, reason: str) -> None:
+        """An error message came."""
+
+    def removed(self, dpid: int, cookie: int, packets: int, size: int) -> None:
+        """A flow was taken out, having matched so many packets and bytes."""
+
+    def port_changed(self, dpid: int, port: int, up: bool) -> None:
+        """A port got or lost its carrier."""
+
+
+def prepare(framework: str) -> None:
+    """Load the framework and, under ryu, patch the standard library for it."""
+    if framework not in PACKAGES:
+        raise ConfigError(f"{framework} is not a framework; use one of {', '.join(PACKAGES)}", key="framework")
+    try:
+        if framework == "ryu":
+            import eventlet.wsgi
+
+            if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+                eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
+        _module(framework, "lib.hub").patch()
+    except ImportError as error:
+        raise MachineError(f"{framework} does not import ({error}); scripts/setup.sh installs it") from error
+
+
+def serve(framework: str, conductor: Southbound, host: str, port: int) -> None:
+    """Listen for switches on ``host``:``port`` and run for ever."""
+    logging.getLogger(PACKAGES[framework]).setLevel(logging.ERROR)
+    cfg, hub = _module(framework, "cfg"), _module(framework, "lib.hub")
+    manager_class = _module(framework, "base.app_manager").AppManager
+    handler_module = f"{PACKAGES[framework]}.controller.ofp_handler"
+    importlib.import_module(handler_module)
+    cfg.CONF(
+        args=["--ofp-listen-host", host, "--ofp-tcp-listen-port", str(port)],
+        project="railyard",
+        default_config_files=[],
+        default_config_dirs=[],
+    )
+    manager = manager_class.get_instance()
+    manager.load_apps([handler_module])
+    manager.applications_cls["railyard"] = _app_class(framework)
+    threads = manager.instantiate_apps(conductor=conductor)
+    hub.joinall(threads)
+
+
+def _module(framework: str, name: str) -> ModuleType:
+    return importlib.import_module(f"{PACKAGES[framework]}.{name}")
+
+
+def _app_class(framework: str) -> type[Any]:
+    """The app as a subclass of this framework's app class."""
+    base: Any = getattr(_module(framework, "base.app_manager"), "RyuApp" if framework == "ryu" else "OSKenApp")
+    handler, events = _module(framework, "controller.handler"), _module(framework, "controller.ofp_event")
+    protocol = _module(framework, "ofproto.ofproto_v1_4")
+    main, dead = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER
+
+    def on(event: Any, state: Any) -> Callable[[Handler], Handler]:
+        return cast("Callable[[Handler], Handler]", handler.set_ev_cls(event, state))
+
+    native = _module(framework, "lib.hub").HUB_TYPE == "native"
+
+    class RailyardApp(base):  # type: ignore[misc]
+        """Events in, bytes out."""
+
+        OFP_VERSIONS = [protocol.OFP_VERSION]  # noqa: RUF012 - the framework's own convention
+
+        def __init__(self, *args: Any, conductor: Southbound, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.conductor = conductor
+
+        @on(events.EventOFPStateChange, [main, dead])
+        def state_changed(self, event: Any) -> None:
+            datapath = event.datapath
+            if datapath.id is None:
+                return
+            if event.state == dead:
+                self.conductor.left(datapath.id, datapath.send)
+                return
+            self.conductor.joined(datapath.id, datapath.send)
+            if native:
+                threading.Thread(target=_watch, args=(datapath,), name="watch", daemon=True).start()
+
+        @on(events.EventOFPBarrierReply, main)
+        def barrier_replied(self, event: Any) -> None:
+            self.conductor.answered(event.msg.datapath.id, event.msg.xid)
+
+        @on(events.EventOFPErrorMsg, main)
+        def error_came(self, event: Any) -> None:
+            message = event.msg
+            kind = protocol.ofp_error_type_to_str(message.type)
+            code = protocol.ofp_error_code_to_str(message.type, message.code)
+            self.conductor.refused(message.datapath.id, message.xid, f"{kind} {code}")
+
+        @on(events.EventOFPFlowRemoved, main)
+        def flow_removed(self, event: Any) -> None:
+            message = event.msg
+            self.conductor.removed(message.datapath.id, message.cookie, message.packet_count, message.byte_count)
+
+        @on(events.EventOFPPortStatus, main)
+        def port_changed(self, event: Any) -> None:
+            message = event.msg
+            gone = message.reason == protocol.OFPPR_DELETE or message.desc.state & protocol.OFPPS_LINK_DOWN
+            self.conductor.port_changed(message.datapath.id, message.desc.port_no, not gone)
+
+    return RailyardApp
+
+
+def _watch(datapath: Any) -> None:
+    """End the send loop of a switch that has hung up.
+
+    On native threads nothing else does: the framework waits for its send loop, which waits for something to send,
+    and the switch is never reported as gone.
+    """
+    poll = select.poll()
+    poll.register(datapath.socket, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    poll.poll()
+    queue = datapath.send_q
+    if queue is not None:
+        datapath.close()
+        datapath.send(b"", close_socket=True)

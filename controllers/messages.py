@@ -1,0 +1,95 @@
+"""Requests of the northbound faces as Python values: every wrong or missing key is named. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, cast, get_args
+
+from controllers.circuits import Circuit, Matching
+from controllers.jobs import Job
+from controllers.ocs import UPDATE_MODES, UpdateMode
+from railyard.errors import ConfigError
+from workloads.program import Dimension, Domain, Group
+
+Message = Mapping[str, Any]
+
+
+def text(message: Message, key: str) -> str:
+    """The non-empty string under ``key``."""
+    value = message.get(key)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"must be a non-empty string, not {value!r}", key=key)
+    return value
+
+
+def whole(message: Message, key: str) -> int:
+    """The integer of 0 or more under ``key``."""
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"must be an integer of 0 or more, not {value!r}", key=key)
+    return value
+
+
+def seconds(message: Message, key: str, default: float | None = 0.0) -> float | None:
+    """The number of seconds (0 or more) under ``key``; ``default`` without it."""
+    value = message.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
+        raise ConfigError(f"must be a number of seconds of 0 or more, not {value!r}", key=key)
+    return float(value)
+
+
+def circuits(message: Message, key: str = "circuits") -> Matching:
+    """The list of port pairs under ``key``; ``CircuitError`` if a port stands twice."""
+    value = message.get(key)
+    if not isinstance(value, list):
+        raise ConfigError(f"must be a list of port pairs such as [[1, 4], [2, 3]], not {value!r}", key=key)
+    found = []
+    for pair in value:
+        if not (isinstance(pair, list) and len(pair) == 2 and all(type(port) is int for port in pair)):
+            raise ConfigError(f"must hold pairs of port numbers such as [1, 4], not {pair!r}", key=key)
+        found.append(Circuit(*pair))
+    return Matching(found)
+
+
+def update_mode(message: Message, default: UpdateMode = "update") -> UpdateMode:
+    """The update mode under ``update``."""
+    value = message.get("update", default)
+    if value not in UPDATE_MODES:
+        raise ConfigError(f"must be one of {', '.join(UPDATE_MODES)}, not {value!r}", key="update")
+    return cast(UpdateMode, value)
+
+
+def job(message: Message) -> Job:
+    """The job of a ``register`` request."""
+    groups = message.get("groups")
+    if not isinstance(groups, list):
+        raise ConfigError(f"must be a list of groups, not {groups!r}", key="groups")
+    return Job(
+        name=text(message, "job"),
+        groups=tuple(_group(value, f"groups[{number}]") for number, value in enumerate(groups)),
+        mode=text(message, "mode"),
+        reconfiguration_delay_s=seconds(message, "reconfiguration_delay_s") or 0.0,
+        link_recovery_s=seconds(message, "link_recovery_s") or 0.0,
+    )
+
+
+def _group(value: object, place: str) -> Group:
+    if not isinstance(value, dict):
+        raise ConfigError(f"must be an object, not {value!r}", key=place)
+    members = value.get("members")
+    if not isinstance(members, list) or not all(type(rank) is int and rank >= 0 for rank in members):
+        raise ConfigError(f"must be a list of ranks, not {members!r}", key=f"{place}.members")
+    dimension, domain = value.get("dimension"), value.get("domain", "scale-out")
+    for key, found, allowed in (("dimension", dimension, get_args(Dimension)), ("domain", domain, get_args(Domain))):
+        if found not in allowed:
+            raise ConfigError(f"must be one of {', '.join(allowed)}, not {found!r}", key=f"{place}.{key}")
+    return Group(
+        name=text(value, "name"),
+        dimension=cast(Dimension, dimension),
+        members=tuple(members),
+        domain=cast(Domain, domain),
+        stage=whole({"stage": 0, **value}, "stage"),
+    )

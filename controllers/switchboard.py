@@ -1,0 +1,94 @@
+"""The switches that are connected, and the OpenFlow transactions under way with them. Sends bytes, decides nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from topos.plan import FabricPlan, SwitchPlan
+
+Send = Callable[[bytes], bool]
+Step = Literal["fill", "darken", "light"]
+
+FIRST_XID = 0x5259_0001
+FIRST_GUESS_S = 0.0004
+"""A barrier's round trip before one was measured."""
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Bytes sent to a switch whose barrier reply is awaited. ``reconfiguration_id`` is 0 for a fill."""
+
+    xid: int
+    step: Step
+    switch: str
+    reconfiguration_id: int
+    sent_at: float
+
+
+@dataclass
+class Line:
+    """One connected switch; ``filled`` once it holds what it must hold."""
+
+    plan: SwitchPlan
+    send: Send
+    filled: bool = False
+    round_trips: list[float] = field(default_factory=list)
+
+    @property
+    def round_trip_s(self) -> float:
+        """The median of the last lighting round trips."""
+        return median(self.round_trips) if self.round_trips else FIRST_GUESS_S
+
+    def learn(self, round_trip_s: float) -> None:
+        """Take one more into account."""
+        self.round_trips = [*self.round_trips[-8:], round_trip_s]
+
+
+class Switchboard:
+    """All lines, by name of the switch."""
+
+    def __init__(self, plan: FabricPlan) -> None:
+        self._by_dpid = {switch.dpid: switch for switch in plan.switches}
+        self._xids = itertools.count(FIRST_XID)
+        self.lines: dict[str, Line] = {}
+        self.transactions: dict[int, Transaction] = {}
+
+    def plan_of(self, dpid: int) -> SwitchPlan | None:
+        """The switch with this datapath id, if the plan has it."""
+        return self._by_dpid.get(dpid)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all switches of the plan are connected and filled."""
+        return len(self.lines) == len(self._by_dpid) and all(line.filled for line in self.lines.values())
+
+    def missing(self) -> list[str]:
+        """The switches that are not connected and filled."""
+        return [s.name for s in self._by_dpid.values() if s.name not in self.lines or not self.lines[s.name].filled]
+
+    def connect(self, plan: SwitchPlan, send: Send) -> Line:
+        """A switch is there (again)."""
+        self.disconnect(plan.name)
+        self.lines[plan.name] = Line(plan, send)
+        return self.lines[plan.name]
+
+    def disconnect(self, name: str) -> None:
+        """A switch is gone, and with it what was asked of it."""
+        self.lines.pop(name, None)
+        self.transactions = {x: t for x, t in self.transactions.items() if t.switch != name}
+
+    def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0) -> int:
+        """Send ``build(xid)`` to a switch; the xid, or 0 if it is not there."""
+        line = self.lines.get(name)
+        if line is None or not (line.filled or step == "fill"):
+            return 0
+        xid = next(self._xids)
+        self.transactions[xid] = Transaction(xid, step, name, reconfiguration_id, now)
+        if not line.send(build(xid)):
+            self.transactions.pop(xid, None)
+            return 0
+        return xid
