@@ -38,7 +38,7 @@ from workloads.executor import (
     StepEnded,
 )
 from workloads.paths import choose_path, wired_paths
-from workloads.phases import phases
+from workloads.phases import Phase, all_phases
 from workloads.program import Collective, CollectiveKind, Communication, Dimension, Domain, Program, Send
 from workloads.schedule import Transfer
 
@@ -127,7 +127,8 @@ class Simulation:
             for group in self.job.groups:
                 for rank in group.members:
                     self._act(self._engine.check_in(rank, group.name, self.now))
-        self._ranks = [self._rank(rank) for rank in range(self.program.ranks)]
+        found = all_phases(self.program)
+        self._ranks = [self._rank(rank, found[rank]) for rank in range(self.program.ranks)]
         for rank, agent in enumerate(self._ranks):
             self._carry_out(rank, agent.executor.begin())
         self._play()
@@ -155,11 +156,10 @@ class Simulation:
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
-    def _rank(self, rank: int) -> _Rank:
+    def _rank(self, rank: int, found: tuple[Phase, ...]) -> _Rank:
         mine = [group for group in self.program.groups.values() if rank in group.members]
         told = {name: answer for (r, name), answer in self._checked_in.items() if r == rank}
         asks = {name for name, answer in told.items() if answer.asks}
-        found = phases(self.program, rank)
         executor = Executor(
             self.program.operations[rank],
             [phase.operations for phase in found],

@@ -6,10 +6,17 @@ never touch a circuit. Source: Opus, arXiv 2602.12521 (phases, windows, one conf
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from workloads.program import Compute, Dimension, Program
+from workloads.program import Communication, Compute, Dimension, Program, Recv, Send
+
+MessageName = tuple[str, str, int]
+"""(group, stream in the group, number in the stream): one send with its receive, or one collective."""
+
+Use = tuple[MessageName, int, int]
+"""A message on one rank: its name, the phase it falls into, its position among the rail operations of the rank."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class Phase:
-    """A maximal run of rail operations of one dimension, on one rank, in program order."""
+    """A run of rail operations of one dimension, on one rank, in program order (``all_phases`` says where it ends)."""
 
     number: int
     dimension: Dimension
@@ -61,29 +68,113 @@ class Window:
 
 
 def phases(program: Program, rank: int) -> tuple[Phase, ...]:
-    """The phases of ``rank`` in one step."""
-    runs: list[tuple[Dimension, list[int]]] = []
-    for op in program.communications(rank):
-        group = program.groups[op.group]
-        if group.domain != "scale-out":
+    """The phases of ``rank`` in one step (``all_phases`` when those of every rank are needed)."""
+    return all_phases(program)[rank]
+
+
+def all_phases(program: Program) -> tuple[tuple[Phase, ...], ...]:
+    """The phases of every rank.
+
+    A phase ends where the dimension changes, and also where it changes for another member of a group in use: what that
+    member does in between may take the group's circuits away, so all members must let go and ask again. (Opus: the
+    boundaries are the union over all ranks. Without it a pipeline of three stages locks up: stage 0 would hold the
+    circuits to stage 1 from its first send to its first receive, and stage 1 could not gather in between.)
+    """
+    streams = [[op for op in program.communications(r) if _on_rail(program, op)] for r in range(program.ranks)]
+    cuts = [_dimension_changes(program, stream) for stream in streams]
+    names = _message_names(streams)
+    while _cut_for_peers(program, streams, cuts, names):
+        pass
+    return tuple(
+        tuple(_phase(program, number, run) for number, run in enumerate(_runs(stream, cut)))
+        for stream, cut in zip(streams, cuts, strict=True)
+    )
+
+
+def _on_rail(program: Program, op: Communication) -> bool:
+    return program.groups[op.group].domain == "scale-out"
+
+
+def _dimension_changes(program: Program, stream: list[Communication]) -> set[int]:
+    """Positions at which a phase begins because the dimension is another."""
+    dimensions = [program.groups[op.group].dimension for op in stream]
+    return {i for i, dimension in enumerate(dimensions) if i == 0 or dimension != dimensions[i - 1]}
+
+
+def _runs(stream: list[Communication], cut: set[int]) -> list[list[Communication]]:
+    bounds = [*sorted(cut), len(stream)]
+    return [stream[start:end] for start, end in pairwise(bounds)]
+
+
+def _message_names(streams: list[list[Communication]]) -> list[list[MessageName]]:
+    """What each operation is called on all ranks that take part in it: a stream of its group, and a number."""
+    names = []
+    for rank, stream in enumerate(streams):
+        count: Counter[tuple[str, str]] = Counter()
+        mine = []
+        for op in stream:
+            if isinstance(op, Send):
+                kind = f"{rank}>{op.peer}"
+            elif isinstance(op, Recv):
+                kind = f"{op.peer}>{rank}"
+            else:
+                kind = "collective"
+            mine.append((op.group, kind, count[op.group, kind]))
+            count[op.group, kind] += 1
+        names.append(mine)
+    return names
+
+
+def _cut_for_peers(
+    program: Program, streams: list[list[Communication]], cuts: list[set[int]], names: list[list[MessageName]]
+) -> bool:
+    """Begin a phase wherever a group's next operation belongs to another round than its last; whether any was added."""
+    uses: dict[str, dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+    for rank, stream in enumerate(streams):
+        segment = -1
+        for position, op in enumerate(stream):
+            segment += position in cuts[rank]
+            uses[op.group][rank].append((names[rank][position], segment, position))
+    added = False
+    for by_rank in uses.values():
+        rounds = _rounds(list(by_rank.values()))
+        if rounds is None:
             continue
-        if not runs or runs[-1][0] != group.dimension:
-            runs.append((group.dimension, []))
-        runs[-1][1].append(op.id)
-    return tuple(_phase(program, rank, number, dimension, ids) for number, (dimension, ids) in enumerate(runs))
+        for rank, used in by_rank.items():
+            for (before, segment, _), (after, other, position) in pairwise(used):
+                if segment == other and rounds[before] != rounds[after] and position not in cuts[rank]:
+                    cuts[rank].add(position)
+                    added = True
+    return added
 
 
-def _phase(program: Program, rank: int, number: int, dimension: Dimension, ids: list[int]) -> Phase:
+def _rounds(members: list[list[Use]]) -> dict[MessageName, int] | None:
+    """For each message of a group the number of its round, such that the phases of every member hold one round each.
+
+    None if the members' orders contradict each other (then the run will stand still, and says so).
+    """
+    rounds = {name: 0 for used in members for name, _, _ in used}
+    for _ in range(len(rounds) + 1):
+        moved = False
+        for used in members:
+            for (before, segment, _), (after, other, _) in pairwise(used):
+                least = rounds[before] + (segment != other)
+                if rounds[after] < least:
+                    rounds[after] = least
+                    moved = True
+        if not moved:
+            return rounds
+    return None
+
+
+def _phase(program: Program, number: int, run: list[Communication]) -> Phase:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for id_ in ids:
-        op = program.operations[rank][id_]
-        if isinstance(op, Compute):
-            continue
-        first.setdefault(op.group, id_)
-        last[op.group] = id_
+    for op in run:
+        first.setdefault(op.group, op.id)
+        last[op.group] = op.id
     uses = tuple(GroupUse(group, id_, last[group]) for group, id_ in first.items())
-    return Phase(number, dimension, tuple(ids), uses)
+    return Phase(number, program.groups[run[0].group].dimension, tuple(op.id for op in run), uses)
 
 
 def phase_changes(program: Program, rank: int) -> int:
@@ -102,6 +193,8 @@ def windows(program: Program, rank: int) -> tuple[Window, ...]:
     found = phases(program, rank)
     result = []
     for before, after in pairwise(found):
+        if not _differ(before, after):
+            continue
         finished = max(ends[id_] for id_ in before.operations)
         result.append(Window(rank, after.number, after.dimension, max(0.0, ends[after.first] - finished)))
     return tuple(result)

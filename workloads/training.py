@@ -43,7 +43,8 @@ class Training:
     4 x (TP - 1) / TP x activation bytes x 8 / ``scale_up_gbps``.
 
     ``overlap`` False: one linear sequence, collectives block compute. True: FSDP gathers one unit ahead, gradients are
-    reduced while the backward pass goes on, and sends do not block.
+    reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last gradient
+    upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
     """
 
     name: str
@@ -164,7 +165,7 @@ class _RankStep:
         needs = (self._recv(f"recv.{step}", *source),) if has_source else ()
         fsdp = self.training.sharding == "fsdp"
         gathers = fsdp and (first if not self.training.reshard_after_forward else not last)
-        reduce_now = last and self.training.overlap
+        reduce_now = last and self.training.overlap and not has_target
         units = self.units if forward else self.units[::-1]
         self._units(step, units, needs, gathers, reduce_now)
         if has_target:
