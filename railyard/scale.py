@@ -65,6 +65,19 @@ def goodput_share(mtu_bytes: int = MTU_BYTES) -> float:
     return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES)
 
 
+BURST_S = 4e-3
+"""A bucket forgets what it could have sent in a pause longer than this, and a busy machine makes pauses: with 16 hosts
+of 100 Mb/s on 2 cores, buckets of 1 ms reached 98 % of the line rate and those of 4 ms 99.6 %."""
+
+
+def bucket_burst_bytes(rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> int:
+    """Depth of the token bucket of a link: two full frames or ``BURST_S`` of the rate, whichever is more.
+
+    It is also what passes at once after a pause, so a sender that wants exact times waits that credit out.
+    """
+    return max(2 * (mtu_bytes + ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * BURST_S))
+
+
 @dataclass(frozen=True)
 class Floors:
     """Below these an emulated run would show the emulator and not the system (design, section 4)."""

@@ -25,7 +25,7 @@ from topos.nodes import LazyNode, RailHost, RailSwitch
 from topos.ovs import Bridge, BridgePort, Datapath, PrivateOvs
 from topos.plan import FabricPlan
 from topos.remains import Run
-from topos.wiring import clear_links, host_requests, link_requests, number_interfaces
+from topos.wiring import clear_links, host_requests, link_requests, number_interfaces, switch_shaping
 
 _CONTROLLER = ("127.0.0.1", 6653)
 
@@ -139,6 +139,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._make_hosts()
             self._make_links()
             self.yard.ovs.add([self._bridge(switch) for switch in self.switches])
+            self._shape_switches()
             self._ready()
         except BaseException:
             self._undo_all()
@@ -163,6 +164,10 @@ class Emulation(Mininet):  # type: ignore[misc]
         for name, requests in host_requests(self.hosts, self.switches, self.host_tuning):
             with Netlink(self._fds[name]) as kernel:
                 kernel.run(requests)
+
+    def _shape_switches(self) -> None:
+        with Netlink(self.yard.netns_fd) as kernel:
+            kernel.run(switch_shaping(self.switches))
 
     def _bridge(self, switch: RailSwitch) -> Bridge:
         targets = () if self.openflow is None else (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)

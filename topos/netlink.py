@@ -84,7 +84,9 @@ def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
     """
     data = _attribute(2, _attribute(1, _end(peer, mtu, 0, 0)))
     info = _attribute(18, _text(1, "veth") + data)
-    return Request(_NEWLINK, _CREATE | _EXCL, _end(end, mtu, group, _UP) + info, f"making the link {end.name} - {peer.name}")
+    return Request(
+        _NEWLINK, _CREATE | _EXCL, _end(end, mtu, group, _UP) + info, f"making the link {end.name} - {peer.name}"
+    )
 
 
 def link_up(index: int, name: str) -> Request:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
 from topos.netlink import RouteTuning
 
 _LARGE_SYSCTLS = {
@@ -28,7 +29,6 @@ _PLAIN_SYSCTLS = {
     "net.ipv4.conf.default.arp_ignore": "1",
 }
 YARD_SYSCTLS = {key: value for key, value in _PLAIN_SYSCTLS.items() if "ipv6" in key}
-_ETHERNET_HEADER_BYTES = 14
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,15 @@ class HostTuning:
         return values
 
 
-def burst_bytes(rate_mbps: float, mtu: int) -> int:
-    """Depth of the token bucket at a host: two full frames or 1 ms of the rate, whichever is more.
-
-    It is also what passes at once after a pause, so a sender that wants exact times waits that credit out.
-    """
-    return max(2 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * 1e-3))
-
-
 def queue_bytes(rate_mbps: float, mtu: int) -> int:
-    """Queue before the bucket of a host: never the place of a loss, since TCP stops at its own limit first."""
-    return max(1000 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8))
+    """Queue before a bucket, a second deep: never the place of a loss.
+
+    At a host TCP stops at its own limit first; at a switch's port it stands for the lossless Ethernet (priority
+    flow control) that RDMA fabrics run on, where senders that meet wait instead of losing packets.
+    """
+    return max(1000 * (mtu + ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8))
 
 
 def switch_burst_bytes(rate_mbps: float, mtu: int) -> int:
     """Depth of the bucket at a switch's port: twice the host's, so that one sender alone never queues there."""
-    return 2 * burst_bytes(rate_mbps, mtu)
-
-
-def switch_queue_bytes(rate_mbps: float, mtu: int) -> int:
-    """Buffer of a switch's port, where senders that meet lose packets: 20 ms of the rate, at least 16 frames."""
-    return max(16 * (mtu + _ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * 20e-3))
+    return 2 * bucket_burst_bytes(rate_mbps, mtu)

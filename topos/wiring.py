@@ -8,6 +8,7 @@ from ipaddress import IPv4Interface
 from typing import Any
 
 from railyard.errors import MachineError
+from railyard.scale import bucket_burst_bytes
 from topos import netlink, tuning
 from topos.links import RecordedIntf, RecordedLink
 from topos.netlink import LO_INDEX, End, Netlink, Request
@@ -38,19 +39,27 @@ def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> End:
 
 
 def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[Request]:
-    """Requests to the yard that make every link, and shape the switches' ends of electrical ones."""
+    """Requests to the yard that make every link."""
     for link in links:
         switch, other = link.intf2, link.intf1
         if isinstance(other.node, RailSwitch):
             switch, other = other, switch
         yield netlink.veth(_end(switch, namespaces), _end(other, namespaces), switch.mtu, LINK_GROUP)
-        for intf in (switch, other):
-            if intf is other and isinstance(other.node, RailSwitch):
-                yield netlink.link_up(other.index, other.name)
+        if isinstance(other.node, RailSwitch):
+            yield netlink.link_up(other.index, other.name)
+
+
+def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[Request]:
+    """Requests to the yard that shape the electrical switches' ends, where senders can meet.
+
+    For after the switch took the interfaces, since it removes the queues that it finds on them.
+    """
+    for switch in switches:
+        for intf in switch.intfList() if switch.kind == "electrical" else ():
             rate = intf.rate_mbps
-            if rate is not None and isinstance(intf.node, RailSwitch) and intf.node.kind == "electrical":
+            if rate is not None:
                 burst = tuning.switch_burst_bytes(rate, intf.mtu)
-                queue = tuning.switch_queue_bytes(rate, intf.mtu)
+                queue = tuning.queue_bytes(rate, intf.mtu)
                 yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
@@ -89,7 +98,7 @@ def host_requests(
             requests += [netlink.neighbour(intf.index, tail) for node, tail in peers.get(far, ()) if node is not host]
             rate = intf.rate_mbps
             if rate is not None:
-                burst, queue = tuning.burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
+                burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
                 requests.append(netlink.token_bucket(intf.index, intf.name, rate, burst, queue))
         yield host.name, requests
 
