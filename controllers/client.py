@@ -62,6 +62,21 @@ class ChannelClient:
         """Hang up."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send encoded requests without waiting; read what comes with ``receive``."""
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """Whatever has arrived (for a ``Decoder``); ``ControlError`` when the controller has hung up."""
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise ControlError("the controller has hung up; see its log")
+        return data
+
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request and wait for its answer."""
         self._last_id += 1
@@ -82,10 +97,7 @@ class ChannelClient:
                 if answer.get("id") in (request_id, None):
                     self._answers.remove(answer)
                     return answer
-            data = self._socket.recv(65536)
-            if not data:
-                raise ControlError("the controller has hung up; see its log")
-            self._answers += self._decoder.feed(data)
+            self._answers += self._decoder.feed(self.receive())
 
     # ---- what agents and runs ask -----------------------------------------------------------------------------
 
