@@ -79,7 +79,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         step_times_s=tuple(map(real, times)),
         step_time_s=None if step_time is None else real(step_time),
         predicted_step_time_s=point.predicted_step_time_s,
-        reconfigurations_per_step=reconfigurations_per_step(point, darks, steps, measured),
+        reconfigurations_per_step=reconfigurations_per_step(darks, steps, measured),
         reconfigurations=dict(Counter(d.switch for d in darks)),
         exposed_stall_s=real(stall.exposed_s),
         exposed_stall_any_s=real(stall.exposed_any_s),

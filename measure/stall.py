@@ -2,7 +2,7 @@
 
 A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
 
-- **exposed**: it overlaps dark intervals of ports that its group uses: the stall of the stall law (Opus,
+- **exposed**: it overlaps a reconfiguration that lights a circuit of its group: the stall of the stall law (Opus,
   arXiv 2507.08119: exposed stall per step = sum of max(0, T_reconf - T_window));
 - **readiness**: before the last member asked: waiting for slower members, with or without an OCS;
 - **control**: the rest: messages, ports held by traffic in flight, refused and tried again.
@@ -25,15 +25,29 @@ from measure.timeline import Event
 
 @dataclass(frozen=True)
 class Dark:
-    """One reconfiguration: dark from ``t`` to ``end``, on ``ports`` of ``switch``, which belong to ``ranks``."""
+    """One reconfiguration: dark from ``t`` to ``end``, on ``ports`` of ``switch``, which belong to ``ranks``.
+
+    ``joined`` are the pairs of ranks that a new circuit joins afterwards. A port that only loses its circuit (its stage
+    went elsewhere) is in ``ports`` and in no pair.
+    """
 
     t: float
     end: float
     switch: str
     ports: frozenset[int]
     ranks: frozenset[int]
+    joined: frozenset[tuple[int, int]]
     group: str
     asked: float | None
+
+    @property
+    def gaining(self) -> frozenset[int]:
+        """The ranks that have a new circuit afterwards."""
+        return frozenset(rank for pair in self.joined for rank in pair)
+
+    def lights(self, members: frozenset[int]) -> bool:
+        """Whether a new circuit joins two of ``members``."""
+        return any(members.issuperset(pair) for pair in self.joined)
 
     @property
     def interval(self) -> Interval:
@@ -67,22 +81,25 @@ def read_darks(point: Point, events: Sequence[Event]) -> tuple[Dark, ...]:
             continue
         switch = point.switch(e["rail"])
         ports = frozenset(e["ports"])
-        ranks = frozenset(p.rank for p in switch.ports if p.number in ports) if switch else frozenset()
+        rank_of = {p.number: p.rank for p in switch.ports} if switch else {}
+        ranks = frozenset(rank_of[p] for p in ports if p in rank_of)
+        joined = frozenset((rank_of[a], rank_of[b]) for a, b in e["circuits"] if a in rank_of and b in rank_of)
         name = switch.name if switch else str(e["rail"])
-        darks.append(Dark(e.t, e.end, name, ports, ranks, e.get("group") or "", e.get("asked")))
+        darks.append(Dark(e.t, e.end, name, ports, ranks, joined, e.get("group") or "", e.get("asked")))
     return tuple(sorted(darks, key=lambda d: d.t))
 
 
-def reconfigurations_per_step(point: Point, darks: Sequence[Dark], steps: Steps, measured: Sequence[int]) -> float:
-    """Times a port goes dark per step: the mean over the measured steps, of the port with the highest."""
-    rank_of = {(s.name, p.number): p.rank for s in point.plan.switches for p in s.ports}
-    counts: dict[tuple[str, int], int] = defaultdict(int)
+def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Sequence[int]) -> float:
+    """Times a rank gets other circuits per step: the mean over the measured steps, of the rank with most.
+
+    This counts what Opus counts per stage: a phase change of the stage is one, whatever its ports lose in between.
+    """
+    counts: dict[int, int] = defaultdict(int)
     wanted = set(measured)
     for dark in darks:
-        for port in dark.ports:
-            rank = rank_of.get((dark.switch, port))
-            if rank is not None and steps.at(rank, dark.t) in wanted:
-                counts[dark.switch, port] += 1
+        for rank in dark.gaining:
+            if steps.at(rank, dark.t) in wanted:
+                counts[rank] += 1
     return max(counts.values(), default=0) / len(measured) if measured else 0.0
 
 
@@ -94,7 +111,7 @@ def stalls(
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
     near = _ByTime(darks)
     for wait in waits:
-        touching = [d for d in near.overlapping(wait.t, wait.end) if wait.members & d.ranks]
+        touching = [d for d in near.overlapping(wait.t, wait.end) if d.lights(wait.members)]
         for name, intervals in zip(_PARTS, _split(wait, touching), strict=True):
             parts[name][wait.step][wait.rank] += intervals
     exposed = parts["exposed"]

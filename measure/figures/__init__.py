@@ -1,0 +1,1 @@
+"""The figures of a run, one file each: events or rows in, a matplotlib Figure out."""

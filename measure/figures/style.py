@@ -1,0 +1,95 @@
+"""What all figures share: colours that everybody can tell apart, a footer with the scale, the stamp of a bad run.
+
+Colours are those of Okabe and Ito (Color Universal Design). Figures are made without pyplot, so nothing global is
+touched and no display is needed.
+"""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patheffects import withStroke
+
+from measure.fidelity import NOT_FAITHFUL
+from railyard.scale import Scale
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
+
+DIMENSION_COLOURS = {"dp": BLUE, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
+MODE_COLOURS = {"native": BLACK, "electrical": GREEN, "one-shot": PURPLE, "on-demand": VERMILION, "provisioned": BLUE}
+MODE_MARKERS = {"native": "*", "electrical": "s", "one-shot": "D", "on-demand": "o", "provisioned": "^"}
+DPI = 150
+
+
+def new_figure(width: float = 9.0, height: float = 5.2) -> Figure:
+    """An empty figure, ``width`` x ``height`` inches."""
+    engine = ConstrainedLayoutEngine(rect=(0.0, 0.045, 1.0, 0.955))  # the footer stands below
+    figure = Figure(figsize=(width, height), layout=engine)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def dress(axes: Axes, title: str, x: str, y: str) -> None:
+    """Title and axis names, and a quiet frame."""
+    axes.set_title(title, loc="left", fontsize=11, color=TEXT, fontweight="bold")
+    axes.set_xlabel(x, color=TEXT)
+    axes.set_ylabel(y, color=TEXT)
+    axes.tick_params(colors=TEXT, labelsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GREY)
+
+
+def png(figure: Figure, scale: Scale, *, faithful: bool, note: str = "") -> bytes:
+    """The figure as PNG, with the scale in its footer and, where the run was not faithful, stamped so."""
+    said = f"Real units. Emulated at {scale_in_words(scale)}."
+    figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
+    figure.text(0.99, 0.008, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
+    if not faithful:
+        figure.text(
+            0.5,
+            0.5,
+            NOT_FAITHFUL,
+            fontsize=min(60.0, 6.6 * figure.get_figwidth()),
+            color=VERMILION,
+            alpha=0.4,
+            path_effects=[withStroke(linewidth=4, foreground="white", alpha=0.5)],
+            ha="center",
+            va="center",
+            rotation=20,
+            fontweight="bold",
+            zorder=1000,
+        )
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=DPI, metadata={"Software": "Railyard"})
+    return out.getvalue()
+
+
+def scale_in_words(scale: Scale) -> str:
+    """Both numbers of a scale: ``link rate 1/4000, time x1``."""
+    inverse = 1 / scale.rate
+    whole = abs(inverse - round(inverse)) < 1e-6 * inverse
+    rate = f"1/{inverse:.0f}" if whole else f"1/{inverse:.4g}"
+    return f"link rate {rate}, time x{scale.time:g}"
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Factor and name of the unit in which times up to ``longest_s`` read well."""
+    if longest_s >= 2:
+        return 1.0, "s"
+    return (1e3, "ms") if longest_s >= 2e-3 else (1e6, "µs")

@@ -1,0 +1,91 @@
+"""One row of ``summary.json`` and ``summary.csv``: what was measured at one point, in real units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from measure.fidelity import Verdict
+from measure.metrics import PointMetrics
+from measure.point import Point
+from measure.quantiles import Quantiles
+
+Row = dict[str, Any]
+"""Plain data. Times are real seconds but for those in a name with ``wall``; nested values stand in JSON only."""
+
+NESTED = frozenset(
+    {
+        "step_times_s",
+        "reconfigurations",
+        "bandwidth",
+        "timer_lag_wall_s",
+        "control_latency_wall_s",
+        "dark_error_wall_s",
+        "windows_s",
+        "checks",
+    }
+)
+"""Keys whose values are lists or tables."""
+
+
+def summary_row(
+    point: Point, metrics: PointMetrics, verdict: Verdict, *, experiment: str, workload: str, seed: int
+) -> Row:
+    """The row of a point."""
+    return {
+        "experiment": experiment,
+        "workload": workload,
+        "fabric": point.plan.fabric,
+        "mode": point.mode,
+        "point": point.number,
+        "reconfiguration_delay_ms": point.reconfiguration_delay_s * 1e3,
+        "link_recovery_ms": point.link_recovery_s * 1e3,
+        "seed": seed,
+        "steps": metrics.steps,
+        "warmup_steps": metrics.warmup_steps,
+        "step_time_s": metrics.step_time_s,
+        "predicted_step_time_s": metrics.predicted_step_time_s,
+        "reconfigurations_per_step": metrics.reconfigurations_per_step,
+        "exposed_stall_s": metrics.exposed_stall_s,
+        "exposed_stall_any_s": metrics.exposed_stall_any_s,
+        "hidden_stall_s": metrics.hidden_stall_s,
+        "readiness_wait_s": metrics.readiness_wait_s,
+        "control_wait_s": metrics.control_wait_s,
+        "window_median_s": metrics.window_median_s,
+        "packets_lost": metrics.packets_lost,
+        "packets_lost_outside_dark": metrics.packets_lost_outside_dark,
+        "retransmissions": metrics.retransmissions,
+        "refusals": metrics.refusals,
+        "timer_lag_p99_wall_s": _p99(metrics.timer_lag_s),
+        "control_latency_p99_wall_s": _p99(metrics.control_latency_s),
+        "dark_configured_wall_s": metrics.dark_configured_s,
+        "dark_median_wall_s": None if metrics.dark_s is None else metrics.dark_s.p50,
+        "verified": metrics.verified,
+        "wrong": metrics.wrong,
+        "faithful": verdict.faithful,
+        "rate_scale": point.scale.rate,
+        "time_scale": point.scale.time,
+        "verdict": str(verdict),
+        "step_times_s": list(metrics.step_times_s),
+        "reconfigurations": metrics.reconfigurations,
+        "bandwidth": {kind: asdict(b) for kind, b in metrics.bandwidth.items()},
+        "timer_lag_wall_s": _numbers(metrics.timer_lag_s),
+        "control_latency_wall_s": _numbers(metrics.control_latency_s),
+        "dark_error_wall_s": _numbers(metrics.dark_error_s),
+        "windows_s": list(metrics.windows_s),
+        "checks": [asdict(c) for c in verdict.checks],
+    }
+
+
+def flat(row: Mapping[str, Any]) -> Row:
+    """The columns of a row that fit into CSV."""
+    return {key: value for key, value in row.items() if key not in NESTED}
+
+
+def _p99(sample: Quantiles | None) -> float | None:
+    return None if sample is None else sample.p99
+
+
+def _numbers(sample: Quantiles | None) -> dict[str, float] | None:
+    return None if sample is None else asdict(sample)

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Draw the figures and the trace of a results folder again, from the folder alone; prints its table too."""
+
+from __future__ import annotations
+
+import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+
+import argparse
+import sys
+from pathlib import Path
+
+from measure.manifest import scale_of
+from measure.report import exit_status, print_report, redraw
+from measure.results import Results
+from railyard.errors import RailyardError
+
+
+def main() -> int:
+    """0, or the status that the run itself ended with: a run that was not faithful stays so."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder that a run wrote (--out)")
+    parser.add_argument("--quiet", action="store_true", help="no table, only the files written")
+    options = parser.parse_args()
+    try:
+        written = redraw(options.results)
+    except RailyardError as error:
+        print(f"plot.py: {error}", file=sys.stderr)
+        return error.exit_status
+    results = Results.open(options.results)
+    if not options.quiet:
+        print_report(results.rows(), scale_of(results.manifest()))
+    for path in written:
+        print(path)
+    return exit_status(results.rows())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
