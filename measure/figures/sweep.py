@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from measure.figures.style import GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, VERMILION, dress, new_figure
+from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, dress, new_figure
 from measure.row import Row
 
 _WIDE = 20.0
@@ -45,9 +45,7 @@ def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) ->
     if any(r.get("predicted_step_time_s") is not None for r in rows) or predictions:
         handles.append(Line2D([], [], color=TEXT, label="model"))
     if not all(r["faithful"] for r in rows):
-        handles.append(
-            Line2D([], [], color=VERMILION, marker="x", markersize=10, linestyle="", label="point not faithful")
-        )
+        handles.append(Line2D([], [], color=BLACK, marker="x", markersize=10, linestyle="", label="point not faithful"))
     figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)
     return figure
 
@@ -78,7 +76,7 @@ def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
                 row["step_time_s"],
                 marker="x",
                 markersize=13,
-                color=VERMILION,
+                color=BLACK,
                 zorder=4,
             )
 
