@@ -252,7 +252,7 @@ class Engine:
                 now,
             )
         intent.tries += 1
-        self.fabric.hold(intent, [(name, port) for name, change in changes.items() for port in change.ports])
+        self.fabric.hold(intent, [(name, port) for name, change in changes.items() for port in change.tuned])
         return [
             self.fabric.begin(name, change, intent, intent.delay_s, intent.asked, now)
             for name, change in changes.items()

@@ -23,11 +23,20 @@ UPDATE_MODES: tuple[str, ...] = get_args(UpdateMode)
 
 @dataclass(frozen=True)
 class Change:
-    """One reconfiguration: only ``ports`` go dark, all other ports of the switch keep their light."""
+    """One reconfiguration: only ``ports`` change, all other ports of the switch keep their light.
+
+    Those that get a new circuit (``tuned``) are dark until it stands; those that only lose theirs are blocked at once,
+    so another reconfiguration may take them without waiting for this one.
+    """
 
     ports: frozenset[int]
     before: Matching
     after: Matching
+
+    @property
+    def tuned(self) -> frozenset[int]:
+        """The ports that get a new circuit."""
+        return self.ports & self.after.ports
 
 
 class OpticalSwitch:
@@ -54,7 +63,7 @@ class OpticalSwitch:
 
     @property
     def dark(self) -> frozenset[int]:
-        """The ports of every reconfiguration under way."""
+        """The ports that are tuning, of every reconfiguration under way."""
         return frozenset(self._dark)
 
     @property
@@ -109,7 +118,7 @@ class OpticalSwitch:
             raise CircuitError(f"{self.name} has changed since this reconfiguration was planned; plan it again")
         self.target = change.after
         self._changes[reconfiguration_id] = change
-        self._dark.update(dict.fromkeys(change.ports, reconfiguration_id))
+        self._dark.update(dict.fromkeys(change.tuned, reconfiguration_id))
 
     def finish(self, reconfiguration_id: int) -> Change:
         """The light is back: the ports of this reconfiguration are tuned (or blocked, without a circuit)."""
@@ -118,8 +127,10 @@ class OpticalSwitch:
     def abort(self, reconfiguration_id: int) -> Change:
         """The switch did not take this reconfiguration: its ports hold again what they held before."""
         change = self._end(reconfiguration_id)
-        back = [c for c in change.before if change.ports.issuperset(c.ports)]
-        self.target = Matching([*self.target.without_ports(change.ports), *back])
+        mine = change.ports - self._dark.keys()
+        kept = self.target.without_ports(mine)
+        back = [c for c in change.before if mine.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
+        self.target = Matching([*kept, *back])
         return change
 
     def _end(self, reconfiguration_id: int) -> Change:
@@ -127,7 +138,7 @@ class OpticalSwitch:
             change = self._changes.pop(reconfiguration_id)
         except KeyError:
             raise ControlError(f"{self.name} has no reconfiguration {reconfiguration_id} under way") from None
-        for port in change.ports:
+        for port in change.tuned:
             del self._dark[port]
         return change
 

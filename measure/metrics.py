@@ -36,14 +36,14 @@ class PointMetrics:
     reconfigurations_per_step: float
     reconfigurations: dict[str, int]
     exposed_stall_s: float
-    exposed_stall_any_s: float
+    exposed_stall_worst_s: float
     hidden_stall_s: float
     readiness_wait_s: float
     control_wait_s: float
     windows_s: tuple[float, ...]
     bandwidth: dict[str, Bandwidth]
     packets_lost: int
-    packets_lost_outside_dark: int
+    packets_lost_outside_dark: int | None
     retransmissions: int
     refusals: int
     timer_lag_s: Quantiles | None
@@ -82,14 +82,14 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         reconfigurations_per_step=reconfigurations_per_step(darks, steps, measured),
         reconfigurations=dict(Counter(d.switch for d in darks)),
         exposed_stall_s=real(stall.exposed_s),
-        exposed_stall_any_s=real(stall.exposed_any_s),
+        exposed_stall_worst_s=real(stall.exposed_worst_s),
         hidden_stall_s=real(stall.hidden_s),
         readiness_wait_s=real(stall.readiness_s),
         control_wait_s=real(stall.control_s),
         windows_s=tuple(real(w.seconds) for w in windows(read_phases(events), measured)),
         bandwidth=bandwidths(point, read_transfers(point, events, measured)),
         packets_lost=lost[True],
-        packets_lost_outside_dark=lost[False],
+        packets_lost_outside_dark=lost.get(False),
         retransmissions=_total(events, "agent", "sockets", "retransmits"),
         refusals=sum(e.source == "controller" and e.kind == "refused" for e in events),
         timer_lag_s=quantiles(e["late_s"] for e in _computes(events)),
@@ -106,7 +106,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
 def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[float]:
     """Last request to acknowledgement where no circuit had to change (wall-clock seconds).
 
-    The last request is the ``ready`` field of the ``ack`` where the controller gives it; else the latest of its
+    The last request is the ``asked_last`` field of the ``ack``, where the controller gives it; else the latest of its
     ``asked`` (first request) and the starts of the members' waits for it. Acknowledgements with a dark
     interval of a member's port between request and answer are left out: those waited for light.
     """
@@ -124,7 +124,7 @@ def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dar
         asked = e.get("asked", e.t)
         if any(d.end > asked and d.t < e.t and members & d.ranks for d in darks):
             continue
-        ready = e.get("ready") or max(asked, min(waits[e["group"], e["index"]], e.t))
+        ready = e.get("asked_last") or max(asked, min(waits[e["group"], e["index"]], e.t))
         found.append(max(0.0, e.t - ready))
     return found
 
@@ -142,7 +142,7 @@ def _lag_per_step(events: Sequence[Event], measured: Sequence[int]) -> float | N
 
 
 def _dropped(events: Sequence[Event]) -> Counter[bool]:
-    """Packets the switches dropped: True while dark, False otherwise."""
+    """Packets the switches dropped: True while dark, False on ports without a circuit (absent: nobody counted)."""
     count: Counter[bool] = Counter()
     for e in events:
         if e.source == "switch" and e.kind == "dropped":

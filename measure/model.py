@@ -39,7 +39,7 @@ class Prediction:
     step_times_s: tuple[float, ...]
     step_time_s: float
     exposed_stall_s: float
-    exposed_stall_any_s: float
+    exposed_stall_worst_s: float
     hidden_stall_s: float
     reconfigurations_per_step: float
     windows_s: tuple[float, ...]
@@ -93,7 +93,7 @@ def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) 
         step_times_s=metrics.step_times_s,
         step_time_s=metrics.step_time_s or 0.0,
         exposed_stall_s=metrics.exposed_stall_s,
-        exposed_stall_any_s=metrics.exposed_stall_any_s,
+        exposed_stall_worst_s=metrics.exposed_stall_worst_s,
         hidden_stall_s=metrics.hidden_stall_s,
         reconfigurations_per_step=metrics.reconfigurations_per_step,
         windows_s=metrics.windows_s,

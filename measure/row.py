@@ -48,7 +48,7 @@ def summary_row(
         "predicted_step_time_s": metrics.predicted_step_time_s,
         "reconfigurations_per_step": metrics.reconfigurations_per_step,
         "exposed_stall_s": metrics.exposed_stall_s,
-        "exposed_stall_any_s": metrics.exposed_stall_any_s,
+        "exposed_stall_worst_s": metrics.exposed_stall_worst_s,
         "hidden_stall_s": metrics.hidden_stall_s,
         "readiness_wait_s": metrics.readiness_wait_s,
         "control_wait_s": metrics.control_wait_s,

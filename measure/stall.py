@@ -59,15 +59,15 @@ class Dark:
 class Stalls:
     """Per-step numbers in wall-clock seconds: the median over the measured steps.
 
-    ``exposed_s`` is that of the worst rank: per step the rank with most exposed time (overlapping waits of a rank
-    count once). A stall that reaches the end of a step through several ranks in turn (a pipeline) is longer than that;
-    ``exposed_any_s`` counts the time in which at least one rank was exposed. What the step really lost lies between
-    the two wherever the waits are on the critical path. ``readiness_s`` and ``control_s`` are of the worst rank.
-    ``hidden_s``: dark time of a rank's ports that no rank waited for, of the rank with most of it.
+    ``exposed_s`` is that of the rank that ends the step's traffic on the rails: per step the rank whose last operation
+    there ends last, so what it waited for is what the job waited for (overlapping waits count once).
+    ``exposed_worst_s`` is of the rank with most exposed time; where it is more, the rest was slack. ``readiness_s`` and
+    ``control_s`` are of the worst rank. ``hidden_s``: dark time of a rank's ports that no rank waited for, of the rank
+    with most of it.
     """
 
     exposed_s: float
-    exposed_any_s: float
+    exposed_worst_s: float
     readiness_s: float
     control_s: float
     hidden_s: float
@@ -116,8 +116,8 @@ def stalls(
             parts[name][wait.step][wait.rank] += intervals
     exposed = parts["exposed"]
     return Stalls(
-        exposed_s=_worst_rank(exposed, measured),
-        exposed_any_s=median(total(union(i for r in exposed[s].values() for i in r)) for s in measured) or 0.0,
+        exposed_s=_of_rank(exposed, _last_rank(point, events), measured),
+        exposed_worst_s=_worst_rank(exposed, measured),
         readiness_s=_worst_rank(parts["readiness"], measured),
         control_s=_worst_rank(parts["control"], measured),
         hidden_s=_worst_rank(_hidden(darks, waits, steps), measured),
@@ -196,6 +196,22 @@ def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _Per
             if step is not None:
                 hidden[step][rank] += unseen
     return hidden
+
+
+def _last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
+    """Step -> the rank whose last operation on the rails ends last (the highest of several)."""
+    last: dict[int, tuple[float, int]] = {}
+    for e in events:
+        if e.source == "agent" and e.kind == "communicate" and e.end is not None:
+            group = point.groups.get(e["group"])
+            if group is not None and group.domain == "scale-out":
+                last[e["step"]] = max(last.get(e["step"], (0.0, -1)), (e.end, e["rank"]))
+    return {step: rank for step, (_, rank) in last.items()}
+
+
+def _of_rank(per_step: _PerStep, rank_of_step: dict[int, int], measured: Sequence[int]) -> float:
+    """Median over the measured steps of the time of the step's own rank."""
+    return median(total(union(per_step.get(s, {}).get(rank_of_step.get(s, -1), []))) for s in measured) or 0.0
 
 
 def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:

@@ -30,7 +30,7 @@ class ConfigError(RailyardError):
 
 
 class MachineError(RailyardError):
-    """This machine cannot do it as it stands: not root, a tool missing, Open vSwitch not running."""
+    """The machine cannot do it as it stands: not root, a tool missing, Open vSwitch not running."""
 
     exit_status = 3
 

@@ -20,7 +20,6 @@ from railyard.errors import ConfigError
 Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
 MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned")
 FABRIC_OF_MODE: dict[Mode, str] = {
-    "native": "electrical",
     "electrical": "electrical",
     "one-shot": "one-shot",
     "on-demand": "ocs",
@@ -34,8 +33,13 @@ class _Section(BaseModel):
 
 
 class FabricSection(_Section):
-    """The rails. ``rate_gbps`` is the real rate of one port; None takes the workload's own."""
+    """The rails. ``rate_gbps`` is the real rate of one port; None takes the workload's own.
 
+    ``kind`` chooses the switches of mode ``native`` (every other mode has its own): packet switches, or optical
+    ones whose circuits somebody else sets.
+    """
+
+    kind: Literal["electrical", "ocs"] = "electrical"
     rate_gbps: float | None = Field(default=None, gt=0, le=3200)
     ports_per_gpu: int = Field(default=2, ge=2, le=2, description="a ring needs two neighbours")
     mtu: int = Field(default=9000, ge=1500, le=9000)
@@ -66,7 +70,12 @@ class ScaleSection(_Section):
 
 
 class Experiment(_Section):
-    """A rail experiment: a workload, swept over modes and reconfiguration delays."""
+    """A rail experiment: a workload, swept over modes and reconfiguration delays.
+
+    ``policy`` replaces Opus in modes on-demand and provisioned (``module:Class`` or ``file.py:Class``).
+    ``controller`` ``remote`` leaves the switches to the OpenFlow controller that listens at ``remote``; ``rest`` is
+    where ours offers its REST interface (``127.0.0.1:8080``), None offers none. ``ack_timeout_s`` is wall-clock time.
+    """
 
     experiment: Literal["rail-reconfiguration"] = "rail-reconfiguration"
     workload: str = "llama3-8b-16"
@@ -82,7 +91,9 @@ class Experiment(_Section):
     scale: ScaleSection = ScaleSection()
     policy: str | None = None
     controller: Literal["ryu", "os-ken", "remote"] = "ryu"
-    datapath: Literal["auto", "kernel", "netdev"] = "auto"
+    remote: str = Field(default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$")
+    rest: str | None = None
+    datapath: Literal["auto", "system", "netdev"] = "auto"
     ack_timeout_s: float = Field(default=30.0, gt=0, le=3600)
 
     @field_validator("modes", "delays_ms")
@@ -106,7 +117,13 @@ class Experiment(_Section):
             raise ValueError("policy needs mode on-demand or provisioned; the baselines bring their own wiring")
         if self.controller == "remote" and set(self.modes) != {"native"}:
             raise ValueError("controller remote needs modes [native]: your own controller wires the fabric by itself")
+        if self.fabric.kind == "ocs" and self.controller != "remote":
+            raise ValueError("fabric.kind ocs needs controller remote; our optical modes are on-demand and provisioned")
         return self
+
+    def fabric_of(self, mode: Mode) -> str:
+        """The fabric that ``mode`` runs on: ``ocs``, ``electrical`` or ``one-shot``."""
+        return self.fabric.kind if mode == "native" else FABRIC_OF_MODE[mode]
 
     def points(self) -> tuple[tuple[Mode, float], ...]:
         """(mode, delay in ms) of every measured point, baselines first; they have no delay to sweep."""
@@ -114,7 +131,7 @@ class Experiment(_Section):
         return tuple(
             (mode, delay)
             for mode in ordered
-            for delay in (self.delays_ms if FABRIC_OF_MODE[mode] == "ocs" else (0.0,))
+            for delay in (self.delays_ms if mode in ("on-demand", "provisioned") else (0.0,))
         )
 
 

@@ -29,7 +29,7 @@ def test_step_time_and_stall_follow_the_stall_law(
     m = measure_point(point, make_job(point).timeline())
     assert m.step_time_s == pytest.approx(ELECTRICAL + exposed)
     assert m.exposed_stall_s == pytest.approx(exposed)
-    assert m.exposed_stall_any_s == pytest.approx(exposed)
+    assert m.exposed_stall_worst_s == pytest.approx(exposed)
     assert m.hidden_stall_s == pytest.approx(hidden)
     assert m.readiness_wait_s == pytest.approx(0, abs=1e-9)
     assert m.reconfigurations_per_step == (0 if mode == "electrical" else 2)
@@ -94,6 +94,7 @@ def test_counts_of_switch_agents_and_verification(make_point: Any, make_job: Any
     job.add(job.end, "agent", "sockets", rank=0, retransmits=5, bytes=10)
     job.add(job.end, "agent", "verified", rank=0, step=0, op=0, wrong=3)
     job.add(job.end, "controller", "refused", group="dp0.0", index=1, reason="in use")
+    assert measure_point(point, make_job(point).timeline()).packets_lost_outside_dark is None, "nobody counted"
     m = measure_point(point, job.timeline())
     assert (m.packets_lost, m.packets_lost_outside_dark) == (7, 2)
     assert (m.retransmissions, m.verified, m.wrong, m.refusals) == (5, 1, 3, 1)
@@ -108,6 +109,27 @@ def test_timer_lag_and_control_latency(make_point: Any, make_job: Any) -> None:
     assert m.timer_lag_s is not None and m.timer_lag_s.p50 == pytest.approx(0.001)
     assert m.timer_lag_per_step_s == pytest.approx(0.002)
     assert m.control_latency_s is not None and m.control_latency_s.high == pytest.approx(0.003)
+
+
+def test_the_last_request_counts_where_the_controller_says_when_it_came(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point("electrical", 0.0))
+    job.add(job.start + 0.5, "controller", "ack", group="dp0.0", index=9, ranks=[0, 2], asked=job.start,
+            asked_last=job.start + 0.499)  # fmt: skip
+    latency = measure_point(job.point, job.timeline()).control_latency_s
+    assert latency is not None and latency.high == pytest.approx(0.001)
+
+
+def test_a_transfer_into_a_buffer_does_not_flatter_the_link(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point("electrical", 0.0))
+    late = [
+        Event(e.t + 0.15, e.source, e.kind, e.end, e.fields)
+        if e.kind == "communicate" and e["op_kind"] == "recv" and e["step"] == 1
+        else e
+        for e in job.timeline()
+    ]
+    before, after = (measure_point(job.point, e).bandwidth["send_recv"] for e in (job.timeline(), late))
+    assert after.algbw_gb_s == pytest.approx(before.algbw_gb_s)
+    assert after.count == before.count / 2
 
 
 def test_an_ack_that_waited_for_light_is_no_control_latency(make_point: Any, make_job: Any) -> None:

@@ -1,0 +1,68 @@
+"""What a run should measure, before or beside it: the model applied to every point of an experiment. No root."""
+
+from __future__ import annotations
+
+from controllers.catalog import load_policy
+from controllers.policy import Policy
+from measure.calibrate import Calibration
+from measure.calibrate import default as default_calibration
+from measure.model import Costs, Prediction, predict
+from railyard.experiment import Experiment, Mode
+from railyard.layout import topology_options
+from railyard.scale import Scale
+from topos.describe import plan as describe
+from topos.plan import FabricPlan
+from topos.rails import RailTopo
+from workloads.catalog import Workload
+
+POLICY_OF_MODE: dict[Mode, str] = {
+    "native": "static",
+    "electrical": "electrical",
+    "one-shot": "one-shot",
+    "on-demand": "opus",
+    "provisioned": "opus",
+}
+CONTROL_S = 0.002
+"""Request to acknowledgement without a change of circuits, as ``bench.py --only barrier`` shows it for small groups."""
+
+
+def policy_name(experiment: Experiment, mode: Mode) -> str:
+    """The policy that decides in ``mode``: the user's own where they named one and circuits change."""
+    if experiment.policy and mode in ("on-demand", "provisioned"):
+        return experiment.policy
+    return POLICY_OF_MODE[mode]
+
+
+def costs(calibration: Calibration | None) -> Costs:
+    """What this machine adds to an ideal one."""
+    return Costs(alpha_s=(calibration or default_calibration()).alpha_s, control_s=CONTROL_S)
+
+
+def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:
+    """The fabric of ``mode`` as data, without bringing it up."""
+    return describe(RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale)))
+
+
+def forecast(
+    experiment: Experiment,
+    workload: Workload,
+    mode: Mode,
+    delay_ms: float,
+    scale: Scale,
+    plan: FabricPlan | None = None,
+    machine: Costs | None = None,
+) -> Prediction:
+    """The prediction for one point; ``machine`` None predicts for a machine without any cost of its own."""
+    plan = plan or fabric_plan(experiment, workload, mode, scale)
+    policy: Policy | None = None if mode == "native" else load_policy(policy_name(experiment, mode), plan)
+    return predict(
+        workload.program,
+        plan,
+        policy,
+        mode,
+        delay_s=delay_ms / 1e3,
+        link_recovery_s=experiment.link_recovery_ms / 1e3,
+        scale=scale,
+        steps=max(2, min(experiment.steps, 3)),
+        costs=machine or Costs(),
+    )

@@ -1,0 +1,128 @@
+"""A fabric that is up: net, controller and the way to its job channel, for as long as a ``with`` lasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from controllers.client import ChannelClient
+from railyard.control import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
+from railyard.errors import ControlError
+from railyard.experiment import Experiment, Mode
+from railyard.forecast import policy_name
+from railyard.layout import topology_options
+from railyard.scale import Scale
+from topos.emulation import Emulation
+from topos.plan import FabricPlan
+from topos.rails import RailTopo
+from topos.relay import Relay
+from topos.remains import Run
+from workloads.catalog import Workload
+from workloads.program import Group
+
+OPENFLOW = ("127.0.0.1", 6653)
+
+
+class Session:
+    """One fabric of an experiment, brought up with its controller; leaving it leaves the machine as it was."""
+
+    def __init__(self, experiment: Experiment, workload: Workload, fabric: str, scale: Scale) -> None:
+        self.experiment = experiment
+        self.fabric = fabric
+        self._topo = RailTopo(**topology_options(experiment, workload, fabric, scale))
+        self._stack = ExitStack()
+        self._events_read = 0
+        self.controller: ControllerProcess | None = None
+
+    def __enter__(self) -> Session:
+        try:
+            self.run = self._stack.enter_context(Run.open())
+            self.net = Emulation(self._topo, self.run.path, self.experiment.datapath, OPENFLOW)
+            self._stack.callback(self.net.stop)
+            self.net.start()
+            self._connect()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def plan(self) -> FabricPlan:
+        """The fabric as data."""
+        return self.net.plan
+
+    @property
+    def folder(self) -> Path:
+        """The run's own folder, gone when the session ends."""
+        return self.run.path
+
+    @property
+    def channel_path(self) -> str | None:
+        """Socket of the job channel; None where the controller is not ours."""
+        return None if self.controller is None else str(self.controller.files.channel)
+
+    def netns_fds(self) -> list[int]:
+        """Descriptor of each rank's namespace, by rank."""
+        return [self.net.netns_fd(f"g{rank}") for rank in range(self.plan.ranks)]
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request on the job channel; nothing to do where the controller is not ours."""
+        if self.controller is None:
+            return {}
+        self.check()
+        with ChannelClient(self.controller.files.channel, timeout_s=self.experiment.ack_timeout_s) as client:
+            return client.call(op, **fields)
+
+    def register(self, job: str, mode: Mode, groups: Iterable[Group], delay_s: float, link_recovery_s: float) -> None:
+        """Tell the controller of a job; its starting circuits stand afterwards. Delays are wall-clock seconds."""
+        self.call(
+            "register",
+            job=job,
+            policy=policy_name(self.experiment, mode),
+            mode=mode,
+            reconfiguration_delay_s=delay_s,
+            link_recovery_s=link_recovery_s,
+            groups=[asdict(group) for group in groups],
+        )
+
+    def check(self) -> None:
+        """Raise when the controller has ended."""
+        if self.controller is not None and self.controller.process.poll() is not None:
+            raise ControlError(f"the controller ended during the run: {self.controller.last_words()}")
+
+    def new_controller_events(self) -> list[str]:
+        """The lines that the controller has written since the last call."""
+        if self.controller is None or not self.controller.files.events.exists():
+            return []
+        with self.controller.files.events.open(encoding="utf-8") as file:
+            file.seek(self._events_read)
+            lines = file.readlines()
+            complete = [line for line in lines if line.endswith("\n")]
+            self._events_read += sum(len(line.encode()) for line in complete)
+        return complete
+
+    def _connect(self) -> None:
+        if self.experiment.controller == "remote":
+            host, _, port = self.experiment.remote.rpartition(":")
+            self._stack.enter_context(Relay(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
+            if not self.net.waitConnected(READY_TIMEOUT_S):
+                raise ControlError(f"not every switch reached the controller at {self.experiment.remote}")
+            return
+        plan = self.folder / "plan.json"
+        plan.write_text(json.dumps(self.plan.to_json()))
+        files = ControllerFiles(
+            plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
+        )
+        self.controller = self._stack.enter_context(
+            ControllerProcess(files, self.experiment.controller, self.net.yard.netns_fd, self.experiment.rest or "none")
+        )
+        self.run.add_child(self.controller.pid)
+        self.controller.wait_ready()
