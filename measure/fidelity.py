@@ -131,10 +131,11 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
 
 
 def _long(transfers: Sequence[Transfer], limits: Limits) -> tuple[Sequence[Transfer], str]:
-    long = [t for t in transfers if t.ideal_s >= limits.long_s]
+    together = [t for t in transfers if t.together] or transfers
+    long = [t for t in together if t.ideal_s >= limits.long_s]
     if long:
         return long, f"{len(long)} transfers of {limits.long_s * 1e3:g} ms or more"
-    ordered = sorted(transfers, key=lambda t: t.ideal_s)
+    ordered = sorted(together, key=lambda t: t.ideal_s)
     tenth = ordered[-max(1, len(ordered) // 10) :]
     return tenth, f"the {len(tenth)} longest transfers (none is {limits.long_s * 1e3:g} ms long)"
 
@@ -219,11 +220,12 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
         return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
     on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
-    share = (on_links + outside) / packets
-    says = (
-        f"{on_links} packets dropped on links and queues and {outside} on ports without a circuit, "
-        f"{share:.3%} of all (limit {limits.packet_share:.2%})"
+    share = (on_links + (outside or 0)) / packets
+    counted = (
+        "those on ports without a circuit not counted" if outside is None else f"{outside} on ports without a circuit"
     )
+    lost = f"{on_links} packets dropped on links and queues, {counted}"
+    says = f"{lost}: {share:.3%} of all (limit {limits.packet_share:.2%})"
     return Check(name, share, limits.packet_share, unit, share <= limits.packet_share, says)
 
 

@@ -11,6 +11,9 @@ from measure.quantiles import median
 from measure.timeline import Event
 from railyard.scale import goodput_share
 
+_TOGETHER = 0.1
+"""How far apart the members may begin, as a share of the operation."""
+
 
 @dataclass(frozen=True)
 class Transfer:
@@ -30,6 +33,11 @@ class Transfer:
     first_t: float
     ideal_s: float
     line_rate_share: float | None
+
+    @property
+    def together(self) -> bool:
+        """Whether all members began nearly together: what moved into buffers before ``t`` would flatter the rate."""
+        return self.t - self.first_t <= _TOGETHER * (self.ideal_s or self.seconds)
 
     @property
     def seconds(self) -> float:
@@ -138,13 +146,15 @@ def bandwidths(point: Point, transfers: Iterable[Transfer]) -> dict[str, Bandwid
     """Median algbw and busbw per kind of operation, in the real system's units.
 
     algbw = bytes / time (nccl-tests), time from the last member's start to the last member's end.
+    As in nccl-tests members begin together: operations where they did not are left out if there are others.
     """
     by_kind: dict[str, list[Transfer]] = defaultdict(list)
     for t in transfers:
         if t.end > t.t:
             by_kind[t.kind].append(t)
     found = {}
-    for kind, members in sorted(by_kind.items()):
+    for kind, everything in sorted(by_kind.items()):
+        members = [t for t in everything if t.together] or everything
         algbw = [point.scale.real_bytes(t.bytes) / point.scale.real_s(t.seconds) / 1e9 for t in members]
         busbw = [a * bus_factor(kind, t.members) for a, t in zip(algbw, members, strict=True)]
         found[kind] = Bandwidth(
