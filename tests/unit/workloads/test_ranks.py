@@ -1,0 +1,98 @@
+"""Rank order and groups, against Megatron's documented example and by property."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.ranks import Coordinates, Parallelism, dp_group, groups, pp_group, tp_group
+
+sizes = st.integers(1, 4)
+parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, cp=sizes, ep=sizes)
+
+
+def test_megatron_documented_example() -> None:
+    # Megatron-LM, parallel_state.initialize_model_parallel: 16 GPUs, TP 2, PP 4.
+    found = groups(Parallelism(tp=2, pp=4, dp=2), servers=8, gpus_per_server=2)
+    by_dimension = lambda d: [g.members for g in found.values() if g.dimension == d]  # noqa: E731
+    assert by_dimension("tp") == [(i, i + 1) for i in range(0, 16, 2)]
+    assert by_dimension("dp") == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
+    assert (0, 4) in by_dimension("pp")
+    assert (8, 12) in by_dimension("pp")
+    assert len(by_dimension("pp")) == 12
+
+
+def test_llama_groups_and_domains() -> None:
+    found = groups(Parallelism(tp=4, pp=2, dp=2), servers=4, gpus_per_server=4)
+    assert found["dp.t0.s0"].members == (0, 4)
+    assert found["dp.t1.s1"].members == (9, 13)
+    assert found["pp.t0.d1.s0"].members == (4, 12)
+    assert found["tp.d0.s0"].domain == "scale-up"
+    assert found["dp.t0.s0"].domain == found["pp.t0.d0.s0"].domain == "scale-out"
+    assert found["world"].domain == "front-end"
+    assert len(found["world"].members) == 16
+
+
+@given(parallelisms)
+def test_rank_and_coordinates_are_inverse(p: Parallelism) -> None:
+    assert [p.rank(p.coordinates(r)) for r in range(p.ranks)] == list(range(p.ranks))
+
+
+@given(parallelisms)
+def test_leftmost_dimension_is_fastest(p: Parallelism) -> None:
+    order = [p.coordinates(r) for r in range(p.ranks)]
+    assert order == sorted(order, key=lambda c: (c.pp, c.dp, c.ep, c.cp, c.tp))
+
+
+@given(parallelisms)
+def test_groups_of_a_dimension_partition_the_ranks(p: Parallelism) -> None:
+    found = groups(p, servers=p.ranks // p.tp, gpus_per_server=p.tp)
+    for dimension, size in (("tp", p.tp), ("dp", p.dp)):
+        members = [r for g in found.values() if g.dimension == dimension for r in g.members]
+        assert sorted(members) == (list(range(p.ranks)) if size > 1 else [])
+
+
+@given(parallelisms)
+def test_group_names_lead_back_to_the_rank(p: Parallelism) -> None:
+    found = groups(p, servers=p.ranks // p.tp, gpus_per_server=p.tp)
+    for rank in range(p.ranks):
+        for name, size in ((tp_group(p, rank), p.tp), (dp_group(p, rank), p.dp)):
+            assert (name in found) == (size > 1)
+            if size > 1:
+                assert rank in found[name].members
+        if p.coordinates(rank).pp + 1 < p.pp:
+            assert found[pp_group(p, rank)].members[0] == rank
+
+
+def test_wrong_number_of_gpus_names_the_keys() -> None:
+    with pytest.raises(ConfigError, match=r"TP 4 x PP 2 x DP 2 = 16 GPUs.*4 x 2 = 8") as error:
+        groups(Parallelism(tp=4, pp=2, dp=2), servers=4, gpus_per_server=2)
+    assert error.value.key is not None
+    assert "parallelism.tp" in error.value.key
+
+
+def test_tp_across_servers_only_when_allowed() -> None:
+    with pytest.raises(ConfigError, match="crosses servers"):
+        groups(Parallelism(tp=4, pp=1, dp=1), servers=2, gpus_per_server=2)
+    found = groups(Parallelism(tp=4, pp=1, dp=1), servers=2, gpus_per_server=2, tp_across_servers=True)
+    assert found["tp.d0.s0"].domain == "scale-up"
+
+
+def test_dp_inside_a_server_is_scale_up() -> None:
+    assert groups(Parallelism(tp=2, pp=1, dp=2), servers=1, gpus_per_server=4)["dp.t0.s0"].domain == "scale-up"
+
+
+def test_dp_group_that_leaves_its_rail_is_refused() -> None:
+    with pytest.raises(ConfigError, match="does not lie on one rail"):
+        groups(Parallelism(tp=2, pp=1, dp=4), servers=2, gpus_per_server=4)
+
+
+def test_size_below_one_and_outside_rank() -> None:
+    with pytest.raises(ConfigError, match=r"parallelism\.dp"):
+        Parallelism(tp=1, pp=1, dp=0)
+    with pytest.raises(ValueError, match="outside"):
+        Parallelism(tp=1, pp=1, dp=2).coordinates(2)
+    with pytest.raises(ValueError, match="outside"):
+        Parallelism(tp=1, pp=1, dp=2).rank(Coordinates(tp=1))

@@ -1,0 +1,217 @@
+"""The generated step, against the trace in Opus (arXiv 2602.12521) and by property."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.catalog import load_workload
+from workloads.check import check
+from workloads.phases import phase_changes
+from workloads.program import Collective, Compute, Program, Recv, Send
+from workloads.ranks import Parallelism
+from workloads.shape import ModelShape, stage_units
+from workloads.training import Training, training_step
+
+
+def kind_of(op: Any) -> str:
+    return op.kind if isinstance(op, Collective) else type(op).__name__.lower()
+
+
+def trace(program: Program, rank: int) -> list[tuple[str, str, int]]:
+    """(kind, dimension, how many in a row) of the communication of one rank."""
+    keys = [(kind_of(op), program.groups[op.group].dimension) for op in program.communications(rank)]
+    return [(*key, len(list(run))) for key, run in groupby(keys)]
+
+
+def test_llama_stage_0_is_the_published_trace() -> None:
+    program = load_workload("llama3-8b-16").program
+    for rank in range(8):
+        assert trace(program, rank) == [
+            ("all_gather", "dp", 17),
+            ("send", "pp", 1),
+            ("all_gather", "dp", 17),
+            ("send", "pp", 1),
+            ("recv", "pp", 1),
+            ("all_gather", "dp", 17),
+            ("recv", "pp", 1),
+            ("reduce_scatter", "dp", 17),
+            ("all_reduce", "dp", 1),
+            ("all_reduce", "world", 3),
+        ]
+
+
+def test_llama_stage_1_mirrors_it() -> None:
+    program = load_workload("llama3-8b-16").program
+    assert trace(program, 8) == [
+        ("recv", "pp", 1),
+        ("all_gather", "dp", 34),
+        ("send", "pp", 1),
+        ("recv", "pp", 1),
+        ("all_gather", "dp", 17),
+        ("send", "pp", 1),
+        ("reduce_scatter", "dp", 17),
+        ("all_reduce", "dp", 1),
+        ("all_reduce", "world", 3),
+    ]
+
+
+def test_llama_counts_on_every_rank() -> None:
+    program = load_workload("llama3-8b-16").program
+    for rank in range(16):
+        counts = Counter(kind_of(op) for op in program.communications(rank))
+        assert counts["all_gather"] == 51
+        assert counts["reduce_scatter"] == 17
+        assert counts["all_reduce"] == 4
+        assert counts["send"] + counts["recv"] == 4
+        assert phase_changes(program, rank) == 6
+
+
+def test_llama_sizes() -> None:
+    # 218.1 M parameters a layer / TP4 in bf16: an all-gather outputs 109 MB; a PP activation is 268 MB / TP4.
+    program = load_workload("llama3-8b-16").program
+    sizes = {(kind_of(op), op.bytes) for op in program.communications(0)}
+    assert {size for kind, size in sizes if kind in ("all_gather", "reduce_scatter")} == {109_056_000}
+    assert {size for kind, size in sizes if kind in ("send", "recv")} == {67_108_864}
+
+
+def test_full_recompute_makes_backward_three_times_forward() -> None:
+    program = load_workload("llama3-8b-16").program
+    seconds = {op.name: op.seconds for op in program.operations[0] if isinstance(op, Compute)}
+    assert seconds["B0.u3"] == pytest.approx(3 * seconds["F0.u3"] + 0.0, rel=0.05)
+
+
+def test_phase_changes_of_the_other_workloads() -> None:
+    for name, changes in (("smoke", 2), ("pp-only", 0)):
+        program = load_workload(name).program
+        assert {phase_changes(program, rank) for rank in range(program.ranks)} == {changes}
+
+
+def test_parameters_of_known_models() -> None:
+    llama = ModelShape(32, 4096, 8192, ffn_hidden=14336, heads=32, kv_heads=8)
+    assert llama.parameters_per_layer == 218_112_000
+    gpt3 = ModelShape(96, 12288, 2048, heads=96, gated_mlp=False)  # 12 h^2 per layer, 175 B in all
+    assert 96 * gpt3.parameters_per_layer == pytest.approx(174e9, rel=0.01)
+
+
+def test_flops_of_a_layer() -> None:
+    # Narayanan et al., SC'21: 24 B s h^2 (1 + s / 6h) forward with full attention; causal halves the second term.
+    shape = ModelShape(1, 1024, 2048, heads=16, gated_mlp=False)
+    b, s, h = 3, 2048, 1024
+    assert shape.layer_flops(b) == pytest.approx(24 * b * s * h * h * (1 + s / (12 * h)))
+
+
+def test_outer_units() -> None:
+    names = lambda stage, **k: [u.name for u in stage_units(ModelShape(4, 8, 8, heads=2, **k), stage, 2, 1)]  # noqa: E731
+    assert names(0) == ["u0", "u1"]
+    assert names(0, vocabulary=100) == ["embedding", "u0", "u1"]
+    assert names(1, vocabulary=100) == ["u0", "u1", "head"]
+    assert names(1, outer_units="layer") == ["u0", "u1", "head"]
+
+
+def test_tp_on_packets_moves_tp_out_of_the_compute_time() -> None:
+    modelled, packets = load_workload("smoke"), load_workload("smoke", tp_on_packets=True)
+    assert not modelled.uses_scale_up
+    assert packets.uses_scale_up
+    in_tp = [op for op in packets.program.communications(0) if packets.program.groups[op.group].dimension == "tp"]
+    # 2 layers x 2 microbatches x (4 forward + 4 backward)
+    assert len(in_tp) == 32
+    total = lambda w: sum(op.seconds for op in w.program.operations[0] if isinstance(op, Compute))  # noqa: E731
+    # 2 x 2 x 2 directions x 4 x (1/2) x 134 MB over 2400 Gb/s
+    assert total(modelled) - total(packets) == pytest.approx(8 * 4 * 0.5 * 134_217_728 * 8 / 2400e9)
+
+
+def small(**changes: Any) -> Training:
+    values: dict[str, Any] = {
+        "name": "small",
+        "shape": ModelShape(8, 64, 32, heads=4, vocabulary=100),
+        "parallelism": Parallelism(tp=2, pp=2, dp=2),
+        "local_batch": 4,
+        "microbatch": 1,
+        "forward_s": 0.01,
+    }
+    return Training(**{**values, **changes})
+
+
+@given(
+    tp=st.sampled_from([1, 2]),
+    pp=st.sampled_from([1, 2, 4]),
+    dp=st.integers(1, 3),
+    microbatches=st.integers(1, 6),
+    sharding=st.sampled_from(["fsdp", "ddp"]),
+    overlap=st.booleans(),
+    reshard=st.booleans(),
+    recompute=st.booleans(),
+    tp_on_packets=st.booleans(),
+    scalars=st.integers(0, 2),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_generated_step_can_run(
+    tp: int, pp: int, dp: int, microbatches: int, reshard: bool, **options: Any
+) -> None:
+    training = small(
+        parallelism=Parallelism(tp=tp, pp=pp, dp=dp), local_batch=microbatches, reshard_after_forward=reshard, **options
+    )
+    program = training_step(training, servers=pp * dp, gpus_per_server=tp)
+    check(program)
+    for rank in range(program.ranks):
+        sends = [op for op in program.communications(rank) if isinstance(op, (Send, Recv))]
+        neighbours = (rank >= tp * dp) + (rank < tp * dp * (pp - 1))
+        assert len(sends) == 2 * microbatches * neighbours
+
+
+@given(microbatches=st.integers(1, 6), pp=st.sampled_from([1, 2, 4]), overlap=st.booleans())
+@settings(deadline=None)
+def test_every_pass_gathers_but_the_last(microbatches: int, pp: int, overlap: bool) -> None:
+    training = small(parallelism=Parallelism(tp=1, pp=pp, dp=2), local_batch=microbatches, overlap=overlap)
+    program = training_step(training, servers=2 * pp, gpus_per_server=1)
+    for rank in range(program.ranks):
+        counts = Counter(kind_of(op) for op in program.communications(rank))
+        units = len(stage_units(training.shape, rank // 2, pp, 1))
+        assert counts["all_gather"] == units * (2 * microbatches - 1)
+        assert counts["reduce_scatter"] == units
+
+
+def test_without_overlap_a_rank_is_one_sequence() -> None:
+    for ops in load_workload("llama3-8b-16").program.operations:
+        assert [op.deps for op in ops] == [(), *((i,) for i in range(len(ops) - 1))]
+
+
+def test_overlap_gathers_one_unit_ahead() -> None:
+    ops = load_workload("llama3-8b-16", overlap=True).program.operations[0]
+    by_name = {op.name: op for op in ops}
+    assert by_name["F1.u3"].id not in by_name["ag.F1.u4"].deps
+    assert by_name["F1.u2"].id in by_name["ag.F1.u4"].deps
+    assert by_name["rs.u5"].id not in by_name["B1.u4"].deps
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"microbatch": 3}, "local_batch 4 must be a multiple of microbatch 3"),
+        ({"flops_per_s": 1e12}, "give either the forward time of a layer or the FLOP/s"),
+        ({"forward_s": None}, "give either the forward time of a layer or the FLOP/s"),
+        ({"parallelism": Parallelism(tp=1, pp=1, dp=1, cp=2)}, "no CP yet"),
+        ({"parallelism": Parallelism(tp=8, pp=1, dp=1)}, r"model\.heads 4 must be a multiple of TP 8"),
+        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot be put on packets"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        small(**changes)
+
+
+def test_layers_must_divide_by_stages() -> None:
+    with pytest.raises(ConfigError, match=r"model\.layers 8 must be a multiple of PP 3"):
+        training_step(small(parallelism=Parallelism(tp=1, pp=3, dp=1)), servers=3, gpus_per_server=1)
+
+
+def test_flops_give_the_forward_time() -> None:
+    training = small(forward_s=None, flops_per_s=1e12)
+    assert training.layer_forward_s == pytest.approx(training.shape.layer_flops(1) / 2 / 1e12)
