@@ -46,7 +46,8 @@ class Calibration:
     ``aggregate_mbps`` is the sum of the links' rates, one direction, up to which ``hosts`` hosts in a ring all
     reach 95 % of line-rate goodput through one bridge; ``aggregate_limited`` is False when the measurement
     ended at its own ceiling. ``alpha_s`` is the one-way time of a small message through a bridge
-    (median), ``alpha_p99_s`` its 99th percentile. Timers sleep ``timer_idle`` with the machine at rest and
+    (median), ``alpha_p99_s`` its 99th percentile. ``busy_share`` (0..1) is what else ran at
+    the time. Timers sleep ``timer_idle`` with the machine at rest and
     ``timer_loaded`` with every processor busy. ``datapath`` is Open vSwitch's: ``system`` or ``netdev``.
     """
 
@@ -61,6 +62,7 @@ class Calibration:
     aggregate_limited: bool
     alpha_s: float
     alpha_p99_s: float
+    busy_share: float
     timer_idle: TimerError
     timer_loaded: TimerError
 
@@ -96,6 +98,7 @@ def default() -> Calibration:
         aggregate_limited=True,
         alpha_s=200e-6,
         alpha_p99_s=1e-3,
+        busy_share=0.0,
         timer_idle=TimerError(100e-6, 200e-6, 2e-3, 0),
         timer_loaded=TimerError(200e-6, 4e-3, 10e-3, 0),
     )

@@ -19,6 +19,8 @@ from railyard.errors import MachineError
 
 _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))\n"
 _STREAM = Path(__file__).with_name("stream.py")
+_BUFFER_S = 0.04
+_LEAST_BUFFER_BYTES = 1 << 18
 _SLEEPS_S = (0.0005, 0.001, 0.002, 0.005)
 
 
@@ -85,17 +87,19 @@ class Lane:
     receiver: socket.socket
 
 
-def ring_goodputs(lanes: Sequence[Lane], warm_up_s: float, window_s: float) -> list[float]:
+def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
     """Payload rate in Mb/s that arrives on each lane while all send; one process per host, as in a real run.
 
     Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1.
+    ``rate_mbps`` of the links sizes the send buffers: an endless stream would else queue a second deep.
     """
+    buffer_bytes = max(_LEAST_BUFFER_BYTES, int(rate_mbps * 1e6 / 8 * _BUFFER_S))
     start = time.monotonic() + 0.2 + 0.03 * len(lanes)
     workers: list[subprocess.Popen[bytes]] = []
     try:
         for host, lane in enumerate(lanes):
             ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
-            arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s)]
+            arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
             command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
             workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE))
         received = [int(worker.communicate(timeout=30 + warm_up_s + window_s)[0] or -1) for worker in workers]

@@ -1,8 +1,8 @@
 """One host of the ring that measures goodput: sends on one socket, counts what arrives on another.
 
 A program of its own, standard library only, so that sixteen of them start in a moment. Arguments: the
-descriptors to send and to receive on, the monotonic time to start at, seconds of warm-up and seconds of the
-window. Prints the bytes that arrived within the window.
+descriptors to send and to receive on, the monotonic time to start at, seconds of warm-up, seconds of the window
+and the size of the send buffer in bytes. Prints the bytes that arrived within the window.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def main() -> None:
     """Run one host."""
     sender, receiver = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     start, warm_up_s, window_s = map(float, sys.argv[3:6])
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, int(sys.argv[6]))
     time.sleep(max(0.0, start - time.monotonic()))
     end = start + warm_up_s + window_s
     threading.Thread(target=send, args=(sender, end + 0.05), daemon=True).start()

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 from measure import ground
 from measure.calibrate import FORMAT, Calibration
+from measure.processor import Processor
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
 from topos import namespaces
@@ -20,9 +21,13 @@ from topos.rails import RailTopo
 
 FAITHFUL_SHARE = 0.95
 """A link is carried faithfully when it reaches this share of its line-rate goodput."""
+BUSY_SHARE = 0.15
+"""A machine at rest is not busier than this."""
 HOSTS = 16
 _PORT = 5001
-_START_MBPS = 800.0
+_TRIES = 2
+"""A hiccup of a shared machine is not its capacity."""
+_START_MBPS = 1600.0
 _CEILING_MBPS = 25_600.0
 
 Say = Callable[[str], None]
@@ -71,9 +76,13 @@ def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
 
     Raises ``MachineError`` when the machine cannot bring a fabric up.
     """
-    timer_s, window_s = (1.0, 0.5) if quick else (4.0, 1.5)
+    timer_s, warm_up_s, window_s = (0.8, 0.3, 0.5) if quick else (4.0, 0.5, 1.5)
     say("timers at rest")
+    processor = Processor()
     timer_idle = ground.timer_error(timer_s)
+    busy_share = processor.read(timer_s).busy
+    if busy_share > BUSY_SHARE:
+        say(f"the machine is {busy_share:.0%} busy with something else; what follows is what that leaves")
     say("timers with every processor busy")
     with ground.busy_processors():
         timer_loaded = ground.timer_error(timer_s)
@@ -83,10 +92,13 @@ def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
 
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
+        shares: list[float] = []
         with _ring(HOSTS, rate_mbps) as (ring, _):
-            slowest = min(ground.ring_goodputs(ring, 0.4, window_s)) / (rate_mbps * goodput_share())
-        say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {slowest:.1%} of line rate")
-        return slowest >= FAITHFUL_SHARE
+            while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
+                goodputs = ground.ring_goodputs(ring, rate_mbps, warm_up_s, window_s)
+                shares.append(min(goodputs) / (rate_mbps * goodput_share()))
+        say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {max(shares):.1%} of line rate")
+        return max(shares) >= FAITHFUL_SHARE
 
     found = ground.highest(passes, _START_MBPS, _CEILING_MBPS, 1 if quick else 3)
     return Calibration(
@@ -101,6 +113,7 @@ def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
         aggregate_limited=found.limited,
         alpha_s=alpha.p50,
         alpha_p99_s=alpha.p99,
+        busy_share=round(busy_share, 3),
         timer_idle=timer_idle,
         timer_loaded=timer_loaded,
     )

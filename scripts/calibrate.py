@@ -22,7 +22,10 @@ from rich.table import Table
 from measure import calibrate
 from measure.calibrate import Calibration, TimerError
 from railyard.errors import MachineError, RailyardError
-from railyard.survey import FAITHFUL_SHARE, survey
+from railyard.survey import BUSY_SHARE, FAITHFUL_SHARE, survey
+
+MOST_BUSY_SHARE = 0.5
+"""Figures of a machine busier than this would mislead every later run."""
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -56,6 +59,8 @@ def table(found: Calibration, ports: int, real_gbps: float) -> Table:
     )
     shown.add_row("timer late at rest (median / p99 / worst)", _timer(found.timer_idle))
     shown.add_row("timer late, every processor busy", _timer(found.timer_loaded))
+    if found.busy_share > BUSY_SHARE:
+        shown.add_row("[bold]busy with something else while measured; measure again[/bold]", f"{found.busy_share:.0%}")
     scale = calibrate.pick_scale(ports, real_gbps, 0, calibration=found)
     shown.add_row(
         f"scale for {ports} ports of {real_gbps:g} Gb/s",
@@ -79,11 +84,17 @@ def main() -> int:
             raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibrate.py")
     else:
         found = survey(options.quick, say=lambda line: progress.print(f"[dim]{line}[/dim]", highlight=False))
-        calibrate.save(found, options.out)
+        if found.busy_share <= MOST_BUSY_SHARE:
+            calibrate.save(found, options.out)
     if options.json:
         print(json.dumps(asdict(found), indent=2))
     else:
         Console().print(table(found, options.ports, options.gbps))
+    if found.busy_share > MOST_BUSY_SHARE and not options.show:
+        raise MachineError(
+            f"not saved: {found.busy_share:.0%} of the processors worked on something else; measure again at rest"
+        )
+    if not options.json:
         print(f"{'read from' if options.show else 'saved in'} {options.out}")
     return 0
 

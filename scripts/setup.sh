@@ -122,7 +122,9 @@ make_venv() {
         3.1[0-3]) ;;
         *) die 3 "$python is Python $version; Railyard needs 3.10 to 3.13 (RAILYARD_PYTHON names another)" ;;
     esac
-    if [ -x "$venv/bin/python" ] && [ "$(in_venv -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "$version" ]; then
+    # One of another Python, or whose making was interrupted, is made anew.
+    if [ -x "$venv/bin/python" ] &&
+        [ "$(in_venv -I -c 'import sys, pip; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$version" ]; then
         return
     fi
     if [ -e "$venv" ] && [ ! -f "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then

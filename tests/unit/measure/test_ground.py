@@ -43,7 +43,7 @@ def test_messages_and_streams_over_the_loopback() -> None:
         times = ground.message_times(lanes[0].sender, lanes[0].receiver, 20)
         assert times.count == 20
         assert 0 < times.p50 < 0.1
-        goodputs = ground.ring_goodputs(lanes, 0.05, 0.2)
+        goodputs = ground.ring_goodputs(lanes, 1000, 0.05, 0.2)
         assert len(goodputs) == 2
         assert min(goodputs) > 1
     finally:

@@ -98,3 +98,16 @@ def test_setup_without_root_says_what_needs_it(world_readable: Path) -> None:
     assert refused.returncode == 3
     assert "sudo scripts/setup.sh" in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_folder_that_cannot_hold_links_gets_its_environment_elsewhere(world_readable: Path) -> None:
+    """As in a folder shared with a virtual machine."""
+    stub = world_readable / "stub" / "ln"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    stub.chmod(0o755)
+    environ = {key: value for key, value in os.environ.items() if key != "RAILYARD_VENV"}
+    setup = world_readable / "scripts" / "setup.sh"
+    assert f"{world_readable}/.venv" in run(setup, "--check", env=environ).stdout
+    checked = run(setup, "--check", env={**environ, "PATH": f"{stub.parent}:{environ['PATH']}"})
+    assert "/var/lib/railyard/venv" in checked.stdout
