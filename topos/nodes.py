@@ -25,6 +25,7 @@ class LazyNode(Node):  # type: ignore[misc]
         self._pid: int | None = None
         self._ready = False
         self._starting = False
+        self.inNamespace = True
         self.netns_fd: int | None = None
         self.environment: Mapping[str, str] = {}
         self.on_child: Callable[[int], None] | None = None
@@ -76,7 +77,8 @@ class LazyNode(Node):  # type: ignore[misc]
         if not self._ready:
             return
         assert self.netns_fd is not None
-        in_namespace, self.inNamespace = self.inNamespace, False  # no ``mnexec -n``: the namespace is there
+        in_namespace = self.inNamespace
+        self.inNamespace = False  # no ``mnexec -n``: the namespace is there
         self._starting = True
         try:
             super().startShell(mnopts)

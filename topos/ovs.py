@@ -261,7 +261,7 @@ class PrivateOvs:
 def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
     """The operations that insert one bridge and all that hangs on it."""
     rows: list[Row] = []
-    ports = []
+    ports: list[list[str]] = []
     for port in (BridgePort(bridge.name, 0), *bridge.ports):
         key = f"{number}_{len(ports)}"
         local = port.name == bridge.name

@@ -6,7 +6,7 @@ not, so windows start large, nothing is forgotten or remembered, and the retrans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
 from topos.netlink import RouteTuning
@@ -39,7 +39,7 @@ class HostTuning:
     kernel's default. ``unsent_limit_bytes`` bounds what one socket may have in the queue of its own port.
     """
 
-    route: RouteTuning = RouteTuning()
+    route: RouteTuning = field(default_factory=RouteTuning)
     min_tso_segments: int | None = None
     unsent_limit_bytes: int | None = None
 

@@ -75,8 +75,8 @@ def _peers(switches: Sequence[RailSwitch]) -> dict[Any, list[tuple[Any, bytes]]]
     return table
 
 
-def _far(intf: RecordedIntf) -> RecordedIntf:
-    link = intf.link
+def _far(intf: RecordedIntf) -> Any:
+    link: Any = intf.link
     return link.intf2 if link.intf1 is intf else link.intf1
 
 

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mininet.topo import SingleSwitchTopo
+
+from railyard.errors import ConfigError, MachineError
+from topos.emulation import Emulation
+from topos.namespaces import inside
+from topos.netlink import Netlink
+from topos.rails import RailTopo
+from topos.remains import REGISTRY, Process
+
+pytestmark = pytest.mark.root
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Emulation]:
+    topo = RailTopo(servers=2, gpus=2, fabric="electrical", scale_up=True)
+    with Emulation(topo, openflow=None) as running:
+        yield running
+
+
+def pings(net: Emulation, source: str, *arguments: str) -> bool:
+    child = net[source].popen(["ping", "-c1", "-W2", *arguments])
+    child.communicate(timeout=10)
+    return child.returncode == 0
+
+
+def test_no_shell_before_it_is_used(net: Emulation) -> None:
+    assert not net["g3"].started
+    assert net["g3"].cmd("echo hello").strip() == "hello"
+    assert net["g3"].started and net["g3"].pid is not None
+    assert "g3-r0" in net["g3"].cmd("ls /sys/class/net")
+
+
+def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
+    rail = net.plan.rail_of(0)
+    for lane in (0, 1):
+        for peer_lane in (0, 1):
+            assert pings(net, "g0", "-I", f"g0-r{lane}", rail.port(2, peer_lane).ip)
+    assert pings(net, "g0", net.plan.network("scale-up")[0].port(1, 0).ip)
+    assert not pings(net, "g0", net.plan.rail_of(1).port(1, 0).ip)
+
+
+def test_tcp_bound_to_a_device_leaves_by_that_device(net: Emulation) -> None:
+    import socket
+
+    rail = net.plan.rail_of(0)
+    with inside(net.netns_fd("g2")):
+        listener = socket.create_server((rail.port(2, 1).ip, 7400))
+    with inside(net.netns_fd("g0")):
+        sender = socket.socket()
+    sender.settimeout(5)
+    listener.settimeout(5)
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"g0-r1\0")
+    sender.connect((rail.port(2, 1).ip, 7400))
+    receiver, (peer, _) = listener.accept()
+    assert peer == rail.port(0, 1).ip
+    sender.sendall(bytes(300_000))
+    received = 0
+    while received < 300_000:
+        received += len(receiver.recv(1 << 16))
+    counter = "/sys/class/net/{}/statistics/tx_bytes"
+    assert int(net["g0"].cmd("cat " + counter.format("g0-r1"))) > 300_000
+    assert int(net["g0"].cmd("cat " + counter.format("g0-r0"))) < 300_000
+    for sock in (sender, receiver, listener):
+        sock.close()
+
+
+def test_switch_shell_reaches_the_private_instance(net: Emulation) -> None:
+    bridges = set(net["rail0"].cmd("ovs-vsctl list-br").split())
+    assert bridges == {switch.name for switch in net.plan.switches}
+    assert "dpid:0000000000010001" in net["rail0"].cmd("ovs-ofctl show rail1")
+
+
+def test_links_cannot_be_added_to_a_running_net(net: Emulation) -> None:
+    with pytest.raises(ConfigError, match="before the net is started"):
+        net.addLink("g0", "rail1")
+
+
+def test_optical_switch_passes_nothing_by_itself() -> None:
+    with Emulation(RailTopo(servers=2, gpus=1), openflow=None) as net:
+        assert not pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
+
+
+@pytest.mark.parametrize("count", [64, 128])
+def test_switch_with_many_ports(count: int) -> None:
+    with Emulation(SingleSwitchTopo(count), openflow=None) as net:
+        assert len(net["s1"].cmd("ovs-vsctl list-ports s1").split()) == count
+        assert pings(net, "h1", net[f"h{count}"].IP())
+
+
+def test_two_runs_at_once_and_stop_leaves_nothing() -> None:
+    topo = RailTopo(servers=2, gpus=1, fabric="electrical")
+    with Netlink() as kernel:
+        before = kernel.links()
+        with Emulation(topo, openflow=None) as one, Emulation(topo, openflow=None) as two:
+            assert one.run.id != two.run.id
+            assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
+            processes = [Process.of(pid) for net in (one, two) for pid in net.yard.pids.values()]
+            two.stop()
+            two.stop()
+            assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
+        assert not any(process and process.alive for process in processes)
+        assert not one.run.path.exists() and not two.run.path.exists()
+        assert kernel.links() == before
+    with pytest.raises(MachineError, match="was stopped"):
+        one.start()
+
+
+HOLD = """
+import sys, time
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+net = Emulation(RailTopo(servers=2, gpus=1, fabric="electrical"), openflow=None)
+net.start()
+child = net["g0"].popen(["sleep", "300"])
+print(net.run.id, child.pid, *net.yard.pids.values(), flush=True)
+time.sleep(300)
+"""
+
+
+def hold() -> tuple[subprocess.Popen[bytes], str, list[Process | None]]:
+    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    run_id, *pids = owner.stdout.readline().decode().split()
+    return owner, run_id, [Process.of(int(pid)) for pid in pids]
+
+
+def gone(processes: list[Process | None], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(process and process.alive for process in processes):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_next_run_clears_what_kill_9_left() -> None:
+    owner, run_id, (sleeper, *daemons) = hold()
+    try:
+        owner.kill()
+        owner.wait()
+        assert gone(daemons), "Open vSwitch must not outlive its run"
+        assert sleeper is not None and sleeper.alive and (REGISTRY / run_id).is_dir()
+        with Emulation(RailTopo(servers=2, gpus=1, fabric="electrical"), openflow=None) as net:
+            assert not (REGISTRY / run_id).exists()
+            assert gone([sleeper])
+            assert pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
+    finally:
+        owner.kill()
+        assert owner.stdout is not None
+        owner.stdout.close()
+        if sleeper is not None and sleeper.alive:
+            os.kill(sleeper.pid, signal.SIGKILL)
+
+
+def test_interrupt_cleans_up() -> None:
+    owner, run_id, processes = hold()
+    try:
+        owner.send_signal(signal.SIGINT)
+        owner.communicate(timeout=20)
+        assert gone(processes)
+        assert not (REGISTRY / run_id).exists()
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_switch_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "ovs-vswitchd"
+    broken.write_text("#!/bin/sh\necho the flux is misaligned\nexit 7\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    net = Emulation(RailTopo(servers=2, gpus=1), openflow=None)
+    with pytest.raises(MachineError, match="ovs-vswitchd ended with status 7: the flux is misaligned"):
+        net.start()
+    assert not net.run.path.exists()

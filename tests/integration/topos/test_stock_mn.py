@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.root
+ROOT = Path(__file__).resolve().parents[3]
+APART = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def mn(*arguments: str, script: str = "") -> str:
+    """What stock ``mn`` says on our topology file, shut off from the machine (see stock_mn.sh)."""
+    if shutil.which("mn") is None:
+        pytest.skip("mn is not installed")
+    shell = str(Path(__file__).with_name("stock_mn.sh"))
+    command = [*APART, shell, str(ROOT / "topos" / "rails.py"), *arguments, "--controller", "none"]
+    done = subprocess.run(
+        command, input=script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, cwd="/"
+    )
+    if done.returncode != 0 and done.stdout.startswith(("unshare:", "mount:")):
+        pytest.skip(f"this machine gives no namespaces: {done.stdout.strip()}")
+    return done.stdout
+
+
+def test_mn_starts_and_stops_it() -> None:
+    said = mn(
+        "--topo", "rails,servers=2,gpus=2,fabric=electrical", "--switch", "ovsbr,datapath=user", script="pingall\n"
+    )
+    assert "g0 -> X g2 X" in said and "g1 -> X X g3" in said
+    assert "completed in" in said
+
+
+def test_impossible_shape_is_one_clear_error() -> None:
+    assert "ConfigError: servers: must be a whole number" in mn("--topo", "rails,servers=0")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos.rails
+from railyard.errors import ConfigError
+from topos.describe import plan
+from topos.plan import FabricPlan
+from topos.rails import RailTopo
+
+
+def test_rail_joins_the_same_local_rank_of_all_servers() -> None:
+    fabric = plan(RailTopo(servers=4, gpus=4))
+    rail = fabric.network("rail")[1]
+    assert rail.dpid == 0x10001 and rail.kind == "ocs"
+    assert {port.rank for port in rail.ports} == {1, 5, 9, 13}
+    assert rail.port(9, 1).number == 2 * 2 + 1 + 1  # server * ports + lane + 1
+    assert rail.port(9, 1).interface == "g9-r1"
+    assert fabric.rail_of(9) == rail
+
+
+def test_other_networks() -> None:
+    fabric = plan(RailTopo(servers=2, gpus=3, scale_up=True, front_end=True))
+    assert [s.name for s in fabric.network("scale-up")] == ["srv0", "srv1"]
+    assert [p.host for p in fabric.network("scale-up")[1].ports] == ["g3", "g4", "g5"]
+    assert [s.dpid for s in fabric.network("front-end")] == [0x30000]
+    assert [p.interface for _, p in fabric.host_ports(4)] == ["g4-r0", "g4-r1", "g4-up", "g4-fe"]
+
+
+@given(
+    servers=st.integers(1, 40),
+    gpus=st.integers(1, 6),
+    ports=st.integers(1, 4),
+    scale_up=st.booleans(),
+    front_end=st.booleans(),
+)
+def test_no_address_twice_and_json_round_trip(
+    servers: int, gpus: int, ports: int, scale_up: bool, front_end: bool
+) -> None:
+    options = {"servers": servers, "gpus": gpus, "ports": ports, "scale_up": scale_up, "front_end": front_end}
+    fabric = plan(RailTopo(**options))
+    every = [port for switch in fabric.switches for port in switch.ports]
+    assert len(every) == servers * gpus * (ports + scale_up + front_end)
+    for field in ("mac", "ip", "interface"):
+        assert len({getattr(port, field) for port in every}) == len(every), field
+    assert all(len(port.interface) < 16 for port in every)
+    for switch in fabric.switches:
+        assert [p.number for p in switch.ports] == list(range(1, len(switch.ports) + 1))
+    assert fabric == plan(RailTopo(**options)) == FabricPlan.from_json(fabric.to_json())
+
+
+def test_one_shot_has_four_ports_that_share_the_bandwidth_of_two() -> None:
+    rail = plan(RailTopo(fabric="one-shot", rate_mbps=100.0)).network("rail")[0]
+    assert [rail.port(0, lane).rate_mbps for lane in range(4)] == [50.0] * 4
+    rail = plan(RailTopo(fabric="one-shot", lane_rates="75/75/25/25")).network("rail")[0]
+    assert [rail.port(4, lane).rate_mbps for lane in range(4)] == [75.0, 75.0, 25.0, 25.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("servers", {"servers": 0}),
+        ("servers", {"servers": 16000, "ports": 4}),
+        ("gpus", {"gpus": "many"}),
+        ("ports", {"ports": -1}),
+        ("ports", {"fabric": "one-shot", "ports": 3}),
+        ("fabric", {"fabric": "optical"}),
+        ("rate_mbps", {"rate_mbps": 0}),
+        ("scale_up", {"scale_up": "maybe"}),
+        ("front_end_mbps", {"front_end": 1, "front_end_mbps": "fast"}),
+        ("mtu", {"mtu": 64}),
+        ("lane_rates", {"lane_rates": [1.0, 2.0, 3.0]}),
+        ("lane_rates", {"lane_rates": "50/x"}),
+    ],
+)
+def test_impossible_shape_names_the_parameter(key: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RailTopo(**options)
+    assert caught.value.key == key and str(caught.value).startswith(f"{key}: ")
+
+
+def test_file_stands_alone_as_mn_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``mn --custom`` executes the file without our packages on the path."""
+    monkeypatch.setitem(__import__("sys").modules, "railyard.errors", None)
+    assert topos.rails.__file__ is not None
+    names: dict[str, object] = {}
+    source = Path(topos.rails.__file__).read_text()
+    exec(compile(source, "rails.py", "exec"), names, names)
+    topo = names["topos"]["rails"](servers=2, gpus="2", scale_up="1")  # type: ignore[index]
+    assert topo.switches() == ["rail0", "rail1", "srv0", "srv1"]
+
+
+def test_plan_of_another_topology_is_refused() -> None:
+    from mininet.topo import SingleSwitchTopo
+
+    with pytest.raises(ConfigError, match="SingleSwitchTopo has no plan"):
+        plan(SingleSwitchTopo(3))
