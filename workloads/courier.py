@@ -192,6 +192,12 @@ class Courier:
             self._post(carriage, key, part, content)
         else:
             self._held.setdefault((key, carriage.key), []).append((carriage, part, content))
+            self._open(key)  # the receiver cannot say so over a path that it is for this rank to open
+
+    def _open(self, key: PeerKey) -> Connection | None:
+        """The connection of ``key``; None where the peer has yet to open it."""
+        domain, lane, peer, peer_lane = key
+        return self.transport.connection(domain, (self._rank, lane, peer, peer_lane), self._now)
 
     def _blank_bytes(self, count: int) -> memoryview:
         """``count`` bytes of no meaning, from one buffer."""
@@ -209,9 +215,8 @@ class Courier:
         self._send(carriage, key, Outgoing(header, content, token=carriage, fresh=fresh))
 
     def _send(self, carriage: Carriage, key: PeerKey, message: Outgoing) -> None:
-        domain, lane, peer, peer_lane = key
-        carriage.lanes.add(lane)
-        connection = self.transport.connection(domain, (self._rank, lane, peer, peer_lane), self._now)
+        carriage.lanes.add(key[1])
+        connection = self._open(key)
         if connection is None:
             self._unopened.setdefault(key, []).append(message)
             return
