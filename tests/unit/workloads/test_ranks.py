@@ -16,7 +16,10 @@ parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, cp=sizes, ep
 def test_megatron_documented_example() -> None:
     # Megatron-LM, parallel_state.initialize_model_parallel: 16 GPUs, TP 2, PP 4.
     found = groups(Parallelism(tp=2, pp=4, dp=2), servers=8, gpus_per_server=2)
-    by_dimension = lambda d: [g.members for g in found.values() if g.dimension == d]  # noqa: E731
+
+    def by_dimension(dimension: str) -> list[tuple[int, ...]]:
+        return [g.members for g in found.values() if g.dimension == dimension]
+
     assert by_dimension("tp") == [(i, i + 1) for i in range(0, 16, 2)]
     assert by_dimension("dp") == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
     assert (0, 4) in by_dimension("pp")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.catalog import load_workload
+from workloads.catalog import Workload, load_workload
 from workloads.check import check
 from workloads.phases import phase_changes
 from workloads.program import Collective, Compute, Program, Recv, Send
@@ -22,6 +22,10 @@ from workloads.training import Training, training_step
 
 def kind_of(op: Any) -> str:
     return op.kind if isinstance(op, Collective) else type(op).__name__.lower()
+
+
+def compute_s(workload: Workload) -> float:
+    return sum(op.seconds for op in workload.program.operations[0] if isinstance(op, Compute))
 
 
 def trace(program: Program, rank: int) -> list[tuple[str, str, int]]:
@@ -108,7 +112,9 @@ def test_flops_of_a_layer() -> None:
 
 
 def test_outer_units() -> None:
-    names = lambda stage, **k: [u.name for u in stage_units(ModelShape(4, 8, 8, heads=2, **k), stage, 2, 1)]  # noqa: E731
+    def names(stage: int, **options: Any) -> list[str]:
+        return [unit.name for unit in stage_units(ModelShape(4, 8, 8, heads=2, **options), stage, 2, 1)]
+
     assert names(0) == ["u0", "u1"]
     assert names(0, vocabulary=100) == ["embedding", "u0", "u1"]
     assert names(1, vocabulary=100) == ["u0", "u1", "head"]
@@ -122,9 +128,8 @@ def test_tp_on_packets_moves_tp_out_of_the_compute_time() -> None:
     in_tp = [op for op in packets.program.communications(0) if packets.program.groups[op.group].dimension == "tp"]
     # 2 layers x 2 microbatches x (4 forward + 4 backward)
     assert len(in_tp) == 32
-    total = lambda w: sum(op.seconds for op in w.program.operations[0] if isinstance(op, Compute))  # noqa: E731
     # 2 x 2 x 2 directions x 4 x (1/2) x 134 MB over 2400 Gb/s
-    assert total(modelled) - total(packets) == pytest.approx(8 * 4 * 0.5 * 134_217_728 * 8 / 2400e9)
+    assert compute_s(modelled) - compute_s(packets) == pytest.approx(8 * 4 * 0.5 * 134_217_728 * 8 / 2400e9)
 
 
 def small(**changes: Any) -> Training:
