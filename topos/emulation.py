@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import resource
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,8 +219,6 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def waitConnected(self, timeout: float | None = None, delay: float = 0.01) -> bool:
         """Wait until every bridge that has a controller is connected to it; False when ``timeout`` seconds passed."""
-        import time
-
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
         expected = len(self.switches) if self.openflow else 0
         while not self.yard.ovs.is_connected(expected):
@@ -238,9 +237,11 @@ class Emulation(Mininet):  # type: ignore[misc]
             return
         if self.terms:
             self.stopXterms()
-        for node in (*self.hosts, *self.switches):
-            node.terminate()
-        self._undo_all()
+        try:
+            for node in (*self.hosts, *self.switches):
+                node.terminate()
+        finally:
+            self._undo_all()
 
     def _undo_all(self) -> None:
         """Undo, last first, what was done; all of it, even where a part fails."""

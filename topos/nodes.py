@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from subprocess import Popen, TimeoutExpired
 from typing import Any
 
@@ -118,7 +119,8 @@ class LazyNode(Node):  # type: ignore[misc]
         self._ready = False
         shell = self._shell
         if shell is not None and shell.poll() is None:
-            os.killpg(shell.pid, signal.SIGHUP)
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGHUP)
         self.cleanup()
 
     def cleanup(self) -> None:

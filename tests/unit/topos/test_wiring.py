@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import struct
+
+from mininet.net import Mininet
+
+from railyard.scale import bucket_burst_bytes
+from topos import netlink
+from topos.links import RecordedLink
+from topos.nodes import RailHost, RailSwitch
+from topos.rails import RailTopo
+from topos.tuning import HostTuning
+from topos.wiring import host_requests, link_requests, number_interfaces, switch_shaping
+
+
+def recorded(monkeypatch, **shape: object) -> Mininet:  # type: ignore[no-untyped-def]
+    """A net that was only noted down: no root, no kernel."""
+    monkeypatch.setattr(Mininet, "init", classmethod(lambda cls: None))
+    for cls in (RailHost, RailSwitch):
+        monkeypatch.setattr(cls, "setup", classmethod(lambda cls: None))
+    return Mininet(RailTopo(**shape), host=RailHost, switch=RailSwitch, link=RecordedLink, controller=None)
+
+
+def test_indices_are_unique_in_each_namespace(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    net = recorded(monkeypatch, servers=3, gpus=2, scale_up=True)
+    number_interfaces(net.links)
+    yard = [i.index for s in net.switches for i in s.intfList()]
+    assert len(set(yard)) == len(yard) == 18
+    assert all([i.index for i in h.intfList()] == [2, 3, 4] for h in net.hosts)
+
+
+def test_each_host_knows_every_other_port_of_its_rail_and_no_own(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    net = recorded(monkeypatch, servers=3, gpus=1)
+    number_interfaces(net.links)
+    for _, requests in host_requests(net.hosts, net.switches, HostTuning()):
+        assert (
+            sum(request.what == "adding a neighbour" for request in requests) == 2 * 4
+        )  # on 2 ports, 2 x 2 far ones
+        assert sum(request.what.startswith("adding the rule") for request in requests) == 1  # lane 1
+        assert sum(request.what.startswith("shaping") for request in requests) == 2
+
+
+def test_only_electrical_switches_shape(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    net = recorded(monkeypatch, servers=2, gpus=2, fabric="ocs", front_end=True)
+    number_interfaces(net.links)
+    assert {r.what.split()[1].split("-")[0] for r in switch_shaping(net.switches)} == {"fe"}
+    assert len(list(link_requests(net.links, {}))) == len(net.links)
+
+
+def test_bucket_holds_two_frames_at_least() -> None:
+    assert bucket_burst_bytes(1, 9000) == 2 * 9014
+    assert bucket_burst_bytes(1000, 9000) == 500_000
+    body = netlink.token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).body
+    assert struct.unpack_from("=I", body, 4 + 0)[0] == 5
+    assert struct.pack("=I", 12_500_000) in body and struct.pack("=HHI", 8, 6, 50_000) in body
