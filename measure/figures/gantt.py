@@ -43,12 +43,17 @@ class _Rows:
 
 
 def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Figure | None:
-    """The Gantt chart of ``step`` (default: the last complete one); None if no step was finished."""
+    """The Gantt chart of ``step`` (default: the last complete one).
+
+    Where no step was finished, the last that was begun, as far as it came; None if nobody did anything.
+    """
     steps = Steps.read(events)
-    if not steps.complete:
+    shown = [e for e in events if e.source == "agent" and e.end is not None and e.get("step") is not None]
+    if not shown:
         return None
-    step = steps.complete[-1] if step is None else step
-    start, end = steps.job(step)
+    step = (steps.complete[-1] if steps.complete else max(e["step"] for e in shown)) if step is None else step
+    shown = [e for e in shown if e["step"] == step]
+    start, end = steps.job(step) if step in steps.complete else _span(shown)
     darks = read_darks(point, events)
     rows = _rows(point, [d.switch for d in darks])
     factor, unit = time_unit(point.scale.real_s(end - start))
@@ -60,15 +65,19 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
         """(start, width) on the time axis."""
         return (interval[0] - start) * scale, (interval[1] - interval[0]) * scale
 
-    shown = [e for e in events if e.source == "agent" and e.end is not None and e.get("step") == step]
     used = _draw_ranks(axes, rows, shown, place)
     used |= _draw_rails(axes, point, rows, darks, (start, end), place)
     _label(axes, rows, (end - start) * scale)
+    unfinished = "" if step in steps.complete else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
-    dress(axes, f"{_title(point)}: step {step}{more}", f"time in the step ({unit})", "")
+    dress(axes, f"{_title(point)}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
     _legend(figure, used)
     return figure
+
+
+def _span(events: Sequence[Event]) -> Interval:
+    return min(e.t for e in events), max(e.end or e.t for e in events)
 
 
 def _title(point: Point) -> str:

@@ -141,6 +141,13 @@ def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     assert "is not a Railyard results folder" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_step_that_never_ended_is_drawn_as_far_as_it_came(make_point: Any, make_job: Any) -> None:
+    point = make_point()
+    events = [e for e in make_job(point, 1).timeline() if e.kind != "step" and e.get("op_kind") != "recv"]
+    figure = gantt(point, events)
+    assert figure is not None and "not finished" in figure.axes[0].get_title(loc="left")
+
+
 def test_figures_without_data_are_left_out(make_point: Any) -> None:
     assert gantt(make_point(), []) is None
     assert link_throughput(make_point(), []) is None
