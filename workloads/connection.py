@@ -23,8 +23,8 @@ from workloads.pacing import Bucket
 from workloads.program import Domain
 
 SOCKET_BUFFER_BYTES = 2 << 20
-_READ_BATCH_S = 0.01
-"""Wake up for at least this much of a payload at line rate; 50 Mb/s: every 62 kB."""
+_READ_BATCH_S = 0.05
+"""Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
 _LEAST_BATCH_BYTES = 16 << 10
 _DISCARD = bytearray(1 << 20)
 _CONGESTION_CONTROLS = (b"cubic", b"reno")

@@ -1,0 +1,127 @@
+"""How near a real ring all-reduce of the agents comes to what the wires allow.
+
+Ideal: every rank sends 2 (n - 1) / n of the buffer, half of it over each of its two ports (bidirectional ring,
+Patarasuk and Yuan, JPDC 2009), at the rate of the port, Ethernet, IP and TCP headers included. Measured, as nccl-tests
+do, on all-reduces one after another: from the end of one on the last rank (its result there, nothing of it
+unacknowledged) to the end of the next.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from measure.bench import Measurement
+from measure.timeline import Event, read_events
+from railyard.scale import Scale, goodput_share
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+from workloads.agent_config import AgentConfig
+from workloads.nursery import AgentTeam, Nursery
+from workloads.program import Collective, Group, Program
+
+STEPS = 4
+"""The first one fills the windows and is not counted."""
+LIMIT = 1.05
+_SLACK = 6.0
+"""A run slower than this many times the ideal (plus a minute) is given up."""
+
+
+def ring_program(hosts: int, size_bytes: int) -> Program:
+    """One all-reduce of ``size_bytes`` over all ``hosts``."""
+    group = Group("dp0", "dp", tuple(range(hosts)))
+    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes)
+    return Program("ring-all-reduce", ((operation,),) * hosts, {group.name: group})
+
+
+def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
+    """Seconds of a bidirectional ring all-reduce at line rate, headers included."""
+    sent_per_port = 2 * (hosts - 1) / hosts * size_bytes / 2
+    return sent_per_port / goodput_share() * 8 / (rate_mbps * 1e6)
+
+
+def ring_all_reduce(
+    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: Nursery | None = None
+) -> list[Measurement]:
+    """All-reduce ``bytes`` (the whole buffer) over ``hosts`` with two ports of ``rate_mbps`` each; needs root.
+
+    Returns measured / ideal (median over steps), and the busiest agent's share of a processor core.
+    """
+    with nullcontext(nursery) if nursery else Nursery.start() as nurse:
+        times, busy = _run(nurse, hosts, rate_mbps, bytes)
+    name = f"ring all-reduce, {hosts} hosts x {rate_mbps:g} Mb/s, {bytes / 1e6:g} MB"
+    ideal = ideal_s(hosts, rate_mbps, bytes)
+    ratio = statistics.median(times) / ideal
+    return [
+        Measurement(f"{name}: measured / line rate", ratio, "ratio", limit=limit, ok=ratio <= limit),
+        Measurement(f"{name}: busiest agent", busy * 100, "% of a core"),
+    ]
+
+
+def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float = 25.0) -> list[Measurement]:
+    """The highest sum of the ports' rates at which an all-reduce stays within ``limit``, to a tenth.
+
+    The rate of ``hosts`` is raised by half until it fails, then the gap is halved; a step takes about a second.
+    """
+    with Nursery.start() as nursery:
+
+        def holds(rate: float) -> bool:
+            size = round(hosts * rate * 1e6 / 8 * 0.16)  # 80 ms per chunk
+            return bool(ring_all_reduce(hosts, rate, size, limit, nursery)[0].ok)
+
+        good, bad = 0.0, start_mbps
+        while holds(bad):
+            good, bad = bad, bad * 1.5
+        while bad - good > 0.1 * bad and bad > 1:
+            middle = (good + bad) / 2
+            good, bad = (middle, bad) if holds(middle) else (good, middle)
+    aggregate = good * hosts * 2
+    return [Measurement(f"highest aggregate rate within {limit:g} of line rate ({hosts} hosts)", aggregate, "Mb/s")]
+
+
+def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int) -> tuple[list[float], float]:
+    """Seconds of each counted step, and the busiest agent's share of a core."""
+    topo = RailTopo(servers=hosts, gpus=1, fabric="electrical", rate_mbps=rate_mbps)
+    program = ring_program(hosts, size_bytes)
+    patience = 60 + _SLACK * STEPS * ideal_s(hosts, rate_mbps, size_bytes)
+    with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder, Emulation(topo, openflow=None) as net:
+        files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(hosts)]
+        configs = [
+            AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS)
+            for rank, file in enumerate(files)
+        ]
+        with _team(nursery, configs, [net.netns_fd(f"g{rank}") for rank in range(hosts)]) as team:
+            team.wait_ready()
+            before, start = _processor_s(team), time.monotonic()
+            team.go(start + 0.05)
+            team.wait_done(patience)
+            used, elapsed = _processor_s(team), time.monotonic() - start
+        events = [event for file in files for event in read_events(file)]
+    busy = max(used[rank] - before[rank] for rank in used) / elapsed
+    return [_last_end(events, step) - _last_end(events, step - 1) for step in range(1, STEPS)], busy
+
+
+@contextmanager
+def _team(nursery: Nursery, configs: list[AgentConfig], netns_fds: list[int]) -> Iterator[AgentTeam]:
+    team = nursery.launch(configs, netns_fds)
+    try:
+        yield team
+    finally:
+        team.stop()
+
+
+def _last_end(events: list[Event], step: int) -> float:
+    return max(e.end or e.t for e in events if e.kind == "communicate" and e["step"] == step)
+
+
+def _processor_s(team: AgentTeam) -> dict[int, float]:
+    """Processor time that each agent has used."""
+    used = {}
+    for rank, pid in team.pids.items():
+        run_time_ns = Path(f"/proc/{pid}/schedstat").read_text().split()[0]
+        used[rank] = int(run_time_ns) / 1e9
+    return used
