@@ -235,16 +235,13 @@ class Engine:
 
     def _begin(self, intent: Intent, changes: dict[str, Change], now: float) -> list[Action]:
         for name, change in changes.items():
+            if change.ports & self.fabric.switches[name].dark:
+                return _waits(intent, f"ports of {name} are still tuning", now)
             users = self.fabric.users(name, change.ports, but=intent)
             if users:
                 reason = f"{users[0].label()} has traffic on the ports of {name} that would go dark"
-                return (
-                    self._refuse(intent, reason, now)
-                    if isinstance(intent, RewireIntent)
-                    else _waits(intent, reason, now)
-                )
-            if change.ports & self.fabric.switches[name].dark:
-                return _waits(intent, f"ports of {name} are still tuning", now)
+                by_hand = isinstance(intent, RewireIntent) and not any(user.awaiting for user in users)
+                return self._refuse(intent, reason, now) if by_hand else _waits(intent, reason, now)
         if intent.tries >= MAX_TRIES:
             return self._refuse(
                 intent,
@@ -295,7 +292,7 @@ class Engine:
             "index": index,
             "ranks": list(intent.group.members),
             "asked": intent.turn.asked_first,
-            "asked_last": intent.turn.asked_last,
+            "ready": intent.turn.asked_last,
         }
         return [Note("ack", now, fields=fields), *(Ack(r, group, index, paths) for r in intent.group.members)]
 

@@ -153,13 +153,19 @@ def _bundle_control(kind: int, xid: int) -> bytes:
 
 
 def darken(change: Darken, xid: int) -> bytes:
-    """One bundle: the ports that change go dark (unless the delay is 0), and their new circuits are put in beneath."""
+    """One bundle: ports that get a new circuit go dark (unless the delay is 0) and have it put in beneath.
+
+    Ports that only lose their circuit are left without a flow, so that another reconfiguration may take them at once.
+    """
     bodies = []
     for port in sorted(change.ports):
+        peer = change.after.peer(port)
+        if peer is None:
+            bodies.append(no_circuit_flow(port))
+            continue
         if change.delay_s > 0:
             bodies.append(dark_flow(port, change.reconfiguration_id))
-        peer = change.after.peer(port)
-        bodies.append(no_circuit_flow(port) if peer is None else circuit_flow(port, peer))
+        bodies.append(circuit_flow(port, peer))
     return bundle(bodies, xid)
 
 
