@@ -22,11 +22,13 @@ _RECEIVE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """Counters of one interface since it was made, seen from the interface."""
+    """Counters of one interface since it was made, seen from it; a segment of TSO counts as one packet."""
 
     rx_bytes: int
     tx_bytes: int
     dropped: int
+    rx_packets: int = 0
+    tx_packets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ class Counters:
             name = self.names.get(struct.unpack_from("=I", data, start + 4)[0])
             place = _find(data, start + 12, end, 1)
             if name is not None and place is not None:
-                _, _, rx, tx, _, _, rx_dropped, tx_dropped = _LINK_STATS.unpack_from(data, place)
-                found[name] = LinkCounters(rx, tx, rx_dropped + tx_dropped)
+                rx_packets, tx_packets, rx, tx, _, _, rx_dropped, tx_dropped = _LINK_STATS.unpack_from(data, place)
+                found[name] = LinkCounters(rx, tx, rx_dropped + tx_dropped, rx_packets, tx_packets)
         return found
 
     def queues(self) -> dict[str, QueueCounters]:

@@ -66,6 +66,8 @@ class Limits:
       goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
       packets: TCP pays a retransmission time-out for each; the emulated network loses nothing but on dark ports.
+    - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
+      steps that differ show something nobody asked for: a time-out, a neighbour on the machine.
     """
 
     line_rate_share: float = 0.90
@@ -81,6 +83,7 @@ class Limits:
     dark_worst_s: float = 0.008
     dark_worst_share: float = 0.10
     packet_share: float = 1e-4
+    step_spread: float = 0.05
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
@@ -95,6 +98,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _drops(point, events, metrics, limits),
         _retransmissions(point, events, metrics, limits),
         *_dark(point, metrics, limits),
+        _spread(metrics, limits),
         _sums(metrics),
         _steps(metrics),
     )
@@ -261,6 +265,17 @@ def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check
     for name, value, limit in (("dark time", abs(error.p50), median_limit), ("worst dark time", worst, worst_limit)):
         says = f"{name} is off by {_ms(value)} from {_ms(configured)} (limit {_ms(limit)})"
         yield Check(name, value, limit, "s", value <= limit, says)
+
+
+def _spread(metrics: PointMetrics, limits: Limits) -> Check:
+    """How far the measured steps are apart."""
+    name, unit = "step spread", "of the median step"
+    times = metrics.step_times_s[metrics.warmup_steps :]
+    if len(times) < 2 or not metrics.step_time_s:
+        return _does_not_apply(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
+    share = (max(times) - min(times)) / metrics.step_time_s
+    says = f"the measured steps differ by {share:.1%} (limit {limits.step_spread:.0%})"
+    return Check(name, share, limits.step_spread, unit, share <= limits.step_spread, says)
 
 
 def _sums(metrics: PointMetrics) -> Check:

@@ -106,7 +106,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
 def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[float]:
     """Last request to acknowledgement where no circuit had to change (wall-clock seconds).
 
-    The last request is the ``asked_last`` field of the ``ack``, where the controller gives it; else the latest of its
+    The last request is the ``ready`` field of the ``ack``, where the controller gives it; else the latest of its
     ``asked`` (first request) and the starts of the members' waits for it. Acknowledgements with a dark
     interval of a member's port between request and answer are left out: those waited for light.
     """
@@ -124,7 +124,7 @@ def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dar
         asked = e.get("asked", e.t)
         if any(d.end > asked and d.t < e.t and members & d.ranks for d in darks):
             continue
-        ready = e.get("asked_last") or max(asked, min(waits[e["group"], e["index"]], e.t))
+        ready = e.get("ready") or max(asked, min(waits[e["group"], e["index"]], e.t))
         found.append(max(0.0, e.t - ready))
     return found
 

@@ -34,7 +34,7 @@ class Event:
     agent    sockets     rank, retransmits, bytes (at the end of a point)
     controller reconfigure rail, ports, circuits, asked (time the last member asked),
                          group (interval: dark)
-    controller ack       group, index, ranks, asked (first request), asked_last (last request)
+    controller ack       group, index, ranks, asked (first request), ready (last request)
     controller refused   group, index, reason
     switch   dropped     rail, packets, bytes, during (dark interval or "blocked")
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)

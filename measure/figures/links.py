@@ -57,16 +57,17 @@ def _draw(
     heat.tick_params(axis="y", length=0, labelsize=7)
     bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
     bar.set_label("of line rate (%)", color=TEXT)
-    together = tx.sum(axis=0) / 1e3
+    unit_gbps, rate_unit = (1e3, "Tb/s") if line.sum() >= 2e3 else (1.0, "Gb/s")
+    together, all_lines = tx.sum(axis=0) / unit_gbps, line.sum() / unit_gbps
     whole.stairs(together, edges, fill=True, color=BLUE, alpha=0.35)
     whole.stairs(together, edges, color=BLUE, linewidth=1.1, baseline=None)
-    whole.axhline(line.sum() / 1e3, color=GREY, linewidth=1, linestyle="--")
+    whole.axhline(all_lines, color=GREY, linewidth=1, linestyle="--")
     whole.text(
-        1.005, line.sum() / 1e3, "line rate", transform=whole.get_yaxis_transform(), fontsize=8, color=TEXT, va="center"
+        1.005, all_lines, "line rate", transform=whole.get_yaxis_transform(), fontsize=8, color=TEXT, va="center"
     )
-    whole.set_ylim(0, line.sum() / 1e3 * 1.08)
+    whole.set_ylim(0, all_lines * 1.08)
     whole.grid(color=LIGHT, linewidth=0.7)
-    dress(whole, "all ports together", f"time in the point ({unit})", "sent (Tb/s)")
+    dress(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")
     return figure
 
 

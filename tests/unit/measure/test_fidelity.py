@@ -65,6 +65,15 @@ def test_late_timers(make_point: Any, make_job: Any) -> None:
     assert {c.name for c in verdict.failed} == {"timer lag", "timer lag of a step"}
 
 
+def test_steps_that_differ(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    job.events = [
+        Event(e.t, e.source, e.kind, (e.end or 0) + 0.1, e.fields) if e.kind == "step" and e["step"] == 1 else e
+        for e in job.events
+    ]
+    assert {c.name for c in _verdict(job).failed} == {"step spread"}
+
+
 def test_slow_links(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point()).with_samples()
     for e in job.events:

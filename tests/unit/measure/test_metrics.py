@@ -114,7 +114,7 @@ def test_timer_lag_and_control_latency(make_point: Any, make_job: Any) -> None:
 def test_the_last_request_counts_where_the_controller_says_when_it_came(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point("electrical", 0.0))
     job.add(job.start + 0.5, "controller", "ack", group="dp0.0", index=9, ranks=[0, 2], asked=job.start,
-            asked_last=job.start + 0.499)  # fmt: skip
+            ready=job.start + 0.499)  # fmt: skip
     latency = measure_point(job.point, job.timeline()).control_latency_s
     assert latency is not None and latency.high == pytest.approx(0.001)
 
