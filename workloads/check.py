@@ -1,7 +1,7 @@
 """The proof of a program before it runs: groups, pairs, order and an abstract run that must come to its end.
 
-In the abstract run a send never waits for its receive (the agents buffer), a receive waits for its send, and a
-collective waits for all members.
+In the abstract run a send and its receive wait for each other (the agents send when the receiver is ready, as NCCL
+does), and a collective waits for all members.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ class _AbstractRun:
         self.needs = [all_dependencies(operations) for operations in program.operations]
         self.left = [list(operations) for operations in program.operations]
         self.joined: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self.posted: dict[tuple[str, int, int], set[int]] = defaultdict(set)
         self.sent: dict[tuple[str, int, int], int] = defaultdict(int)
         self.received: dict[tuple[str, int, int], int] = defaultdict(int)
         self.collectives: dict[tuple[str, int], int] = defaultdict(int)
@@ -152,10 +153,14 @@ class _AbstractRun:
         if isinstance(op, Compute):
             return True
         if isinstance(op, Send):
-            self.sent[op.group, rank, op.peer] += 1
+            key = (op.group, rank, op.peer)
+            if self.sent[key] >= len(self.posted[key]):
+                return False
+            self.sent[key] += 1
             return True
         if isinstance(op, Recv):
             key = (op.group, op.peer, rank)
+            self.posted[key].add(op.id)
             if self.received[key] >= self.sent[key]:
                 return False
             self.received[key] += 1

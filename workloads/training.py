@@ -42,7 +42,8 @@ class Training:
     of the compute time: per layer and direction (recomputation counts as one more direction)
     4 x (TP - 1) / TP x activation bytes x 8 / ``scale_up_gbps``.
 
-    ``overlap`` False: one linear sequence, collectives block compute. True: FSDP gathers one unit ahead, gradients are
+    ``overlap`` False: one linear sequence, collectives block compute; a send and a receive that follow one another go
+    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients are
     reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last gradient
     upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
     """
@@ -244,19 +245,19 @@ class _RankStep:
 
     def _send(self, name: str, group: str, peer: int) -> int:
         needs = (*self.computes[-1:], *(self.tails[g] for g in [self.tp] if g in self.tails))
-        deps = self._deps(needs, group)
+        deps = self._deps(needs, group, pair=True)
         self.operations.append(Send(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
         return self.tails[group]
 
     def _recv(self, name: str, group: str, peer: int) -> int:
-        deps = self._deps((), group)
+        deps = self._deps((), group, pair=True)
         self.operations.append(Recv(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
         return self.tails[group]
 
-    def _deps(self, needs: tuple[int, ...], group: str | None = None) -> tuple[int, ...]:
-        """What an operation waits for: the one before it, or with overlap its needs and the phase before its own."""
+    def _deps(self, needs: tuple[int, ...], group: str | None = None, *, pair: bool = False) -> tuple[int, ...]:
+        """What an operation waits for: those just before it, or with overlap its needs and the phase before its own."""
         if not self.training.overlap:
-            return (len(self.operations) - 1,) if self.operations else ()
+            return self._just_before(pair)
         if group is not None and self.groups[group].domain == "scale-out":
             dimension = self.groups[group].dimension
             if dimension != self.dimension:
@@ -264,6 +265,16 @@ class _RankStep:
                 self.dimension, self.in_phase = dimension, {}
             needs = (*needs, *self.before_phase)
         return tuple(sorted(set(needs)))
+
+    def _just_before(self, pair: bool) -> tuple[int, ...]:
+        """The operation before, or all of the sends and receives that end there; for one of those what is before all."""
+        end = len(self.operations)
+        start = end
+        while start and isinstance(self.operations[start - 1], Send | Recv):
+            start -= 1
+        if pair:
+            return (start - 1,) if start else ()
+        return tuple(range(start, end)) or ((end - 1,) if end else ())
 
     def _communicated(self, group: str) -> int:
         """Note that the operation about to be added is the last of its group; returns its id."""

@@ -28,7 +28,7 @@ def ring(id_: int, size: int = 8, group: str = "pair", deps: tuple[int, ...] = (
 def test_good_programs_pass() -> None:
     check(program((send(0), Compute(1, "c", 0.0, (0,))), (recv(0),)))
     check(program((ring(0), ring(1, 16)), (ring(0), ring(1, 16))))
-    crossing = (send(0), Recv(1, "r", "pair", 1, 8, (0,))), (Send(0, "s", "pair", 0, 8), recv(1, deps=(0,)))
+    crossing = (send(0), Recv(1, "r", "pair", 1, 8)), (Send(0, "s", "pair", 0, 8), recv(1))
     check(program(*crossing))
 
 
@@ -51,6 +51,10 @@ BAD: dict[str, tuple[Program, str]] = {
     "no send": (program((), (recv(0),)), "has no send on rank 0"),
     "other size": (program((ring(0, 8),), (ring(0, 9),)), "all_reduce of 9 bytes in group pair, where rank 0 runs"),
     "missing": (program((ring(0), ring(1)), (ring(0),)), r"rank 0, operation 1 \(ring1\) has no counterpart on rank 1"),
+    "crossing": (
+        program((send(0), Recv(1, "r", "pair", 1, 8, (0,))), (Send(0, "s", "pair", 0, 8), recv(1, deps=(0,)))),
+        r"rank 0, operation 0 \(send0\) never starts",
+    ),
     "deadlock": (
         program((ring(0), ring(1, group="other", deps=(0,))), (ring(0, group="other"), ring(1, deps=(0,)))),
         r"rank 0, operation 0 \(ring0\) never starts",
