@@ -1,0 +1,142 @@
+"""The wiring of each policy, and finding policies by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fabric_plans import pipeline_groups, rail_plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.catalog import POLICIES, load_policy
+from controllers.circuits import Matching
+from controllers.electrical import ElectricalPolicy
+from controllers.oneshot import OneShotPolicy, split_bandwidth
+from controllers.opus import OpusPolicy
+from controllers.static import StaticPolicy
+from controllers.wiring import group_paths, ring_paths
+from railyard.errors import ConfigError
+from workloads.program import Group
+
+
+def test_a_ring_of_two_has_two_circuits_and_of_one_none() -> None:
+    assert ring_paths((4, 9)) == ((4, 1, 9, 0), (9, 1, 4, 0))
+    assert ring_paths((4,)) == ()
+
+
+def test_a_pair_leaves_the_upstream_high_and_enters_the_downstream_low() -> None:
+    assert group_paths(Group("p", "pp", (3, 7))) == ((3, 1, 7, 0),)
+    with pytest.raises(ConfigError, match="group p has 3 members; a pipeline pair has 2"):
+        group_paths(Group("p", "pp", (1, 2, 3)))
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.lists(st.integers(0, 200), max_size=12))
+def test_opus_always_wires_what_was_asked_for(dp: int, pp: int, picks: list[int]) -> None:
+    groups = pipeline_groups(dp, pp)
+    plan = rail_plan(dp * pp)
+    policy = OpusPolicy(plan)
+    standing = {"rail0": Matching(), **policy.start(groups)}
+    for pick in picks if groups else []:
+        group = groups[pick % len(groups)]
+        after = policy.wanted(group, standing)
+        assert policy.wanted(group, after) == after
+        assert policy.paths(group, after) == group_paths(group)
+        standing = dict(after)
+
+
+def test_opus_keeps_the_rail_of_each_group() -> None:
+    plan = rail_plan(2, gpus=2)
+    groups = [Group(f"dp{r}", "dp", (r, 2 + r)) for r in range(2)]
+    start = OpusPolicy(plan).start(groups)
+    assert start == {"rail0": Matching([(2, 3), (1, 4)]), "rail1": Matching([(2, 3), (1, 4)])}
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        (Group("g", "dp", (0, 1)), "group g has members on rails 0, 1"),
+        (Group("g", "ep", (0, 2)), "group g has dimension ep on the rails; the opus policy wires dp and pp"),
+        (Group("g", "dp", (0, 99)), "group g has rank 99; the fabric's ranks are 0 to 3"),
+    ],
+)
+def test_opus_names_a_group_it_cannot_wire(group: Group, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        OpusPolicy(rail_plan(2, gpus=2)).start([group])
+
+
+def test_opus_needs_optical_rails_and_two_ports() -> None:
+    ring = Group("g", "dp", (0, 1))
+    with pytest.raises(ConfigError, match="rail0 is electrical"):
+        OpusPolicy(rail_plan(2, kind="electrical")).start([ring])
+    with pytest.raises(ConfigError, match="GPU 0 has no port 1 on rail0; this wiring needs at least 2 ports per GPU"):
+        OpusPolicy(rail_plan(2, ports=1)).start([ring])
+
+
+def test_electrical_uses_the_same_ports_without_circuits() -> None:
+    policy = ElectricalPolicy(rail_plan(2, kind="electrical"))
+    group = Group("g", "dp", (0, 1))
+    assert policy.asks(group) and policy.wanted(group, {}) == {} and policy.start([group]) == {}
+    assert policy.paths(group, {}) == ring_paths((0, 1))
+
+
+def test_one_shot_has_ring_and_chain_at_once() -> None:
+    policy = OneShotPolicy(rail_plan(4, ports=4))
+    groups = pipeline_groups(2, 2)
+    wiring = policy.start(groups)
+    assert wiring == {"rail0": Matching([(2, 5), (1, 6), (10, 13), (9, 14), (4, 11), (8, 15)])}
+    for group in groups:
+        assert not policy.asks(group)
+        assert len(policy.paths(group, wiring)) == (1 if group.dimension == "pp" else 2)
+
+
+def test_static_circuits_must_fit_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"fabric\.ports: the circuits of all groups do not fit at once: port 2"):
+        StaticPolicy(rail_plan(4)).start(pipeline_groups(2, 2))
+    assert len(StaticPolicy(rail_plan(4)).start(pipeline_groups(4, 1))["rail0"]) == 4
+
+
+@given(st.dictionaries(st.text(min_size=1), st.floats(1, 1e15), min_size=1), st.floats(1, 1e6))
+def test_the_split_uses_all_bandwidth_by_the_square_root(traffic: dict[str, float], total: float) -> None:
+    shares = split_bandwidth(total, traffic)
+    assert sum(shares.values()) == pytest.approx(total)
+    ratios = [shares[k] ** 2 / traffic[k] for k in traffic]
+    assert max(ratios) == pytest.approx(min(ratios))
+
+
+@pytest.mark.parametrize("traffic", [{}, {"dp": 0.0}, {"dp": -1.0}, {"dp": float("nan")}])
+def test_a_split_without_traffic_is_refused(traffic: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="traffic"):
+        split_bandwidth(1.0, traffic)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_our_policies_are_found_by_name(name: str) -> None:
+    assert type(load_policy(name, rail_plan(2))) is POLICIES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("opsu", "'opsu' is not a policy; use one of opus, electrical, one-shot, static, or module:Class"),
+        (":Class", "is not a policy"),
+        ("no_such_module:Class", "there is no module no_such_module"),
+        ("controllers.no_such:Class", "there is no module controllers.no_such"),
+        ("controllers.opus:Nobody", "module controllers.opus has no class Nobody"),
+        ("controllers.opus:RailGroups", "RailGroups of controllers.opus is not a policy"),
+        ("controllers.opus:wire", "wire of controllers.opus is not a policy"),
+        ("nowhere/my.py:Class", "there is no file nowhere/my.py"),
+    ],
+)
+def test_a_policy_that_cannot_be_loaded_is_named(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"policy: {reason}" if reason[0] == "'" else reason):
+        load_policy(name, rail_plan(2))
+
+
+def test_a_policy_of_ones_own_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from controllers.policy import Policy\nclass Mine(Policy):\n    pass\n")
+    assert type(load_policy(f"{file}:Mine", rail_plan(2))).__name__ == "Mine"
+    file.write_text("import nothing_of_this_name\n")
+    with pytest.raises(ConfigError, match=r"mine.py cannot be imported: ModuleNotFoundError"):
+        load_policy(f"{file}:Mine", rail_plan(2))

@@ -1,0 +1,146 @@
+"""REST and the OCS face: statuses, one-sentence errors, tokens."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fabric_plans import rail_plan
+
+from controllers import rest
+from controllers.conductor import Conductor
+from railyard.errors import ConfigError
+
+Ask = Callable[..., tuple[int, Any]]
+CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
+
+
+def echo(conductor: Conductor, dpid: int = 0x10000) -> None:
+    """A switch that does whatever it is told at once: it answers the last xid it sees."""
+
+    def send(data: bytes) -> bool:
+        xid = int.from_bytes(data[-4:], "big")
+        threading.Thread(target=conductor.answered, args=(dpid, xid)).start()
+        return True
+
+    conductor.joined(dpid, send)
+
+
+def serving(token: str | None) -> Iterator[Ask]:
+    ready = threading.Event()
+    conductor = Conductor(rail_plan(4), lambda event: None, ready.set)
+    conductor.start()
+    echo(conductor)
+    assert ready.wait(5)
+    server, hosts = rest.listen("127.0.0.1:0", token)
+    server.set_app(rest.make_app(conductor, token, hosts))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    address = server.server_address
+
+    def ask(verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(str(address[0]), int(address[1]), timeout=10)
+        data = body if isinstance(body, str) or body is None else json.dumps(body)
+        sent = {"Content-Type": "application/json"} if body is not None else {}
+        sent |= {key.replace("_", "-"): value for key, value in headers.items()}
+        try:
+            connection.request(verb, path, data, sent)
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        return response.status, json.loads(content) if content else None
+
+    yield ask
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def ask() -> Iterator[Ask]:
+    yield from serving(None)
+
+
+@pytest.fixture
+def guarded() -> Iterator[Ask]:
+    yield from serving("s3cret")
+
+
+def test_switches_and_jobs_can_be_read(ask: Ask) -> None:
+    status, body = ask("GET", "/switches")
+    assert status == 200 and body["switches"][0]["ports"]["1"] == "blocked" and body["switches"][0]["connected"]
+    assert ask("GET", "/jobs") == (200, {"jobs": []})
+
+
+def test_circuits_can_be_put_and_read(ask: Ask) -> None:
+    assert ask("PUT", "/circuits/rail0", {"circuits": [[4, 1]]}) == (200, {"switch": "rail0", "circuits": [[1, 4]]})
+    assert ask("PUT", "/circuits/rail0", {"circuits": [[2, 3]], "delay_s": 0.01})[0] == 200
+    assert ask("GET", "/circuits") == (200, {"circuits": {"rail0": [[1, 4], [2, 3]]}})
+
+
+def test_the_ocs_face_speaks_pairs(ask: Ask) -> None:
+    pairs = {"pair": [{"ingress": 1, "egress": 5}, {"ingress": 2, "egress": 6}]}
+    assert ask("PUT", CROSS, {"optical-switch:cross-connects": pairs}) == (
+        200,
+        {"optical-switch:cross-connects": pairs},
+    )
+    assert ask("PATCH", CROSS, {"pair": [{"ingress": 7, "egress": 2}]})[0] == 200
+    assert ask("DELETE", f"{CROSS}/pair=5") == (204, None)
+    assert ask("GET", CROSS)[1] == {"optical-switch:cross-connects": {"pair": [{"ingress": 2, "egress": 7}]}}
+    assert ask("DELETE", CROSS) == (204, None)
+    assert ask("GET", CROSS)[1] == {"optical-switch:cross-connects": {"pair": []}}
+
+
+def test_faults(ask: Ask) -> None:
+    ask("PUT", "/circuits/rail0", {"circuits": [[1, 4]]})
+    assert ask("POST", "/faults", {"switch": "rail0", "port": 1, "state": "failed"})[0] == 200
+    assert ask("GET", "/switches")[1]["switches"][0]["ports"]["1"] == "failed"
+    status, body = ask("PUT", "/circuits/rail0", {"circuits": [[1, 3]]})
+    assert status == 409 and "port 1 of rail0 has failed" in body["error"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "status", "reason"),
+    [
+        ("GET", "/nothing", None, 404, "Not found: '/nothing'"),
+        ("GET", "/circuits/rail7", None, 404, "there is no switch rail7; those of this fabric are rail0"),
+        ("DELETE", f"{CROSS}/pair=3", None, 404, "port 3 of rail0 is in no pair"),
+        ("POST", "/jobs", {}, 405, "Method not allowed."),
+        ("PUT", "/circuits/rail0", "{", 400, "the body must be JSON"),
+        ("PUT", "/circuits/rail0", [], 400, "the body must be a JSON object"),
+        ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuit is not a key of this request; keys are circuits,"),
+        ("PUT", "/circuits/rail0", {}, 400, "circuits: must be a list of port pairs"),
+        ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
+        ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
+        ("PUT", CROSS, {"pair": [{"ingress": 1}]}, 400, "the body must be"),
+        ("POST", "/faults", {"switch": "rail0", "port": 1, "state": "x"}, 400, "state: must be failed or restored"),
+        ("POST", "/faults", {"switch": "rail0", "port": 99, "state": "failed"}, 409, "port 99 is not on rail0"),
+    ],
+)
+def test_errors_are_one_sentence_of_json(
+    ask: Ask, verb: str, path: str, body: object, status: int, reason: str
+) -> None:
+    found, answer = ask(verb, path, body)
+    assert found == status and reason in answer["error"] and "\n" not in answer["error"]
+
+
+def test_a_page_in_a_browser_cannot_post_here(ask: Ask) -> None:
+    fault = {"switch": "rail0", "port": 1, "state": "failed"}
+    assert ask("POST", "/faults", fault, Content_Type="text/plain")[0] == 415
+    assert ask("GET", "/switches", Host="evil.example")[0] == 403
+
+
+def test_a_token_is_asked_for(guarded: Ask) -> None:
+    assert guarded("GET", "/switches")[0] == 401
+    assert guarded("GET", "/switches", Authorization="Bearer wrong")[0] == 401
+    assert guarded("GET", "/switches", Authorization="Bearer s3cret")[0] == 200
+
+
+def test_beyond_loopback_a_token_is_needed() -> None:
+    with pytest.raises(ConfigError, match="a token is needed"):
+        rest.listen("0.0.0.0:0", None)
+    with pytest.raises(ConfigError, match="'here' is not an address"):
+        rest.listen("here", None)
