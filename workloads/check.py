@@ -137,6 +137,7 @@ class _AbstractRun:
     def sweep(self) -> bool:
         """Let every rank go as far as it can; whether anything moved."""
         moved = False
+        posted = sum(map(len, self.posted.values()))
         for rank, operations in enumerate(self.left):
             waiting = []
             for op in operations:
@@ -146,7 +147,7 @@ class _AbstractRun:
                     waiting.append(op)
             moved = moved or len(waiting) < len(operations)
             self.left[rank] = waiting
-        return moved
+        return moved or sum(map(len, self.posted.values())) > posted
 
     def _finish(self, rank: int, op: Operation) -> bool:
         """Whether an operation whose dependencies are done can finish now."""
