@@ -5,11 +5,11 @@ Newline-delimited JSON over a Unix stream socket; each answer carries the ``id``
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from typing import Any
 
+from controllers.client import Decoder, encode
 from railyard.errors import ControlError
 
 _RETRY_S = 0.05
@@ -23,7 +23,7 @@ class JobChannel:
         self._rank = rank
         self._next_id = 0
         self._open: dict[int, dict[str, Any]] = {}
-        self._in = b""
+        self._decoder = Decoder()
         self._out = bytearray()
         self.sock = _connect(path, timeout_s)
         self.sock.setblocking(False)
@@ -39,10 +39,9 @@ class JobChannel:
 
     def ask(self, op: str, **fields: Any) -> None:
         """Send a request; its answer comes out of ``receive``."""
-        request = {"id": self._next_id, "op": op, "job": self._job, "rank": self._rank, **fields}
-        self._open[self._next_id] = request
+        self._open[self._next_id] = {"op": op, **fields}
+        self._out += encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
-        self._out += json.dumps(request, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
@@ -65,15 +64,15 @@ class JobChannel:
             raise ControlError(f"the controller is gone: {error.strerror}") from None
         if not data:
             raise ControlError("the controller closed the job channel")
-        *lines, self._in = (self._in + data).split(b"\n")
-        return [self._match(line) for line in lines if line.strip()]
-
-    def _match(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            answer = json.loads(line)
-            request = self._open.pop(answer["id"])
-        except (ValueError, KeyError, TypeError):
-            raise ControlError(f"the controller sent an answer that belongs to no request: {line[:200]!r}") from None
+            return [self._match(answer) for answer in self._decoder.feed(data)]
+        except ValueError:
+            raise ControlError("the controller sent something that is not JSON on its job channel") from None
+
+    def _match(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        request = self._open.pop(answer.get("id", -1), None)
+        if request is None:
+            raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):
             what = f"{request['op']} of group {request.get('group')}"
             raise ControlError(f"the controller refused {what}: {answer.get('error', 'no reason given')}")

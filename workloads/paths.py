@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import permutations
 
-from railyard.errors import ControlError
-from topos.plan import FabricPlan, HostPort, Network, SwitchPlan
+from topos.plan import Network
 from workloads.program import Domain, Group
 
 Path = tuple[int, int, int, int]
@@ -52,16 +51,3 @@ def _both_ways(paths: Iterable[Path]) -> Iterable[Path]:
     for rank, lane, peer, peer_lane in paths:
         yield rank, lane, peer, peer_lane
         yield peer, peer_lane, rank, lane
-
-
-def port_of(plan: FabricPlan, domain: Domain, rank: int, lane: int) -> HostPort:
-    """The port of ``rank`` with number ``lane`` on the network of ``domain``; ``ControlError`` if there is none."""
-    for switch in _switches(plan, domain):
-        for port in switch.ports:
-            if port.rank == rank and port.lane == lane:
-                return port
-    raise ControlError(f"rank {rank} has no port {lane} on the {domain} network of this fabric")
-
-
-def _switches(plan: FabricPlan, domain: Domain) -> tuple[SwitchPlan, ...]:
-    return plan.network(NETWORK_OF_DOMAIN[domain])

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+
+from railyard.scale import Scale
+from topos.plan import FabricPlan, HostPort, SwitchPlan
+from workloads.agent_config import AgentConfig, configs_from_json, configs_to_json
+from workloads.program import Collective, Compute, Group, Program, Recv, Send
+
+PROGRAM = Program(
+    "p",
+    (
+        (Compute(0, "c", 1.5), Send(1, "s", "pp", 1, 8, (0,))),
+        (Recv(0, "r", "pp", 0, 8), Collective(1, "a", "all_gather", "dp", 8, (0,))),
+    ),
+    {"pp": Group("pp", "pp", (0, 1), stage=0), "dp": Group("dp", "dp", (1,), "scale-up", 1)},
+)
+PORT = HostPort(1, "g0", 0, 0, "g0-r0", "02:00:00:00:00:01", "10.0.0.1", 50.0)
+PLAN = FabricPlan("ocs", 2, 1, 1, 9000, (SwitchPlan("rail0", 0x10000, "ocs", "rail", (PORT,)),))
+
+
+def test_a_program_survives_json() -> None:
+    assert Program.from_json(json.loads(json.dumps(PROGRAM.to_json()))) == PROGRAM
+
+
+def test_configs_survive_json_and_share_their_program() -> None:
+    configs = [
+        AgentConfig(r, "job", "provisioned", PROGRAM, Scale(0.001, 2.0), PLAN, f"e{r}", "ch", 3, 7, True, 5.0)
+        for r in range(2)
+    ]
+    document = json.loads(json.dumps(configs_to_json(configs)))
+    assert len(document["program"]) == len(document["plan"]) == 1
+    assert configs_from_json(document) == configs
+
+
+def test_a_peer_may_compute_its_whole_step_before_it_is_lost() -> None:
+    config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0, 2.0), PLAN, "e", ack_timeout_s=5)
+    assert config.peer_timeout_s == 5 + 2.0 * 1.5

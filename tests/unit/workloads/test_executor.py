@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError, ControlError
+from workloads.executor import (
+    Blocked,
+    Executor,
+    Intent,
+    PhaseBegan,
+    PhaseEnded,
+    Release,
+    Request,
+    StartCommunication,
+    StartCompute,
+    StepBegan,
+    StepEnded,
+    all_dependencies,
+)
+from workloads.phases import phases
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+
+GROUPS = {
+    "dp": Group("dp", "dp", (0, 1)),
+    "pp": Group("pp", "pp", (0, 2)),
+    "pp2": Group("pp2", "pp", (0, 3)),
+    "tp": Group("tp", "tp", (0, 4), domain="scale-up"),
+}
+ASKS = {"dp", "pp", "pp2"}
+
+
+def make(operations: list[Operation], steps: int, provisioned: bool, asks: set[str] = ASKS) -> Executor:
+    program = Program("p", (tuple(operations),), GROUPS)
+    found = [phase.operations for phase in phases(program, 0)]
+    return Executor(operations, found, asks, steps, provisioned=provisioned)
+
+
+@st.composite
+def rank_programs(draw: st.DrawFn) -> list[Operation]:
+    operations: list[Operation] = []
+    for id_ in range(draw(st.integers(1, 14))):
+        deps = tuple(sorted(draw(st.sets(st.integers(0, id_ - 1), max_size=3)))) if id_ else ()
+        kind = draw(st.sampled_from(["compute", "collective", "send", "recv"]))
+        group = draw(st.sampled_from(sorted(GROUPS)))
+        if kind == "compute":
+            operations.append(Compute(id_, f"c{id_}", 1.0, deps))
+        elif kind == "collective":
+            operations.append(Collective(id_, f"a{id_}", "all_reduce", group, 8, deps))
+        else:
+            pair = draw(st.sampled_from(["pp", "pp2"]))
+            cls = Send if kind == "send" else Recv
+            operations.append(cls(id_, f"p{id_}", pair, 2, 8, deps))
+    return operations
+
+
+@dataclass
+class Played:
+    """Everything that an executor did, with what was reported done when."""
+
+    intents: list[Intent]
+    done: list[tuple[int, int]]
+    """(step, operation) in the order of completion."""
+
+
+def play(executor: Executor, seed: int) -> Played:
+    """Answer intents in a random order until nothing is left to answer."""
+    rng = random.Random(seed)
+    played = Played([], [])
+    todo: list[Intent] = []
+
+    def take(new: list[Intent]) -> None:
+        played.intents.extend(new)
+        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | Request))
+
+    take(executor.begin())
+    while todo:
+        intent = todo.pop(rng.randrange(len(todo)))
+        if isinstance(intent, Request):
+            take(executor.acknowledged(intent.group, intent.index))
+            continue
+        assert isinstance(intent, StartCompute | StartCommunication)
+        played.done.append((intent.step, intent.op.id))
+        done = executor.compute_done if isinstance(intent, StartCompute) else executor.communication_done
+        take(done(intent.op.id))
+    return played
+
+
+@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
+def test_every_operation_runs_once_in_every_step_after_what_it_needs(
+    operations: list[Operation], steps: int, provisioned: bool, seed: int
+) -> None:
+    executor = make(operations, steps, provisioned)
+    played = play(executor, seed)
+    assert executor.finished
+    assert sorted(played.done) == [(step, op.id) for step in range(steps) for op in operations]
+    place = {entry: number for number, entry in enumerate(played.done)}
+    needs = all_dependencies(operations)
+    for step in range(steps):
+        for op, before in enumerate(needs):
+            assert all(place[step, b] < place[step, op] for b in before)
+            assert set(operations[op].deps) <= before
+
+
+@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
+def test_every_request_is_acknowledged_and_released_exactly_once(
+    operations: list[Operation], steps: int, provisioned: bool, seed: int
+) -> None:
+    intents = play(make(operations, steps, provisioned), seed).intents
+    asked = [(i.group, i.index) for i in intents if isinstance(i, Request)]
+    released = [(i.group, i.index) for i in intents if isinstance(i, Release)]
+    assert sorted(asked) == sorted(released)
+    for group in ASKS:
+        assert [index for g, index in asked if g == group] == list(range(sum(g == group for g, _ in asked)))
+    per_step = [
+        (p, g)
+        for p, phase in enumerate(phases(Program("p", (tuple(operations),), GROUPS), 0))
+        for g in phase.groups
+        if g in ASKS
+    ]
+    assert len(asked) == steps * len(per_step)
+
+
+@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
+def test_data_moves_only_between_ack_and_release(
+    operations: list[Operation], steps: int, provisioned: bool, seed: int
+) -> None:
+    executor = make(operations, steps, provisioned)
+    held: set[str] = set()
+    moving: dict[int, str] = {}
+    rng = random.Random(seed)
+    todo: list[Intent] = []
+
+    def take(new: list[Intent]) -> None:
+        for intent in new:
+            if isinstance(intent, StartCommunication) and intent.op.group in ASKS:
+                assert intent.op.group in held
+                moving[intent.op.id] = intent.op.group
+            if isinstance(intent, Release):
+                assert intent.group not in moving.values()
+                held.remove(intent.group)
+        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | Request))
+
+    take(executor.begin())
+    while todo:
+        intent = todo.pop(rng.randrange(len(todo)))
+        if isinstance(intent, Request):
+            held.add(intent.group)
+            take(executor.acknowledged(intent.group, intent.index))
+        elif isinstance(intent, StartCompute):
+            take(executor.compute_done(intent.op.id))
+        elif isinstance(intent, StartCommunication):
+            moving.pop(intent.op.id, None)
+            take(executor.communication_done(intent.op.id))
+    assert not held
+
+
+@given(rank_programs(), st.booleans(), st.integers(0, 1 << 30))
+def test_nothing_is_asked_for_across_a_step_boundary(operations: list[Operation], provisioned: bool, seed: int) -> None:
+    program = Program("p", (tuple(operations),), GROUPS)
+    groups = [set(phase.groups) & ASKS for phase in phases(program, 0)]
+    step_requests: list[list[str]] = []
+    for intent in play(make(operations, 3, provisioned), seed).intents:
+        if isinstance(intent, StepBegan):
+            step_requests.append([])
+        elif isinstance(intent, Request):
+            step_requests[-1].append(intent.group)
+        elif isinstance(intent, StepEnded):
+            assert len(step_requests[-1]) == sum(map(len, groups))
+
+
+@given(rank_programs(), st.integers(0, 1 << 30))
+def test_provisioned_asks_right_after_the_phase_before(operations: list[Operation], seed: int) -> None:
+    intents = play(make(operations, 1, True), seed).intents
+    found = phases(Program("p", (tuple(operations),), GROUPS), 0)
+    for number, intent in enumerate(intents):
+        if isinstance(intent, PhaseEnded) and intent.phase + 1 < len(found):
+            wanted = found[intent.phase + 1].groups
+            following = intents[number + 1 : number + 1 + len(wanted)]
+            assert [i.group for i in following if isinstance(i, Request)] == list(wanted)
+
+
+def smoke() -> list[Operation]:
+    return [
+        Collective(0, "gather", "all_gather", "dp", 8),
+        Compute(1, "forward", 1.0, (0,)),
+        Send(2, "send", "pp", 2, 8, (1,)),
+        Recv(3, "recv", "pp", 2, 8, (1,)),
+        Compute(4, "backward", 1.0, (3,)),
+        Collective(5, "scatter", "reduce_scatter", "dp", 8, (4,)),
+    ]
+
+
+def test_on_demand_asks_when_the_operation_is_runnable() -> None:
+    executor = make(smoke(), 1, provisioned=False)
+    first = executor.begin()
+    assert [type(i) for i in first] == [StepBegan, PhaseBegan, Request, Blocked]
+    assert [type(i) for i in executor.acknowledged("dp", 0)] == [StartCommunication]
+    assert executor.communication_done(0) == [Release("dp", 0), PhaseEnded(0, 0), StartCompute(0, smoke()[1])]
+    after = executor.compute_done(1)
+    assert [i for i in after if isinstance(i, Request)] == [Request("pp", 0)]
+    assert [i.op.id for i in executor.acknowledged("pp", 0) if isinstance(i, StartCommunication)] == [2, 3]
+
+
+def test_provisioned_hides_the_request_in_the_window() -> None:
+    executor = make(smoke(), 1, provisioned=True)
+    executor.begin()
+    executor.acknowledged("dp", 0)
+    assert executor.communication_done(0) == [
+        Release("dp", 0),
+        PhaseEnded(0, 0),
+        Request("pp", 0),
+        StartCompute(0, smoke()[1]),
+    ]
+    assert executor.acknowledged("pp", 0) == []
+    started = [i.op.id for i in executor.compute_done(1) if isinstance(i, StartCommunication)]
+    assert started == [2, 3]
+
+
+def test_a_group_that_does_not_ask_never_waits() -> None:
+    executor = make(smoke(), 2, provisioned=False, asks=set())
+    played = play(executor, 1)
+    assert not [i for i in played.intents if isinstance(i, Request | Release | Blocked)]
+    assert executor.finished
+
+
+def test_a_stale_ack_is_refused() -> None:
+    executor = make(smoke(), 1, provisioned=False)
+    executor.begin()
+    with pytest.raises(ControlError, match="request 7 of group dp, but request 0 is open"):
+        executor.acknowledged("dp", 7)
+    executor.acknowledged("dp", 0)
+    with pytest.raises(ControlError, match="no request is open"):
+        executor.acknowledged("dp", 0)
+
+
+def test_an_operation_reported_twice_is_refused() -> None:
+    executor = make([Compute(0, "a", 1.0), Compute(1, "b", 1.0)], 1, provisioned=False)
+    executor.begin()
+    executor.compute_done(0)
+    with pytest.raises(ConfigError, match="operation 0 was reported done"):
+        executor.compute_done(0)
+
+
+def test_computes_run_one_after_another() -> None:
+    executor = make([Compute(0, "a", 1.0), Compute(1, "b", 1.0)], 1, provisioned=False)
+    assert [i.op.id for i in executor.begin() if isinstance(i, StartCompute)] == [0]
+    assert [i.op.id for i in executor.compute_done(0) if isinstance(i, StartCompute)] == [1]
+
+
+def test_a_rank_with_nothing_to_do_ends_all_steps_at_once() -> None:
+    intents = make([], 2000, provisioned=False).begin()
+    assert sum(isinstance(i, StepEnded) for i in intents) == 2000
+
+
+def test_a_dependency_on_a_later_operation_is_named() -> None:
+    with pytest.raises(ConfigError, match="'a' depends on operation 1"):
+        all_dependencies([Compute(0, "a", 1.0, (1,)), Compute(1, "b", 1.0)])

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.pacing import FORGIVEN_S, Bucket, bucket_burst_bytes
+
+
+class Tbf:
+    """A token bucket as the kernel's: what it lets through, byte by byte."""
+
+    def __init__(self, bytes_per_s: float, burst: float) -> None:
+        self.rate, self.burst, self.tokens, self.at = bytes_per_s, burst, burst, 0.0
+
+    def send(self, now: float, size: float) -> float:
+        """Time at which the last of ``size`` bytes has passed."""
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if size <= self.tokens:
+            self.tokens -= size
+            return now
+        end = now + (size - self.tokens) / self.rate
+        self.tokens, self.at = 0.0, end
+        return end
+
+
+@given(st.floats(5, 1000), st.floats(20_000, 5e6), st.floats(0.05, 10))
+def test_a_transfer_after_a_long_pause_takes_size_over_rate(rate_mbps: float, size: float, pause: float) -> None:
+    bucket = Bucket(rate_mbps)
+    tbf = Tbf(bucket.bytes_per_s, bucket_burst_bytes(rate_mbps))
+    now = 1.0
+    for _ in range(3):
+        start = now + pause
+        wait = bucket.wait_s(start, size)
+        assert bucket.wait_s(start + wait, size) < 1e-9
+        bucket.sent(start + wait, size)
+        now = tbf.send(start + wait, size)
+        assert abs((now - start) - size / bucket.bytes_per_s) < 1e-6
+
+
+def test_a_few_bytes_wait_no_longer_than_they_take() -> None:
+    bucket = Bucket(50)
+    assert bucket.wait_s(10.0, 100) == 100 / bucket.bytes_per_s
+
+
+def test_short_pauses_are_forgiven() -> None:
+    bucket = Bucket(50)
+    wait = bucket.wait_s(1.0, 1e6)
+    bucket.sent(1.0 + wait, 1e6)
+    end = 1.0 + wait + bucket.backlog_s(1.0 + wait)
+    assert bucket.wait_s(end + FORGIVEN_S / 2, 1e6) == 0
+
+
+def test_control_bytes_do_not_end_an_idle_time() -> None:
+    bucket, touched = Bucket(50), Bucket(50)
+    touched.sent(4.9999, 28, control=True)
+    assert touched.wait_s(5.0, 1e6) == bucket.wait_s(5.0, 1e6) == bucket.burst_s
+
+
+def test_burst_is_two_frames_or_a_millisecond() -> None:
+    assert bucket_burst_bytes(10) == 2 * 9014
+    assert bucket_burst_bytes(1000) == 125_000
