@@ -136,11 +136,16 @@ class Connection:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def send(self, message: Outgoing, now: float) -> None:
-        """Queue a message and send what goes at once."""
-        self._queue.append(message)
-        if len(self._queue) == 1 and self.connected:
-            self.flush(now)
+    def send(self, message: Outgoing) -> None:
+        """Queue a message; ``flush`` sends it. One without payload goes before payloads that have not begun."""
+        place = len(self._queue)
+        while not message.payload and place and self._queue[place - 1].payload and not self._queue[place - 1].sent:
+            place -= 1
+        self._queue.insert(place, message)
+
+    def has_something_to_send(self, now: float) -> bool:
+        """Whether ``flush`` may send something now."""
+        return self.connected and bool(self._queue) and now >= self._may_send_at
 
     def wants_to_write(self, now: float) -> bool:
         """Whether ``select`` should wait for room in the socket."""

@@ -221,12 +221,12 @@ class Courier:
             self._unopened.setdefault(key, []).append(message)
             return
         carriage.connections[key] = connection
-        connection.send(message, self._now)
+        connection.send(message)
 
     def accepted(self, connection: Connection, now: float) -> None:
         """A peer opened a path: what waited for it goes."""
         for message in self._unopened.pop(connection.key, []):
-            connection.send(message, now)
+            connection.send(message)
 
     # -- what connections report (Inbox) -------------------------------------------------------------
 
@@ -292,18 +292,17 @@ class Courier:
             heapq.heappush(self._polls, (self._now, next(self._tie), carriage))
 
     def tick(self, now: float) -> None:
-        """Send what was held back for the token bucket, and finish what is acknowledged."""
+        """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
         self._now = now
-        for connection in self.transport:
-            held = connection.held_until()
-            if held is not None and held <= now:
+        for connection in list(self.transport):
+            if connection.has_something_to_send(now):
                 connection.flush(now)
         while self._polls and self._polls[0][0] <= now:
             _, _, carriage = heapq.heappop(self._polls)
             self._poll(carriage, now)
 
     def _poll(self, carriage: Carriage, now: float) -> None:
-        left = max((c.drain_s() for c in carriage.connections.values()), default=0.0)
+        left = max((c.drain_s() for key, c in carriage.connections.items() if key in carriage.opened), default=0.0)
         if left > 0:
             heapq.heappush(self._polls, (now + max(left, _LEAST_POLL_S), next(self._tie), carriage))
             return
