@@ -12,6 +12,7 @@ import importlib
 import logging
 import select
 import threading
+import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -53,12 +54,14 @@ def prepare(framework: str) -> None:
     if framework not in PACKAGES:
         raise ConfigError(f"{framework} is not a framework; use one of {', '.join(PACKAGES)}", key="framework")
     try:
-        if framework == "ryu":
-            import eventlet.wsgi
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ryu is of 2020, and eventlet advises against itself
+            if framework == "ryu":
+                import eventlet.wsgi
 
-            if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-                eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
-        _module(framework, "lib.hub").patch()
+                if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+                    eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
+            _module(framework, "lib.hub").patch()
     except ImportError as error:
         raise MachineError(f"{framework} does not import ({error}); scripts/setup.sh installs it") from error
 

@@ -70,7 +70,7 @@ class Connection:
         """Read requests until the client hangs up."""
         try:
             rest = b""
-            while data := self._socket.recv(65536):
+            while data := self._receive():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     self._take(line)
@@ -83,6 +83,12 @@ class Connection:
             self._hang_up()
             self._conductor.closed(self)
             self._socket.close()
+
+    def _receive(self) -> bytes:
+        """The next bytes, however long the client is silent (the time-out is for sending)."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._socket.recv(65536)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -101,6 +107,6 @@ def serve(listener: socket.socket, conductor: Conductor) -> None:
     """Take connections for ever, each in a thread of its own."""
     while True:
         sock, _ = listener.accept()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SEND_S), 0))
+        sock.settimeout(SEND_S)
         connection = Connection(sock, conductor)
         threading.Thread(target=connection.serve, name="channel", daemon=True).start()

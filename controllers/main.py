@@ -96,6 +96,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if server is not None:
         server.set_app(rest.make_app(conductor, token, hosts))
         threading.Thread(target=server.serve, name="rest", daemon=True).start()
+    _check_free(options.openflow_host, options.openflow_port)
     try:
         app.serve(options.framework, conductor, options.openflow_host, options.openflow_port)
     finally:
@@ -110,6 +111,16 @@ def _read_plan(path: Path) -> FabricPlan:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="plan") from error
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a fabric plan as topos writes it: {error}", key="plan") from error
+
+
+def _check_free(host: str, port: int) -> None:
+    """``MachineError`` if the switches' port is taken; the framework would only log it and stop."""
+    import socket
+
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise MachineError(f"switches cannot be listened for on {host}:{port}: {error.strerror or error}") from error
 
 
 def _leave(channel: Path) -> NoReturn:
@@ -138,4 +149,6 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # the framework's threads would keep a process alive that cannot serve

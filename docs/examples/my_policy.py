@@ -1,0 +1,39 @@
+"""A policy of your own: neighbours first, and never more than one job's need at a time.
+
+Opus moves a whole pipeline stage when one pair asks. This policy moves only the pair or the ring that asked: fewer
+ports go dark at once, at the price of more reconfigurations. Run it with
+
+    sudo scripts/rail_reconfiguration.py --policy docs/examples/my_policy.py:PairByPair
+
+What you write is one class with one method, ``wanted``: given the group that asked and all circuits that stand, return
+the complete circuits of each switch that must change. You never see a clock, a socket or a flow. The engine does the
+rest for every policy: it waits until all members have asked, leaves circuits with traffic alone and asks you again
+later, keeps the ports dark for the configured delay, and acknowledges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controllers.circuits import Matching
+from controllers.policy import Policy, Wiring
+from controllers.wiring import group_paths, path_circuits, rail_of_group
+from workloads.program import Group
+
+
+class PairByPair(Policy):
+    """Joins exactly the ports that the asking group needs, and takes them from whoever had them."""
+
+    def start(self, groups: Sequence[Group]) -> Wiring:
+        """Begin with the first ring of each rail, so that the first phase costs nothing."""
+        wiring: dict[str, Matching] = {}
+        for group in groups:
+            if group.domain == "scale-out" and group.dimension == "dp":
+                wiring.update(self.wanted(group, wiring))
+        return wiring
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        """The circuits that stand on the group's rail, with the group's own circuits put over them."""
+        rail = rail_of_group(self.plan, group)
+        mine = Matching(path_circuits(rail, group_paths(group)))
+        return {rail.name: standing.get(rail.name, Matching()).replaced_by(mine)}

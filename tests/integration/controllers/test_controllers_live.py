@@ -1,0 +1,237 @@
+"""The controller process against a real Open vSwitch, under both frameworks: real light, real loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from controllers.client import ChannelClient
+from measure.timeline import Event, read_events
+from railyard.control import ControllerFiles, ControllerProcess
+from railyard.errors import ControlError
+from topos import namespaces
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+from topos.relay import Relay
+from workloads.program import Group
+
+pytestmark = pytest.mark.root
+
+ETHERTYPE = 0x88B5
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+GROUPS = [
+    Group("dp0", "dp", (0, 1), stage=0),
+    Group("dp1", "dp", (2, 3), stage=1),
+    Group("pair0", "pp", (0, 2), stage=0),
+    Group("pair1", "pp", (1, 3), stage=0),
+]
+
+
+class Fabric:
+    """Four GPUs on one rail and their controller."""
+
+    def __init__(self, net: Emulation, controller: ControllerProcess) -> None:
+        self.net = net
+        self.controller = controller
+        self.channel = controller.files.channel
+
+    def reaches(self, sender: int, lane: int) -> list[tuple[int, int]]:
+        """Where a frame from this port arrives: (rank, lane) of every port of every host that sees it."""
+        return reaches(self.net, sender, lane)
+
+    def events(self) -> list[Event]:
+        """The controller's timeline."""
+        return read_events(self.controller.files.events)
+
+
+def reaches(net: Emulation, sender: int, lane: int) -> list[tuple[int, int]]:
+    """Send a frame and look at every other port."""
+    with ExitStack() as stack:
+        ports = [
+            (rank, number) for rank in range(net.plan.ranks) for number in (0, 1) if (rank, number) != (sender, lane)
+        ]
+        listening = {port: stack.enter_context(wire(net, *port)) for port in ports}
+        out = stack.enter_context(wire(net, sender, lane))
+        out.send(b"\xff" * 6 + b"\x02\0\0\0\0\1" + struct.pack("!H", ETHERTYPE) + b"light" * 12)
+        time.sleep(0.1)
+        return [port for port, sock in listening.items() if arrived(sock)]
+
+
+def wire(net: Emulation, rank: int, lane: int) -> socket.socket:
+    """A raw socket on one port of a GPU."""
+    with namespaces.inside(net.netns_fd(f"g{rank}")):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+        sock.bind((f"g{rank}-r{lane}", ETHERTYPE))
+    sock.setblocking(False)
+    return sock
+
+
+def arrived(sock: socket.socket) -> bool:
+    """Whether a frame is waiting."""
+    try:
+        return b"light" in sock.recv(2048)
+    except BlockingIOError:
+        return False
+
+
+@contextmanager
+def running(framework: str, rest: str = "none") -> Iterator[Fabric]:
+    """A fabric with our controller."""
+    with Emulation(RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")) as net:
+        folder = Path(net.yard.run_dir)
+        files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
+        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        with ControllerProcess(files, framework, net.yard.netns_fd, rest) as controller:
+            controller.wait_ready()
+            yield Fabric(net, controller)
+
+
+@pytest.fixture(scope="module", params=["ryu", "os-ken"])
+def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    with running(request.param, "127.0.0.1:0") as found:
+        yield found
+
+
+def together(*calls: object) -> list[object]:
+    """Call all at once; their results."""
+    results: list[object] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        results[place] = calls[place]()  # type: ignore[operator]
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    return results
+
+
+def test_a_job_rewires_the_light(fabric: Fabric) -> None:
+    with ExitStack() as stack:
+        people, a, b = (stack.enter_context(ChannelClient(fabric.channel, 10)) for _ in range(3))
+        people.register("job", "opus", "on-demand", GROUPS, 0.1, 0.05)
+        assert fabric.reaches(0, 1) == [(1, 0)] and fabric.reaches(2, 0) == [(3, 1)]
+        together(lambda: a.check_in("job", 0, "pair0"), lambda: b.check_in("job", 2, "pair0"))
+        began = time.monotonic()
+        paths = together(lambda: a.request("job", 0, "pair0", 0), lambda: b.request("job", 2, "pair0", 0))
+        assert paths == [((0, 1, 2, 0),)] * 2
+        assert time.monotonic() - began > 0.15
+        assert fabric.reaches(0, 1) == [(2, 0)] and fabric.reaches(3, 0) == [(1, 1)]
+        assert fabric.reaches(0, 0) == []
+        a.release("job", 0, "pair0", 0)
+        b.release("job", 2, "pair0", 0)
+        people.finish("job")
+    (event,) = (e for e in fabric.events() if e.kind == "reconfigure" and e["group"] == "pair0")
+    assert event.seconds == pytest.approx(0.15, abs=0.02)
+
+
+def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fabric) -> None:
+    with ChannelClient(fabric.channel, 10) as people, wire(fabric.net, 0, 1) as dark, wire(fabric.net, 2, 1) as lit:
+        people.rewire("rail0", [(2, 3), (6, 7)], "overwrite", 0.0)
+        frame = b"\xff" * 6 + b"\x02\0\0\0\0\1" + struct.pack("!H", ETHERTYPE) + b"light" * 12
+        with wire(fabric.net, 3, 0) as far:
+            before = len(fabric.events())
+            other = threading.Thread(target=people.rewire, args=("rail0", [(2, 5)], "update", 0.3))
+            other.start()
+            sent = 0
+            while other.is_alive():
+                dark.send(frame)
+                lit.send(frame)
+                sent += 1
+                time.sleep(0.005)
+            other.join()
+            time.sleep(0.1)
+            seen = sum(arrived(far) for _ in range(sent))
+    assert seen == sent
+    new = fabric.events()[before:]
+    assert sum(e["packets"] for e in new if e.kind == "dropped") >= 1
+
+
+def test_rest_shows_what_the_channel_did(fabric: Fabric) -> None:
+    from urllib.request import urlopen
+
+    with ChannelClient(fabric.channel, 10) as people:
+        people.rewire("rail0", [(1, 8)], "overwrite", 0.0)
+    with urlopen(f"http://{fabric.controller.rest}/circuits/rail0", timeout=10) as answer:
+        assert json.load(answer) == {"switch": "rail0", "circuits": [[1, 8]]}
+    assert fabric.reaches(0, 0) == [(3, 1)]
+
+
+def test_a_swap_without_delay_loses_next_to_nothing(fabric: Fabric) -> None:
+    with ChannelClient(fabric.channel, 10) as people:
+        for _ in range(5):
+            people.rewire("rail0", [(2, 3)], "overwrite", 0.0)
+            began = time.monotonic()
+            people.rewire("rail0", [(2, 5)], "overwrite", 0.0)
+            took = time.monotonic() - began
+            assert fabric.reaches(0, 1) == [(2, 0)]
+            assert took < 0.5
+
+
+@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang(framework: str) -> None:
+    with running(framework) as fabric, ChannelClient(fabric.channel, 10) as people:
+        errors: list[str] = []
+
+        def rewire() -> None:
+            try:
+                people.rewire("rail0", [(2, 3)], "update", 8.0)
+            except ControlError as error:
+                errors.append(str(error))
+
+        waiting = threading.Thread(target=rewire)
+        waiting.start()
+        time.sleep(0.3)
+        os.kill(fabric.net.yard.pids["ovs-vswitchd"], signal.SIGKILL)
+        waiting.join(5)
+        assert errors == ["rail0 lost its connection to the controller"]
+
+
+def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    plan = tmp_path / "plan.json"
+    app = [sys.executable, str(EXAMPLES / "my_ryu_app.py"), "--ofp-listen-host", "127.0.0.1"]
+    process = subprocess.Popen(
+        [*app, "--ofp-tcp-listen-port", str(port)],
+        env={**os.environ, "RAILYARD_PLAN": str(plan)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with Emulation(RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")) as net:
+            plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+            with relay_to(net, port):
+                assert net.waitConnected(10)
+                end = time.monotonic() + 5
+                while reaches(net, 3, 1) != [(0, 0)] and time.monotonic() < end:
+                    pass
+                assert reaches(net, 3, 1) == [(0, 0)] and reaches(net, 1, 0) == [(0, 1)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def relay_to(net: Emulation, port: int) -> Relay:
+    """A relay to the app as soon as it listens."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return Relay(net.yard.netns_fd, net.openflow or ("127.0.0.1", 6653), ("127.0.0.1", port))
+        except ControlError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
