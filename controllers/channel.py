@@ -14,7 +14,8 @@ import struct
 import threading
 from pathlib import Path
 
-from controllers.conductor import Conductor, failure
+from controllers.answers import failure
+from controllers.conductor import Conductor
 from railyard.errors import MachineError
 
 LINE_BYTES = 4 << 20

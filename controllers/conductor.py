@@ -7,12 +7,11 @@ the end of the delay by the round trip that the last ones took.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from controllers import flows, messages
 from controllers.actions import (
@@ -27,6 +26,7 @@ from controllers.actions import (
     Rewired,
     RewireRefused,
 )
+from controllers.answers import Speaker, Waiter, describe_jobs, describe_switches, failure, fragment
 from controllers.catalog import POLICIES, load_policy
 from controllers.clock import Alarm
 from controllers.engine import Engine
@@ -38,30 +38,6 @@ from topos.plan import FabricPlan
 
 ANSWER_S = 10.0
 """How long a switch may take to answer before whoever waits is told that it does not."""
-
-
-class Speaker(Protocol):
-    """Whoever sends requests: one connection of the job channel, or one REST call."""
-
-    trusted: bool
-    """Whether it may name code to be loaded (it runs as the same user)."""
-
-    def answer(self, request_id: object, fragment: str) -> None:
-        """Send ``{"id": request_id, <fragment>}``."""
-
-
-Waiter = tuple[Speaker, object]
-"""Who waits, and the id of its request."""
-
-
-def fragment(**fields: Any) -> str:
-    """The inside of a JSON object, without braces."""
-    return json.dumps(fields, separators=(",", ":"))[1:-1]
-
-
-def failure(reason: str, kind: str = "") -> str:
-    """The inside of an answer that says no."""
-    return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
 
 
 class Conductor:
@@ -182,45 +158,13 @@ class Conductor:
         return actions
 
     def _circuits(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
-        switches = []
-        for plan in self.plan.switches:
-            line = self.board.lines.get(plan.name)
-            entry: dict[str, Any] = {
-                "name": plan.name,
-                "dpid": plan.dpid,
-                "kind": plan.kind,
-                "network": plan.network,
-                "connected": line is not None and line.filled,
-            }
-            device = self.engine.fabric.switches.get(plan.name)
-            if device is not None:
-                entry["circuits"] = [list(c.ports) for c in device.target]
-                entry["ports"] = {str(port): state for port, state in device.states().items()}
-            switches.append(entry)
-        self._answers.append((waiter, fragment(ok=True, switches=switches)))
+        self._answers.append(
+            (waiter, fragment(ok=True, switches=describe_switches(self.plan, self.board, self.engine)))
+        )
         return ()
 
     def _jobs(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
-        jobs = [
-            {
-                "name": job.name,
-                "mode": job.mode,
-                "reconfiguration_delay_s": job.reconfiguration_delay_s,
-                "link_recovery_s": job.link_recovery_s,
-                "groups": [
-                    {
-                        "name": g.name,
-                        "dimension": g.dimension,
-                        "domain": g.domain,
-                        "stage": g.stage,
-                        "members": g.members,
-                    }
-                    for g in job.groups
-                ],
-            }
-            for job in self.engine.jobs.values()
-        ]
-        self._answers.append((waiter, fragment(ok=True, jobs=jobs)))
+        self._answers.append((waiter, fragment(ok=True, jobs=describe_jobs(self.engine))))
         return ()
 
     def _rewire(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:

@@ -185,6 +185,17 @@ def test_a_broken_port_refuses_who_needs_it_and_comes_back() -> None:
     assert standing(world) == RINGS
 
 
+def test_a_request_waits_for_a_repaired_circuit_that_is_still_tuning() -> None:
+    world = player()
+    world.do(world.engine.port_failed("rail0", 2, 0.0))
+    world.light_all()
+    world.do(world.engine.port_restored("rail0", 2, 0.0))
+    world.ask("pp-s0-d0-r0", 0)
+    assert len(world.dark) == 1 and not world.refused
+    world.light_all()
+    assert world.granted("pp-s0-d0-r0")
+
+
 def test_finish_forgets_the_job_and_keeps_the_circuits() -> None:
     world = player()
     world.ask("dp-s0-r0", 0)

@@ -1,0 +1,71 @@
+"""What goes back north: who asked, the inside of answers, and descriptions of jobs and switches as plain data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from controllers.engine import Engine
+from controllers.switchboard import Switchboard
+from topos.plan import FabricPlan
+
+
+class Speaker(Protocol):
+    """Whoever sends requests: one connection of the job channel, or one REST call."""
+
+    trusted: bool
+    """Whether it may name code to be loaded (it runs as the same user)."""
+
+    def answer(self, request_id: object, fragment: str) -> None:
+        """Send ``{"id": request_id, <fragment>}``."""
+
+
+Waiter = tuple[Speaker, object]
+"""Who waits, and the id of its request."""
+
+
+def fragment(**fields: Any) -> str:
+    """The inside of a JSON object, without braces."""
+    return json.dumps(fields, separators=(",", ":"))[1:-1]
+
+
+def failure(reason: str, kind: str = "") -> str:
+    """The inside of an answer that says no."""
+    return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
+
+
+def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> list[dict[str, Any]]:
+    """Every switch; circuits and port states of the optical ones."""
+    switches = []
+    for switch in plan.switches:
+        line = board.lines.get(switch.name)
+        entry: dict[str, Any] = {
+            "name": switch.name,
+            "dpid": switch.dpid,
+            "kind": switch.kind,
+            "network": switch.network,
+            "connected": line is not None and line.filled,
+        }
+        device = engine.fabric.switches.get(switch.name)
+        if device is not None:
+            entry["circuits"] = [list(c.ports) for c in device.target]
+            entry["ports"] = {str(port): state for port, state in device.states().items()}
+        switches.append(entry)
+    return switches
+
+
+def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
+    """Every job and its groups."""
+    return [
+        {
+            "name": job.name,
+            "mode": job.mode,
+            "reconfiguration_delay_s": job.reconfiguration_delay_s,
+            "link_recovery_s": job.link_recovery_s,
+            "groups": [
+                {"name": g.name, "dimension": g.dimension, "domain": g.domain, "stage": g.stage, "members": g.members}
+                for g in job.groups
+            ],
+        }
+        for job in engine.jobs.values()
+    ]
