@@ -182,7 +182,7 @@ class Sampler:
 def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
     """``link qdisc`` events: what the queues of every host dropped so far (take them at start and end of a point).
 
-    ``netns_fds``: rank -> descriptor of its namespace. About 0.1 ms a host.
+    ``netns_fds``: rank -> descriptor of its namespace. About 0.3 ms a host.
     """
     events = []
     for rank, fd in netns_fds.items():

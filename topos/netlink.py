@@ -1,8 +1,8 @@
 """Interfaces, addresses, routes, neighbours and queues, many in one call to the kernel.
 
-Messages are packed here by ``struct``: a rail of 64 GPUs has 16,000 permanent neighbours, and packing
-one with pyroute2 takes 32 us, here 2. Numbers are those of the kernel's uapi headers (``rtnetlink.h``,
-``if_link.h``, ``pkt_sched.h``).
+The messages are pyroute2's; sending them many at a time is ours. A neighbour is encoded once and, for each interface
+that knows it, only the index is written: a rail of 64 GPUs with two ports has 16,000 of them, and encoding takes 69 us
+where writing an index takes 0.5 us.
 """
 
 from __future__ import annotations
@@ -10,52 +10,59 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Interface
+from itertools import islice
+from typing import Any
+
+from pyroute2 import netlink
+from pyroute2.netlink import rtnl
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.marshal import Marshal
+from pyroute2.netlink.rtnl.fibmsg import FR_ACT_TO_TBL, fibmsg
+from pyroute2.netlink.rtnl.ifaddrmsg import IFA_F_NOPREFIXROUTE, ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT, ndmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET
+from pyroute2.netlink.rtnl.tcmsg.sched_tbf import options as tbf_options
 
 from railyard.errors import MachineError
 from topos.namespaces import inside
 
-_NEWLINK, _DELLINK, _GETLINK, _NEWADDR, _NEWROUTE, _NEWNEIGH, _NEWRULE, _NEWQDISC = 16, 17, 18, 20, 24, 28, 32, 36
-_ERROR, _DONE = 2, 3
-_REQUEST, _ACK, _DUMP, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
-_UP = 0x1
-_HEADER = struct.Struct("=IHHII")
-_ATTRIBUTE = struct.Struct("=HH")
-_IFINFO = struct.Struct("=BxHiII")
-_NEIGHBOUR = struct.Struct("=BxHiHBB")
-_PERMANENT = 0x80
-_NO_PREFIX_ROUTE = 0x200
-_SCOPE_LINK, _UNICAST, _STATIC, _TABLE_MAIN = 253, 1, 4, 254
-_CHUNK_BYTES = 60_000
 LO_INDEX = 1
+_NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
+_REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
+_TABLE_MAIN = 254
+_MOST_32 = 0xFFFFFFFF
+_FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
+_TOGETHER = 64
+"""Messages in one call: should all of them fail, their answers still fit into a socket's buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One netlink message without its header, and in words what it does."""
+    """One encoded netlink message, and in words what it does."""
 
-    type: int
-    flags: int
-    body: bytes
+    packed: bytes | bytearray
     what: str
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
-    return _ATTRIBUTE.pack(len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
+def _nest(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as pyroute2 wants them; those that are None are left out."""
+    return {"attrs": [(name, value) for name, value in attributes.items() if value is not None]}
 
 
-def _u32(kind: int, value: int) -> bytes:
-    return struct.pack("=HHI", 8, kind, value)
-
-
-def _text(kind: int, value: str) -> bytes:
-    return _attribute(kind, value.encode() + b"\0")
-
-
-def mac_bytes(mac: str) -> bytes:
-    """``02:01:00:00:00:01`` as six bytes."""
-    return bytes.fromhex(mac.replace(":", ""))
+def _request(
+    what: str, kind: int, flags: int, message: netlink.nlmsg, fields: Mapping[str, int], attributes: Mapping[str, Any]
+) -> Request:
+    message.update(fields, **_nest(attributes), header={"type": kind, "flags": netlink.NLM_F_REQUEST | flags})
+    message.encode()
+    return Request(bytes(message.data), what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +74,10 @@ class End:
     mac: str | None = None
     netns_fd: int | None = None
 
-
-def _end(end: End, mtu: int, group: int, flags: int) -> bytes:
-    body = _IFINFO.pack(0, 0, end.index, flags, flags) + _text(3, end.name) + _u32(4, mtu) + _u32(27, group)
-    if end.mac:
-        body += _attribute(1, mac_bytes(end.mac))
-    if end.netns_fd is not None:
-        body += _u32(28, end.netns_fd)
-    return body
+    def attributes(self, mtu: int) -> dict[str, Any]:
+        """What a message says of it, beside the index."""
+        at = {"IFLA_ADDRESS": self.mac, "IFLA_NET_NS_FD": self.netns_fd}
+        return {"IFLA_IFNAME": self.name, "IFLA_MTU": mtu} | at
 
 
 def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
@@ -82,34 +85,37 @@ def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
 
     ``end`` is up at once; ``peer`` is not, since the kernel opens it before the two are joined.
     """
-    data = _attribute(2, _attribute(1, _end(peer, mtu, 0, 0)))
-    info = _attribute(18, _text(1, "veth") + data)
-    return Request(
-        _NEWLINK, _CREATE | _EXCL, _end(end, mtu, group, _UP) + info, f"making the link {end.name} - {peer.name}"
-    )
+    data = _nest({"VETH_INFO_PEER": {"index": peer.index, **_nest(peer.attributes(mtu))}})
+    info = _nest({"IFLA_INFO_KIND": "veth", "IFLA_INFO_DATA": data})
+    fields = {"index": end.index, "flags": IFF_UP, "change": IFF_UP}
+    attributes = end.attributes(mtu) | {"IFLA_GROUP": group, "IFLA_LINKINFO": info}
+    what = f"making the link {end.name} - {peer.name}"
+    return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
 
 
 def link_up(index: int, name: str) -> Request:
     """Set an interface up."""
-    return Request(_NEWLINK, 0, _IFINFO.pack(0, 0, index, _UP, _UP), f"setting {name} up")
+    fields = {"index": index, "flags": IFF_UP, "change": IFF_UP}
+    return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
 
 
 def set_group(index: int, name: str, group: int) -> Request:
     """Put an interface into a group."""
-    return Request(_NEWLINK, 0, _IFINFO.pack(0, 0, index, 0, 0) + _u32(27, group), f"grouping {name}")
+    attributes = {"IFLA_GROUP": group}
+    return _request(f"grouping {name}", rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, attributes)
 
 
 def delete_group(group: int) -> Request:
     """Delete every interface of a group at once (and with a veth its peer)."""
-    return Request(_DELLINK, 0, _IFINFO.pack(0, 0, 0, 0, 0) + _u32(27, group), "deleting the links")
+    return _request("deleting the links", rtnl.RTM_DELLINK, 0, ifinfmsg(), {}, {"IFLA_GROUP": group})
 
 
 def address(index: int, name: str, ip: str, prefix: int) -> Request:
     """Give an interface an IPv4 address, without the route that the kernel would add."""
-    packed = socket.inet_aton(ip)
-    body = struct.pack("=BBBBI", socket.AF_INET, prefix, 0, 0, index)
-    body += _attribute(1, packed) + _attribute(2, packed) + _u32(8, _NO_PREFIX_ROUTE)
-    return Request(_NEWADDR, _CREATE | _EXCL, body, f"giving {name} the address {ip}/{prefix}")
+    fields = {"family": socket.AF_INET, "prefixlen": prefix, "index": index}
+    attributes = {"IFA_LOCAL": ip, "IFA_ADDRESS": ip, "IFA_FLAGS": IFA_F_NOPREFIXROUTE}
+    what = f"giving {name} the address {ip}/{prefix}"
+    return _request(what, rtnl.RTM_NEWADDR, _NEW, ifaddrmsg(), fields, attributes)
 
 
 @dataclass(frozen=True)
@@ -120,59 +126,98 @@ class RouteTuning:
     rto_min_ms: int = 5
     quick_ack: bool = True
 
-    def pack(self) -> bytes:
-        """As the nested RTA_METRICS attribute."""
-        window = _u32(11, self.initial_window) + _u32(14, self.initial_window)
-        return _attribute(8, window + _u32(13, self.rto_min_ms) + _u32(15, int(self.quick_ack)))
-
-
-def _network(ip: str, prefix: int) -> bytes:
-    mask = (0xFFFFFFFF << (32 - prefix)) & 0xFFFFFFFF
-    return struct.pack("!I", struct.unpack("!I", socket.inet_aton(ip))[0] & mask)
+    def metrics(self) -> dict[str, Any]:
+        """As attributes of a route."""
+        windows = {"RTAX_INITCWND": self.initial_window, "RTAX_INITRWND": self.initial_window}
+        return _nest(windows | {"RTAX_RTO_MIN": self.rto_min_ms, "RTAX_QUICKACK": int(self.quick_ack)})
 
 
 def route(
     index: int, ip: str, prefix: int, metric: int, tuning: RouteTuning | None, table: int = _TABLE_MAIN
 ) -> Request:
     """The network of ``ip``/``prefix`` is reached through interface ``index``, from ``ip``."""
-    body = struct.pack(
-        "=BBBBBBBBI", socket.AF_INET, prefix, 0, 0, min(table, 252 if table > 255 else 255), _STATIC, _SCOPE_LINK,
-        _UNICAST, 0,
-    )  # fmt: skip
-    body += _attribute(1, _network(ip, prefix)) + _u32(4, index) + _u32(6, metric)
-    body += _attribute(7, socket.inet_aton(ip)) + _u32(15, table) + (tuning.pack() if tuning else b"")
-    return Request(_NEWROUTE, _CREATE | _EXCL, body, f"routing the network of {ip}/{prefix} over interface {index}")
+    fields = {
+        "family": socket.AF_INET,
+        "dst_len": prefix,
+        "proto": rtnl.rt_proto["static"],
+        "scope": rtnl.rt_scope["link"],
+        "type": rtnl.rt_type["unicast"],
+    }
+    attributes = {
+        "RTA_DST": str(IPv4Interface(f"{ip}/{prefix}").network.network_address),
+        "RTA_OIF": index,
+        "RTA_PRIORITY": metric,
+        "RTA_PREFSRC": ip,
+        "RTA_TABLE": table,
+        "RTA_METRICS": tuning.metrics() if tuning else None,
+    }
+    what = f"routing the network of {ip}/{prefix} over interface {index}"
+    return _request(what, rtnl.RTM_NEWROUTE, _NEW, rtmsg(), fields, attributes)
 
 
 def source_rule(ip: str, table: int) -> Request:
     """What leaves from address ``ip`` is routed by ``table`` (answers of a listener not bound to a device)."""
-    body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 32, 0, min(table, 252), 0, 0, 1, 0)
-    body += _attribute(2, socket.inet_aton(ip)) + _u32(6, 1000 + table) + _u32(15, table)
-    return Request(_NEWRULE, _CREATE | _EXCL, body, f"adding the rule for source {ip}")
+    fields = {"family": socket.AF_INET, "src_len": 32, "action": FR_ACT_TO_TBL}
+    attributes = {"FRA_SRC": ip, "FRA_PRIORITY": 1000 + table, "FRA_TABLE": table}
+    return _request(f"adding the rule for source {ip}", rtnl.RTM_NEWRULE, _NEW, fibmsg(), fields, attributes)
 
 
-def neighbour_tail(ip: str, mac: str) -> bytes:
-    """The part of a neighbour message that is the same on every interface."""
-    return _attribute(1, socket.inet_aton(ip)) + _attribute(2, mac_bytes(mac))
+@lru_cache(maxsize=1 << 14)
+def _neighbour(ip: str, mac: str) -> Request:
+    fields = {"family": socket.AF_INET, "state": NUD_PERMANENT}
+    attributes = {"NDA_DST": ip, "NDA_LLADDR": mac}
+    return _request(f"adding the neighbour {ip}", rtnl.RTM_NEWNEIGH, _REPLACE, ndmsg(), fields, attributes)
 
 
-def neighbour(index: int, tail: bytes) -> Request:
-    """A permanent neighbour on interface ``index``; ``tail`` from ``neighbour_tail``."""
-    body = _NEIGHBOUR.pack(socket.AF_INET, 0, index, _PERMANENT, 0, 0) + tail
-    return Request(_NEWNEIGH, _CREATE | _REPLACE, body, "adding a neighbour")
+def neighbour(index: int, ip: str, mac: str) -> Request:
+    """A permanent neighbour on interface ``index``."""
+    template = _neighbour(ip, mac)
+    packed = bytearray(template.packed)
+    struct.pack_into("=i", packed, _NEIGHBOUR_INDEX_AT, index)
+    return Request(packed, template.what)
+
+
+class _Shaping(netlink.nlmsg):  # type: ignore[misc]
+    """pyroute2's ``tcmsg`` with the attributes of a tbf that it lacks: a rate of 64 bits and a burst in bytes.
+
+    Not a subclass, which would share its compiled table of attributes.
+    """
+
+    fields = tcmsg.fields
+    nla_map = (("TCA_UNSPEC", "none"), ("TCA_KIND", "asciiz"), ("TCA_OPTIONS", "tbf"))
+
+    class tbf(netlink.nla):  # type: ignore[misc]
+        """``TCA_TBF_...`` of ``linux/pkt_sched.h``."""
+
+        nla_map = (
+            ("TCA_TBF_UNSPEC", "none"),
+            ("TCA_TBF_PARMS", "parms"),
+            ("TCA_TBF_RTAB", "hex"),
+            ("TCA_TBF_PTAB", "hex"),
+            ("TCA_TBF_RATE64", "uint64"),
+            ("TCA_TBF_PRATE64", "uint64"),
+            ("TCA_TBF_BURST", "uint32"),
+        )
+
+        class parms(netlink.nla):  # type: ignore[misc]
+            """Its fields, without the table of times that kernels before 3.8 wanted."""
+
+            fields = tbf_options.tbf_parms.fields
 
 
 def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Request:
     """Shape what leaves interface ``index`` by a token bucket (tc-tbf)."""
     rate = round(rate_mbps * 1e6 / 8)
-    spec = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, min(rate, 0xFFFFFFFF))
-    parameters = spec + bytes(12) + struct.pack("=III", limit_bytes, 0, 0)
-    options = _attribute(1, parameters) + _u32(6, burst_bytes)
-    if rate > 0xFFFFFFFF:
-        options += _attribute(4, struct.pack("=Q", rate))
-    body = struct.pack("=BxHiIII", 0, 0, index, 0x10000, 0xFFFFFFFF, 0)
-    body += _text(1, "tbf") + _attribute(2, options)
-    return Request(_NEWQDISC, _CREATE | _REPLACE, body, f"shaping {name} to {rate_mbps:g} Mb/s")
+    parameters = {"rate": min(rate, _MOST_32), "rate___reserved": LINKLAYER_ETHERNET, "limit": limit_bytes}
+    options = {
+        "TCA_TBF_PARMS": parameters,
+        "TCA_TBF_RATE64": rate if rate > _MOST_32 else None,
+        "TCA_TBF_BURST": burst_bytes,
+    }
+    fields = {"index": index, "handle": 0x10000, "parent": rtnl.TC_H_ROOT}
+    attributes = {"TCA_KIND": "tbf", "TCA_OPTIONS": _nest(options)}
+    what = f"shaping {name} to {rate_mbps:g} Mb/s"
+    return _request(what, rtnl.RTM_NEWQDISC, _REPLACE, _Shaping(), fields, attributes)
 
 
 class Netlink:
@@ -183,65 +228,40 @@ class Netlink:
     """
 
     def __init__(self, netns_fd: int | None = None) -> None:
-        if netns_fd is None:
-            self._socket = self._open()
-        else:
-            with inside(netns_fd):
-                self._socket = self._open()
-
-    @staticmethod
-    def _open() -> socket.socket:
-        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        sock.setsockopt(270, 10, 1)  # SOL_NETLINK, NETLINK_CAP_ACK: an answer does not repeat the request
-        sock.setsockopt(270, 11, 1)  # NETLINK_EXT_ACK: the kernel says in words what is wrong
-        sock.settimeout(30)
-        return sock
+        with nullcontext() if netns_fd is None else inside(netns_fd):
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
+        self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # what is wrong, in words
+        self._socket.settimeout(30)
 
     def run(self, requests: Iterable[Request]) -> None:
         """Have the kernel do all of ``requests``, in order.
 
-        Raises ``MachineError`` for the first that failed, after the chunk it is in was tried to its end.
+        Raises ``MachineError`` for the first that failed, after the ones sent with it were tried too.
         """
-        for chunk in _chunks(requests):
-            last = len(chunk) - 1
+        rest = iter(requests)
+        while batch := list(islice(rest, _TOGETHER)):
             packed = bytearray()
-            for number, request in enumerate(chunk):
-                flags = request.flags | _REQUEST | (_ACK if number == last else 0)
-                packed += _HEADER.pack(16 + len(request.body), request.type, flags, number + 1, 0) + request.body
+            for number, request in enumerate(batch):
+                start = len(packed)
+                packed += request.packed
+                struct.pack_into("=I", packed, start + _SEQUENCE_AT, number)
+            packed[start + _FLAGS_AT] |= netlink.NLM_F_ACK
             self._socket.send(packed)
-            self._answers(chunk)
+            self._check_answers(batch)
 
-    def _answers(self, chunk: list[Request]) -> None:
-        """Read until the last request of the chunk is answered; requests without trouble are not answered."""
-        failed: tuple[Request, int, str] | None = None
+    def _check_answers(self, batch: list[Request]) -> None:
+        """Read until the last of the batch is answered; of the others only the failed ones are."""
+        failed: list[str] = []
         while True:
-            for kind, sequence, body in _messages(self._socket.recv(1 << 18)):
-                if kind != _ERROR:
-                    continue
-                number = -struct.unpack_from("=i", body)[0]
-                if number and failed is None:
-                    failed = chunk[sequence - 1], number, _said(body)
-                if sequence == len(chunk):
+            for answer in Marshal().parse(self._socket.recv(1 << 18)):
+                header = answer["header"]
+                number, error = header["sequence_number"], header["error"]
+                if error is not None:
+                    failed.append(f"{batch[number].what} failed ({_said(error)})")
+                if number == len(batch) - 1:
                     if failed:
-                        request, number, said = failed
-                        detail = f": {said}" if said else ""
-                        raise MachineError(f"{request.what} failed ({os.strerror(number)}{detail})")
+                        raise MachineError(failed[0])
                     return
-
-    def links(self) -> dict[str, int]:
-        """Name and index of every interface in this namespace."""
-        body = _IFINFO.pack(0, 0, 0, 0, 0)
-        self._socket.send(_HEADER.pack(16 + len(body), _GETLINK, _REQUEST | _DUMP, 1, 0) + body)
-        found: dict[str, int] = {}
-        while True:
-            for kind, _, message in _messages(self._socket.recv(1 << 18)):
-                if kind == _DONE:
-                    return found
-                if kind == _ERROR:
-                    number = -struct.unpack_from("=i", message)[0]
-                    raise MachineError(f"listing the interfaces failed ({os.strerror(number)})")
-                index = _IFINFO.unpack_from(message)[2]
-                found |= {value[:-1].decode(): index for key, value in _attributes(message[16:]) if key == 3}
 
     def close(self) -> None:
         """Close the socket."""
@@ -254,41 +274,7 @@ class Netlink:
         self.close()
 
 
-def _chunks(requests: Iterable[Request]) -> Iterator[list[Request]]:
-    chunk: list[Request] = []
-    size = 0
-    for request in requests:
-        chunk.append(request)
-        size += 16 + len(request.body)
-        if size > _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, sequence number and body of each message in ``data``."""
-    offset = 0
-    while offset + 16 <= len(data):
-        length, kind, _, sequence, _ = _HEADER.unpack_from(data, offset)
-        yield kind, sequence, data[offset + 16 : offset + length]
-        offset += (length + 3) & ~3
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + 4 <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        if length < 4:
-            return
-        yield kind & 0x3FFF, data[offset + 4 : offset + length]
-        offset += (length + 3) & ~3
-
-
-def _said(body: bytes) -> str:
-    """The kernel's own words in an error message (NLMSGERR_ATTR_MSG), or nothing."""
-    for kind, value in _attributes(body[20:]):
-        if kind == 1:
-            return value.rstrip(b"\0").decode(errors="replace")
-    return ""
+def _said(error: NetlinkError) -> str:
+    """The errno's words and, where there are any, the kernel's own."""
+    code, detail = error.args
+    return os.strerror(code) + (f": {detail}" if detail else "")

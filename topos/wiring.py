@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Interface
@@ -11,6 +12,7 @@ from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
 from topos import netlink, tuning
 from topos.links import RecordedIntf, RecordedLink
+from topos.namespaces import inside
 from topos.netlink import LO_INDEX, End, Netlink, Request
 from topos.nodes import RailSwitch
 
@@ -63,16 +65,10 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[Request]:
                 yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
-def _peers(switches: Sequence[RailSwitch]) -> dict[Any, list[tuple[Any, bytes]]]:
-    """For each switch the hosts plugged into it: (host, neighbour message)."""
-    table: dict[Any, list[tuple[Any, bytes]]] = {}
-    for switch in switches:
-        table[switch] = []
-        for intf in switch.intfList():
-            far = _far(intf)
-            if far.ip and far.mac and not isinstance(far.node, RailSwitch):
-                table[switch].append((far.node, netlink.neighbour_tail(far.ip, far.mac)))
-    return table
+def _peers(switch: RailSwitch) -> list[RecordedIntf]:
+    """The hosts' interfaces that are plugged into a switch."""
+    ends = [_far(intf) for intf in switch.intfList()]
+    return [end for end in ends if end.ip and end.mac and not isinstance(end.node, RailSwitch)]
 
 
 def _far(intf: RecordedIntf) -> Any:
@@ -84,7 +80,7 @@ def host_requests(
     hosts: Sequence[Any], switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning
 ) -> Iterator[tuple[str, list[Request]]]:
     """For each host the requests to its namespace: addresses, routes, rules, neighbours, shaping."""
-    peers = _peers(switches)
+    peers = {switch: _peers(switch) for switch in switches}
     for host in hosts:
         requests = [netlink.link_up(LO_INDEX, "lo")]
         lanes: dict[Any, int] = defaultdict(int)
@@ -94,8 +90,8 @@ def host_requests(
                 network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network
                 requests += _addressing(intf, lanes[network], host_tuning)
                 lanes[network] += 1
-            far = _far(intf).node
-            requests += [netlink.neighbour(intf.index, tail) for node, tail in peers.get(far, ()) if node is not host]
+            others = (peer for peer in peers.get(_far(intf).node, ()) if peer.node is not host)
+            requests += [netlink.neighbour(intf.index, peer.ip, peer.mac) for peer in others]
             rate = intf.rate_mbps
             if rate is not None:
                 burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
@@ -125,11 +121,11 @@ def clear_links(yard_fd: int, names: Iterable[str]) -> None:
     Returns when they are gone; raises ``MachineError`` naming any that is not.
     """
     ours = {*names, *_OVS_INTERFACES}
-    with Netlink(yard_fd) as kernel:
-        found = {name: index for name, index in kernel.links().items() if name in ours}
+    with inside(yard_fd), Netlink() as kernel:
+        found = [(index, name) for index, name in socket.if_nameindex() if name in ours]
         if found:
-            kernel.run(netlink.set_group(index, name, LINK_GROUP) for name, index in found.items())
+            kernel.run(netlink.set_group(index, name, LINK_GROUP) for index, name in found)
             kernel.run([netlink.delete_group(LINK_GROUP)])
-        left = ours.intersection(kernel.links())
+        left = ours.intersection(name for _, name in socket.if_nameindex())
     if left:
         raise MachineError(f"interfaces {', '.join(sorted(left))} are still there; a process may hold them open")

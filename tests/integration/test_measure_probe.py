@@ -15,7 +15,7 @@ from measure.sampler import PortLabel, Sampler, queue_events
 from measure.throughput import throughputs
 from railyard.scale import Scale
 from topos.namespaces import inside, make
-from topos.netlink import End, Netlink, address, link_up, neighbour, neighbour_tail, route, token_bucket, veth
+from topos.netlink import End, Netlink, address, link_up, neighbour, route, token_bucket, veth
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 pytestmark = pytest.mark.root
@@ -36,7 +36,7 @@ def pair() -> Iterator[tuple[int, int]]:
             kernel.run([link_up(INDEX + 1, "rail0-eth1")])
         with Netlink(host) as kernel:
             kernel.run([route(INDEX, "10.0.0.1", 24, 1, None)])
-            kernel.run([neighbour(INDEX, neighbour_tail("10.0.0.2", "02:00:00:00:00:02"))])
+            kernel.run([neighbour(INDEX, "10.0.0.2", "02:00:00:00:00:02")])
         yield host, yard
     finally:
         os.close(host)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,6 @@ from mininet.topo import SingleSwitchTopo
 from railyard.errors import ConfigError, MachineError
 from topos.emulation import Emulation
 from topos.namespaces import inside
-from topos.netlink import Netlink
 from topos.rails import RailTopo
 from topos.remains import REGISTRY, Process
 
@@ -52,8 +52,6 @@ def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
 
 
 def test_tcp_bound_to_a_device_leaves_by_that_device(net: Emulation) -> None:
-    import socket
-
     rail = net.plan.rail_of(0)
     with inside(net.netns_fd("g2")):
         listener = socket.create_server((rail.port(2, 1).ip, 7400))
@@ -101,18 +99,17 @@ def test_switch_with_many_ports(count: int) -> None:
 
 def test_two_runs_at_once_and_stop_leaves_nothing() -> None:
     topo = RailTopo(servers=2, gpus=1, fabric="electrical")
-    with Netlink() as kernel:
-        before = kernel.links()
-        with Emulation(topo, openflow=None) as one, Emulation(topo, openflow=None) as two:
-            assert one.run.id != two.run.id
-            assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
-            processes = [Process.of(pid) for net in (one, two) for pid in net.yard.pids.values()]
-            two.stop()
-            two.stop()
-            assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
-        assert not any(process and process.alive for process in processes)
-        assert not one.run.path.exists() and not two.run.path.exists()
-        assert kernel.links() == before
+    before = socket.if_nameindex()
+    with Emulation(topo, openflow=None) as one, Emulation(topo, openflow=None) as two:
+        assert one.run.id != two.run.id
+        assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
+        processes = [Process.of(pid) for net in (one, two) for pid in net.yard.pids.values()]
+        two.stop()
+        two.stop()
+        assert pings(one, "g0", one.plan.rail_of(0).port(1, 0).ip)
+    assert not any(process and process.alive for process in processes)
+    assert not one.run.path.exists() and not two.run.path.exists()
+    assert socket.if_nameindex() == before
     with pytest.raises(MachineError, match="was stopped"):
         one.start()
 
