@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from measure.point import Point
 from measure.quantiles import Quantiles, median, quantiles
-from measure.stall import Dark, read_darks, reconfigurations_per_step, stalls
+from measure.stall import Dark, last_rank, read_darks, reconfigurations_per_step, stalls
 from measure.steps import Steps
 from measure.timeline import Event
 from measure.transfers import Bandwidth, bandwidths, read_transfers
-from measure.windows import read_phases, windows
+from measure.windows import critical_windows, read_phases, windows
 
 BLOCKED = "blocked"
 """``during`` of a ``dropped`` event whose packets met a port that had no circuit, and not a dark one."""
@@ -41,6 +41,7 @@ class PointMetrics:
     readiness_wait_s: float
     control_wait_s: float
     windows_s: tuple[float, ...]
+    critical_windows_s: tuple[float, ...]
     bandwidth: dict[str, Bandwidth]
     packets_lost: int
     packets_lost_outside_dark: int | None
@@ -73,6 +74,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
     step_time = median(times[warmup:])
     dark_seconds = [d.end - d.t for d in darks]
     lost = _dropped(events)
+    phases = read_phases(events)
     return PointMetrics(
         steps=len(times),
         warmup_steps=warmup,
@@ -86,7 +88,8 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         hidden_stall_s=real(stall.hidden_s),
         readiness_wait_s=real(stall.readiness_s),
         control_wait_s=real(stall.control_s),
-        windows_s=tuple(real(w.seconds) for w in windows(read_phases(events), measured)),
+        windows_s=tuple(real(w.seconds) for w in windows(phases, measured)),
+        critical_windows_s=tuple(map(real, critical_windows(phases, last_rank(point, events), measured))),
         bandwidth=bandwidths(point, read_transfers(point, events, measured)),
         packets_lost=lost[True],
         packets_lost_outside_dark=lost.get(False),

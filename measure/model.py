@@ -7,7 +7,6 @@ is a difference of the machine and not of the bookkeeping.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.jobs import Job
@@ -22,7 +21,7 @@ from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.program import Program
 
-__all__ = ["Costs", "Prediction", "predict", "stall_law"]
+__all__ = ["Costs", "Prediction", "predict"]
 
 DEFAULT_STEPS = 3
 
@@ -101,17 +100,3 @@ def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) 
         metrics=metrics,
         events=events,
     )
-
-
-def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
-    """Exposed stall of a step: the sum over its reconfigurations of max(0, T_reconf - T_window).
-
-    ``delays_s`` is one delay for all, or one for each window. Source: Opus, arXiv 2507.08119, section 4.
-
-    >>> stall_law([0.0, 0.1, 0.3], 0.2)
-    0.30000000000000004
-    """
-    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
-    if len(delays) != len(windows_s):
-        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; one for each, or one for all")
-    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))

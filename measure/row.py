@@ -10,6 +10,7 @@ from measure.fidelity import Verdict
 from measure.metrics import PointMetrics
 from measure.point import Point
 from measure.quantiles import Quantiles
+from measure.stall import stall_law
 
 Row = dict[str, Any]
 """Plain data. Times are real seconds but for those in a name with ``wall``; nested values stand in JSON only."""
@@ -74,8 +75,23 @@ def summary_row(
         "control_latency_wall_s": _numbers(metrics.control_latency_s),
         "dark_error_wall_s": _numbers(metrics.dark_error_s),
         "windows_s": list(metrics.windows_s),
+        "critical_windows_s": list(metrics.critical_windows_s),
         "checks": [asdict(c) for c in verdict.checks],
     }
+
+
+def stall_law_step_time_s(row: Row, baseline: Row) -> float | None:
+    """Step time that the stall law gives ``row`` from the step time and the windows measured without reconfigurations.
+
+    ``baseline`` is the electrical (or native) row of the same workload. On-demand has no use for a window. None where
+    the baseline has too few steps to know its windows. Source: Opus, arXiv 2507.08119, section 4.
+    """
+    windows = baseline["critical_windows_s"]
+    if not windows or baseline["step_time_s"] is None:
+        return None
+    dark_s = (row["reconfiguration_delay_ms"] + row["link_recovery_ms"]) / 1e3
+    used = windows if row["mode"] == "provisioned" else [0.0] * len(windows)
+    return float(baseline["step_time_s"] + stall_law(used, dark_s))
 
 
 def flat(row: Mapping[str, Any]) -> Row:

@@ -116,7 +116,7 @@ def stalls(
             parts[name][wait.step][wait.rank] += intervals
     exposed = parts["exposed"]
     return Stalls(
-        exposed_s=_of_rank(exposed, _last_rank(point, events), measured),
+        exposed_s=_of_rank(exposed, last_rank(point, events), measured),
         exposed_worst_s=_worst_rank(exposed, measured),
         readiness_s=_worst_rank(parts["readiness"], measured),
         control_s=_worst_rank(parts["control"], measured),
@@ -198,7 +198,7 @@ def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _Per
     return hidden
 
 
-def _last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
+def last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
     """Step -> the rank whose last operation on the rails ends last (the highest of several)."""
     last: dict[int, tuple[float, int]] = {}
     for e in events:
@@ -218,3 +218,17 @@ def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
     """Median over the measured steps of the longest time of a rank."""
     longest = (max((total(union(i)) for i in per_step.get(s, {}).values()), default=0.0) for s in measured)
     return median(longest) or 0.0
+
+
+def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
+    """Exposed stall of a step: the sum over its reconfigurations of max(0, T_reconf - T_window).
+
+    ``delays_s`` is one delay for all, or one for each window. Source: Opus, arXiv 2507.08119, section 4.
+
+    >>> stall_law([0.0, 0.1, 0.3], 0.2)
+    0.30000000000000004
+    """
+    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
+    if len(delays) != len(windows_s):
+        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; one for each, or one for all")
+    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))

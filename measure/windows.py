@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -78,3 +78,21 @@ def windows(phases: Sequence[Phase], measured: Iterable[int]) -> tuple[Window, .
         if same_step and one.step in wanted and one.dimension != other.dimension:
             found.append(Window(one.rank, one.step, one.dimension, other.dimension, max(0.0, other.t - one.end)))
     return tuple(found)
+
+
+def critical_windows(
+    phases: Sequence[Phase], last_rank: Mapping[int, int], measured: Iterable[int]
+) -> tuple[float, ...]:
+    """The window before each change of dimension of a step, on the rank that ends its traffic (wall-clock seconds).
+
+    For the stall law: one reconfiguration each. A change at the start of the step has a window of 0, since nobody asks
+    across a step boundary. Of the last measured step that has a step before it; empty if there is none.
+    """
+    for step in sorted(measured, reverse=True):
+        rank = last_rank.get(step)
+        here = [p for p in phases if p.rank == rank and p.step == step]
+        before = [p for p in phases if p.rank == rank and p.step == step - 1]
+        if here and before:
+            first = (0.0,) if before[-1].dimension != here[0].dimension else ()
+            return (*first, *(w.seconds for w in windows(here, (step,))))
+    return ()

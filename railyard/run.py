@@ -22,7 +22,7 @@ from measure.manifest import build_manifest
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point, within
 from measure.results import Results, check_folder
-from measure.row import Row, summary_row
+from measure.row import Row, stall_law_step_time_s, summary_row
 from measure.sampler import Sampler, port_labels, queue_events
 from measure.timeline import Event, read_events
 from railyard.errors import ControlError, RailyardError
@@ -54,6 +54,22 @@ class Listener(Protocol):
 
     def measured(self, row: Row) -> None:
         """A point is done."""
+
+
+class QuietListener:
+    """A listener that listens to nothing."""
+
+    def fabric(self, name: str, datapath: str) -> None:
+        """Not said."""
+
+    def point(self, mode: Mode, delay_ms: float, expected_s: float) -> None:
+        """Not said."""
+
+    def step(self, done: int, steps: int) -> None:
+        """Not said."""
+
+    def measured(self, row: Row) -> None:
+        """Not said."""
 
 
 def resolve_scale(experiment: Experiment, workload: Workload, calibration: calibrate.Calibration | None) -> Scale:
@@ -157,6 +173,9 @@ class RailRun:
             seed=self.experiment.seed,
         )
         row["policy"] = policy_name(self.experiment, point.mode)  # type: ignore[arg-type]
+        baseline = next((r for r in self.rows if r["mode"] in ("electrical", "native")), None)
+        if baseline is not None and point.mode in ("on-demand", "provisioned"):
+            row["stall_law_step_time_s"] = stall_law_step_time_s(row, baseline)
         self.rows.append(row)
         assert self._results is not None
         self._results.write_rows(self.rows)

@@ -30,14 +30,14 @@ MEMBERS = 64
 
 def rewire_64(framework: str = "ryu") -> list[Measurement]:
     """Every circuit of a 64-port switch replaced, without delay: request to barrier reply, seconds."""
-    with _controlled(servers=32, framework=framework) as channel, ChannelClient(channel) as client:
+    with controlled(servers=32, framework=framework) as (_, channel), ChannelClient(channel) as client:
         took = [_timed_rewire(client, shift) for shift in range(REWIRES)]
     return _verdict("rewire_64_ports", took, REWIRE_LIMIT_S)
 
 
 def barrier_64(framework: str = "ryu") -> list[Measurement]:
     """64 members on connections of their own ask for a ring that stands: first request to last ack, seconds."""
-    with _controlled(servers=MEMBERS, framework=framework) as channel:
+    with controlled(servers=MEMBERS, framework=framework) as (_, channel):
         group = Group("ring", "dp", tuple(range(MEMBERS)))
         with ChannelClient(channel) as client:
             client.register("barrier", "opus", "on-demand", [group])
@@ -55,8 +55,8 @@ def _verdict(name: str, took: list[float], limit_s: float) -> list[Measurement]:
 
 
 @contextmanager
-def _controlled(servers: int, framework: str) -> Iterator[Path]:
-    """One rail of ``servers`` GPUs with two ports each under our controller; yields the job channel."""
+def controlled(servers: int, framework: str) -> Iterator[tuple[Emulation, Path]]:
+    """One rail of ``servers`` GPUs with two ports each under our controller; yields the net and the job channel."""
     with Emulation(RailTopo(servers=servers, gpus=1, ports=2, rate_mbps=10, fabric="ocs")) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(
@@ -65,7 +65,7 @@ def _controlled(servers: int, framework: str) -> Iterator[Path]:
         files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
         with ControllerProcess(files, framework, net.yard.netns_fd) as controller:
             controller.wait_ready()
-            yield files.channel
+            yield net, files.channel
 
 
 def _timed_rewire(client: ChannelClient, shift: int) -> float:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.catalog import load_policy
-from measure.model import Costs, Prediction, predict, stall_law
+from measure.model import Costs, Prediction, predict
+from measure.stall import stall_law
 from measure.wires import wire_bytes
 from railyard.errors import ConfigError, ControlError
 from railyard.scale import Scale

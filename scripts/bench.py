@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What this machine and this version reach: links, all-reduce, bring-up, control plane, dark time, slopes.
+
+sudo scripts/bench.py                                # everything, about ten minutes
+sudo scripts/bench.py --only links,rewire            # some of it
+sudo scripts/bench.py --only slopes --json slopes.json
+scripts/bench.py --list                              # the names and what they measure
+
+Every number stands beside its limit and, where there is one, beside stock Mininet in the same run. On a machine that
+does other work the numbers are worse: compare ratios, and repeat.
+"""
+
+from __future__ import annotations
+
+import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from measure.bench import Measurement
+from measure.bench.catalog import BENCHES
+from measure.ownership import hand_over
+from railyard.errors import ConfigError, MachineError, RailyardError
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAME,...", help=f"of {','.join(BENCHES)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write one object per measurement")
+    parser.add_argument("--list", action="store_true", help="list the benches and end")
+    return parser.parse_args(arguments)
+
+
+def chosen(only: str | None) -> list[str]:
+    """The benches to run; ``ConfigError`` naming one that there is not."""
+    if only is None:
+        return list(BENCHES)
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    for name in names:
+        if name not in BENCHES:
+            raise ConfigError(f"{name} is not a bench; choose from {', '.join(BENCHES)}", key="--only")
+    return names
+
+
+def table(found: list[Measurement]) -> Table:
+    """The measurements as a person reads them."""
+    shown = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
+    for name, side in (("measurement", "left"), ("value", "right"), ("unit", "left"), ("stock", "right"),
+                       ("ratio", "right"), ("limit", "right"), ("ok", "left")):  # fmt: skip
+        shown.add_column(name, justify=side)  # type: ignore[arg-type]
+    for one in found:
+        verdict = "" if one.ok is None else "[green]yes[/green]" if one.ok else "[bold red]NO[/bold red]"
+        cells = [f"{n:.4g}" if n is not None else "" for n in (one.value, one.baseline, one.ratio, one.limit)]
+        shown.add_row(one.name, cells[0], one.unit, cells[1], cells[2], cells[3], verdict)
+    return shown
+
+
+def main() -> int:
+    """0 if every measurement kept its limit, 1 if one did not."""
+    options = parse()
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    if options.list:
+        for name, bench in BENCHES.items():
+            console.print(f"{name:<10} {bench.says}", highlight=False)
+        return 0
+    names = chosen(options.only)
+    if os.geteuid() != 0:
+        raise MachineError("network namespaces and Open vSwitch need root; run: sudo scripts/bench.py")
+    found: list[Measurement] = []
+    try:
+        for name in names:
+            with console.status(f"{name}: {BENCHES[name].says}"):
+                found += BENCHES[name].measure()
+    finally:
+        console.print(table(found))
+        if options.json is not None:
+            options.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
+            hand_over(options.json)
+    return 1 if any(one.ok is False for one in found) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RailyardError as error:
+        print(f"bench.py: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit("bench.py: stopped; what was measured stands above")
