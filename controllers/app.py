@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from railyard.errors import ConfigError, MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 Handler = TypeVar("Handler")
 
@@ -44,6 +44,9 @@ class Southbound(Protocol):
 
     def removed(self, dpid: int, cookie: int, packets: int, size: int) -> None:
         """A flow was taken out, having matched so many packets and bytes."""
+
+    def counted(self, dpid: int, xid: int, counts: Sequence[tuple[int, int, int]]) -> None:
+        """Counters came: port, packets and bytes received."""
 
     def port_changed(self, dpid: int, port: int, up: bool) -> None:
         """A port got or lost its carrier."""
@@ -138,6 +141,12 @@ def _app_class(framework: str) -> type[Any]:
         def flow_removed(self, event: Any) -> None:
             message = event.msg
             self.conductor.removed(message.datapath.id, message.cookie, message.packet_count, message.byte_count)
+
+        @on(events.EventOFPPortStatsReply, main)
+        def ports_counted(self, event: Any) -> None:
+            message = event.msg
+            counts = [(port.port_no, port.rx_packets, port.rx_bytes) for port in message.body]
+            self.conductor.counted(message.datapath.id, message.xid, counts)
 
         @on(events.EventOFPPortStatus, main)
         def port_changed(self, event: Any) -> None:

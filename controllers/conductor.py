@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from controllers import flows, messages
@@ -30,6 +30,7 @@ from controllers.answers import Speaker, Waiter, describe_jobs, describe_switche
 from controllers.catalog import POLICIES, load_policy
 from controllers.clock import Alarm
 from controllers.engine import Engine
+from controllers.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.messages import Message
 from controllers.switchboard import Send, Switchboard, Transaction
 from measure.timeline import Event
@@ -60,6 +61,7 @@ class Conductor:
         self._alarm = Alarm()
         self._dark_since: dict[int, tuple[str, float | None]] = {}
         self._delays: dict[int, float] = {}
+        self._losses = Losses()
         self._check_ins: dict[tuple[int, str], Waiter] = {}
         self._requests: dict[tuple[int, str, int], Waiter] = {}
         self._registrations: dict[str, Waiter] = {}
@@ -241,11 +243,18 @@ class Conductor:
         self._do(give_up)
 
     def removed(self, dpid: int, cookie: int, packets: int, size: int) -> None:
-        """A flow was taken out; the dark ones tell what was lost."""
+        """A flow was taken out; dark ones tell what was lost, where the dark was too short to read the ports."""
         reconfiguration, plan = flows.reconfiguration_of(cookie), self.board.plan_of(dpid)
         if reconfiguration is not None and plan is not None and packets:
-            fields = {"rail": plan.name, "packets": packets, "bytes": size, "during": reconfiguration}
-            self._record(Event(self._clock(), "switch", "dropped", None, fields))
+            with self._lock:
+                counted = self._losses.counts(reconfiguration)
+            if not counted:
+                self._record(_dropped(plan.name, packets, size, reconfiguration, self._clock()).event())
+
+    def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
+        """Counters of ports came."""
+        with self._lock:
+            self._losses.read(xid, counts)
 
     def port_changed(self, dpid: int, port: int, up: bool) -> None:
         """A port lost its carrier or has it again: on an OCS it has failed or was repaired."""
@@ -341,9 +350,20 @@ class Conductor:
     def _darken(self, action: Darken, now: float) -> Iterable[Action]:
         number = action.reconfiguration_id
         self._dark_since[number] = (action.switch, None)
-        if self._ask(action.switch, "darken", lambda xid: flows.darken(action, xid), now, number):
-            self._delays[number] = action.delay_s
+        tuned = action.ports & action.after.ports
+        counted = action.delay_s >= SHORTEST_DARK_S
+
+        def build(xid: int) -> bytes:
+            if not counted:
+                return flows.darken(action, xid)
+            self._losses.begin(number, tuned, xid)
+            return flows.darken(action, xid) + flows.port_stats_request(xid)
+
+        self._delays[number] = action.delay_s
+        if self._ask(action.switch, "darken", build, now, number):
             return ()
+        self._losses.end(number)
+        del self._delays[number]
         del self._dark_since[number]
         return self.engine.failed(number, f"{action.switch} is not connected to the controller", now)
 
@@ -355,12 +375,27 @@ class Conductor:
             delay_s = self._delays.pop(number)
             if delay_s > 0:
                 self._dark_since[number] = (done.switch, now)
-                self._alarm.at(now + delay_s - line.round_trip_s, lambda: self._do(lambda t: self._light(number, t)))
+                end = now + delay_s - line.round_trip_s
+                if self._losses.counts(number):
+                    self._alarm.at(end - lead_s(len(line.plan.ports)), lambda: self._count(number))
+                self._alarm.at(end, lambda: self._do(lambda t: self._light(number, t)))
                 return ()
         else:
             line.learn(now - done.sent_at)
         _, since = self._dark_since.pop(number)
-        return self.engine.lit(number, now, since=since)
+        packets, size = self._losses.end(number)
+        lost = [_dropped(done.switch, packets, size, number, now)] if packets else []
+        return [*lost, *self.engine.lit(number, now, since=since)]
+
+    def _count(self, number: int) -> None:
+        """Read the counters of a switch for the second time."""
+        with self._lock:
+            name = self._dark_since.get(number, ("", None))[0]
+            line = self.board.lines.get(name)
+            if line is not None:
+                xid = self.board.next_xid()
+                self._losses.again(number, xid)
+                line.send(flows.port_stats_request(xid))
 
     def _light(self, number: int, now: float) -> Iterable[Action]:
         if number not in self._dark_since:
@@ -378,6 +413,7 @@ class Conductor:
             return ()
         self._dark_since.pop(number, None)
         self._delays.pop(number, None)
+        self._losses.end(number)
         actions = self.engine.failed(number, f"{name} {reason}", now)
         if name in self.board.lines:
             self._fill(name, now)
@@ -389,5 +425,11 @@ class Conductor:
         for number in [n for n, (switch, _) in self._dark_since.items() if switch == name]:
             del self._dark_since[number]
             self._delays.pop(number, None)
+            self._losses.end(number)
             actions += self.engine.failed(number, f"{name} {reason}", now)
         return actions
+
+
+def _dropped(rail: str, packets: int, size: int, reconfiguration_id: int, now: float) -> Note:
+    fields = {"rail": rail, "packets": packets, "bytes": size, "during": reconfiguration_id}
+    return Note("dropped", now, fields=fields, source="switch")

@@ -34,7 +34,7 @@ BUNDLE_ATOMIC_ORDERED = 3
 SEND_FLOW_REM = 1
 NO_BUFFER = ANY = 0xFFFFFFFF
 ALL_TABLES = 0xFF
-MULTIPART_FLOW = 1
+MULTIPART_FLOW, MULTIPART_PORT = 1, 4
 
 CIRCUIT_PRIORITY, DARK_PRIORITY = 10, 20
 CIRCUIT_COOKIE = 0x5259_0001_0000_0000
@@ -185,6 +185,12 @@ def fill(switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int) -> b
     for a, b in circuits:
         bodies += (circuit_flow(a, b), circuit_flow(b, a))
     return bundle(bodies, xid)
+
+
+def port_stats_request(xid: int) -> bytes:
+    """Ask for the counters of all ports."""
+    body = struct.pack("!HH4xI4x", MULTIPART_PORT, 0, ANY)
+    return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body
 
 
 def flow_stats_request(xid: int) -> bytes:

@@ -57,6 +57,10 @@ class Switchboard:
         self.lines: dict[str, Line] = {}
         self.transactions: dict[int, Transaction] = {}
 
+    def next_xid(self) -> int:
+        """A transaction id of ours that was not used yet."""
+        return next(self._xids)
+
     def plan_of(self, dpid: int) -> SwitchPlan | None:
         """The switch with this datapath id, if the plan has it."""
         return self._by_dpid.get(dpid)
@@ -86,7 +90,7 @@ class Switchboard:
         line = self.lines.get(name)
         if line is None or not (line.filled or step == "fill"):
             return 0
-        xid = next(self._xids)
+        xid = self.next_xid()
         self.transactions[xid] = Transaction(xid, step, name, reconfiguration_id, now)
         if not line.send(build(xid)):
             self.transactions.pop(xid, None)

@@ -157,7 +157,8 @@ def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fa
             seen = sum(arrived(far) for _ in range(sent))
     assert seen == sent
     new = fabric.events()[before:]
-    assert sum(e["packets"] for e in new if e.kind == "dropped") >= 1
+    lost = sum(e["packets"] for e in new if e.kind == "dropped")
+    assert 0.7 * sent <= lost <= sent
 
 
 def test_rest_shows_what_the_channel_did(fabric: Fabric) -> None:

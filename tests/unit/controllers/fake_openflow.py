@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from controllers import flows
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # ryu is of 2020
     from ryu.ofproto import ofproto_parser, ofproto_v1_4, ofproto_v1_4_parser
@@ -65,6 +67,8 @@ class FakeSwitch:
                     self._apply(mod)
             elif message.msg_type == 14:
                 self._apply(message)
+            elif message.msg_type == 18 and message.raw[9] == flows.MULTIPART_PORT:
+                self.sent.append(("ports", message.xid))
             elif message.msg_type == 20:
                 self.sent.append(("barrier", message.xid))
         return True

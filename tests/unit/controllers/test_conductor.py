@@ -38,6 +38,7 @@ class World:
         self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
         self.sends: dict[int, Any] = {}
         self.mute = False
+        self.arrived = 0
         self.trusted = True
         self.answers: dict[object, dict[str, Any]] = {}
 
@@ -59,6 +60,9 @@ class World:
             kind, number = sent.pop(0)
             if kind == "barrier":
                 self.conductor.answered(dpid, number)
+            elif kind == "ports":
+                self.arrived += 5
+                self.conductor.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
             elif kind == "error":
                 self.conductor.refused(dpid, number, "BUNDLE_FAILED")
             else:
@@ -116,7 +120,15 @@ def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
     (event,) = (e for e in world.events if e.kind == "reconfigure" and e["delay_s"])
     assert event.seconds == pytest.approx(0.05, abs=0.02)
     dropped = [e for e in world.events if e.kind == "dropped"]
-    assert len(dropped) == 4 and dropped[0]["packets"] == 3 and dropped[0]["rail"] == "rail0"
+    assert [(e["rail"], e["packets"], e["bytes"], e["during"]) for e in dropped] == [("rail0", 20, 2000, 2)]
+
+
+def test_a_dark_too_short_to_read_the_ports_is_counted_by_its_flows(world: World) -> None:
+    world.register(0.004)
+    pair_asks(world, 0, 2)
+    assert world.wait(0)["ok"]
+    until(lambda: len([e for e in world.events if e.kind == "dropped"]) == 4)
+    assert world.arrived == 0
 
 
 def test_a_bundle_error_reaches_everybody_who_waits(world: World) -> None:

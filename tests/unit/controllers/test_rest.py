@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fabric_plans import rail_plan
+from fake_openflow import parse
 
 from controllers import rest
 from controllers.conductor import Conductor
@@ -20,11 +21,12 @@ CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
 def echo(conductor: Conductor, dpid: int = 0x10000) -> None:
-    """A switch that does whatever it is told at once: it answers the last xid it sees."""
+    """A switch that does whatever it is told at once."""
 
     def send(data: bytes) -> bool:
-        xid = int.from_bytes(data[-4:], "big")
-        threading.Thread(target=conductor.answered, args=(dpid, xid)).start()
+        for message in parse(data):
+            if message.msg_type == 20:
+                threading.Thread(target=conductor.answered, args=(dpid, message.xid)).start()
         return True
 
     conductor.joined(dpid, send)
