@@ -54,7 +54,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--tp-on-packets", action="store_true", default=None, help="tensor parallelism as packets, not as time")
     add("--policy", metavar="MODULE:CLASS", help="a policy of your own instead of Opus (docs/policies.md)")
     add("--controller", choices=("ryu", "os-ken", "remote"), help="framework of our controller, or your own app")
-    add("--remote", metavar="HOST:PORT", help="where your own controller listens (with --controller remote)")
+    add("--remote", metavar="HOST:PORT", help="where your own controller listens (default 127.0.0.1:6653)")
+    add("--fabric", choices=("electrical", "ocs"), help="rails of mode native; ocs needs --controller remote")
     add("--rest", metavar="HOST:PORT", help="offer the REST interface there while the run lasts")
     add("--rate", dest="rate", metavar="1/250", help="scale: emulated / real link rate, or auto")
     add("--time", dest="time", metavar="X", help="scale: emulated seconds per real second (default 1)")
@@ -81,6 +82,8 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
     scale = {key: value for key in ("rate", "time") if (value := getattr(options, key)) is not None}
     if scale:
         values["scale"] = dict(values.get("scale", {})) | scale
+    if options.fabric:
+        values["fabric"] = dict(values.get("fabric", {})) | {"kind": options.fabric}
     return make_experiment(values)
 
 
@@ -112,7 +115,7 @@ def open_cli(experiment: Experiment, workload: Workload) -> None:
     mode = experiment.points()[0][0]
     with Session(experiment, workload, experiment.fabric_of(mode), scale) as session:
         session.register("cli", mode, workload.program.groups.values(), 0.0, 0.0)
-        RailCLI(session.net, session.call)
+        RailCLI(session.net, session)
 
 
 def run(options: argparse.Namespace) -> int:
