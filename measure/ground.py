@@ -128,7 +128,7 @@ class Highest:
 def highest(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> Highest:
     """The highest value for which ``passes`` holds: doubled from ``start`` until it fails, then narrowed down.
 
-    ``start`` is halved (at most six times) if it fails itself; raises ``MachineError`` if that does not help.
+    ``start`` is halved (at most three times) if it fails itself; raises ``MachineError`` if that does not help.
     """
     tried = 0
 
@@ -140,8 +140,8 @@ def highest(passes: Callable[[float], bool], start: float, ceiling: float, halvi
     low, high = start, None
     while not ask(low):
         high, low = low, low / 2
-        if tried > 6:
-            raise MachineError(f"this machine does not even carry {high:g}; is it busy with something else?")
+        if tried > 3:
+            raise MachineError(f"this machine does not even carry {high:g} Mb/s; it is busy with something else")
     while high is None and low < ceiling:
         following = min(low * 2, ceiling)
         if ask(following):

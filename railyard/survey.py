@@ -55,7 +55,7 @@ def _connect(net: Emulation, source: HostPort, target: HostPort) -> ground.Lane:
 
 
 @contextmanager
-def _ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[ground.Lane], str]]:
+def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[ground.Lane], str]]:
     """Hosts on one electrical bridge, each connected to the next; also the datapath in use."""
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
     lanes: list[ground.Lane] = []
@@ -87,15 +87,15 @@ def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
     with ground.busy_processors():
         timer_loaded = ground.timer_error(timer_s)
     say("small messages")
-    with _ring(2, 1000.0) as (lanes, datapath):
+    with ring(2, 1000.0) as (lanes, datapath):
         alpha = ground.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
 
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
         shares: list[float] = []
-        with _ring(HOSTS, rate_mbps) as (ring, _):
+        with ring(HOSTS, rate_mbps) as (lanes, _):
             while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
-                goodputs = ground.ring_goodputs(ring, rate_mbps, warm_up_s, window_s)
+                goodputs = ground.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
                 shares.append(min(goodputs) / (rate_mbps * goodput_share()))
         say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {max(shares):.1%} of line rate")
         return max(shares) >= FAITHFUL_SHARE

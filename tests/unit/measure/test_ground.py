@@ -10,7 +10,7 @@ from measure import ground
 from railyard.errors import MachineError
 
 
-@given(limit=st.floats(20, 50_000), halvings=st.integers(0, 5))
+@given(limit=st.floats(200, 50_000), halvings=st.integers(0, 5))
 def test_the_highest_rate_is_under_the_limit_and_close_to_it(limit: float, halvings: int) -> None:
     found = ground.highest(lambda value: value <= limit, 800, 25_600, halvings)
     assert found.value <= limit
