@@ -28,6 +28,8 @@ from workloads.connection import PeerLost
 from workloads.nursery import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.program import Collective
 
+_PR_SET_NAME = 15
+"""What ``ps`` and ``top`` show."""
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
@@ -218,6 +220,7 @@ def _live(config: AgentConfig, control: socket.socket, namespace: int, nursery: 
     status = 1
     try:
         _die_with(nursery)
+        _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
         _be_prompt()
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
             raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")

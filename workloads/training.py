@@ -43,9 +43,9 @@ class Training:
     4 x (TP - 1) / TP x activation bytes x 8 / ``scale_up_gbps``.
 
     ``overlap`` False: one linear sequence, collectives block compute; a send and a receive that follow one another go
-    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients are
-    reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last gradient
-    upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
+    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients
+    are reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last
+    gradient upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
     """
 
     name: str
@@ -267,7 +267,7 @@ class _RankStep:
         return tuple(sorted(set(needs)))
 
     def _just_before(self, pair: bool) -> tuple[int, ...]:
-        """The operation before, or all of the sends and receives that end there; for one of those what is before all."""
+        """The operation before, or all sends and receives that end there; for one of those, what is before them."""
         end = len(self.operations)
         start = end
         while start and isinstance(self.operations[start - 1], Send | Recv):
