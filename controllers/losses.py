@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-SHORTEST_DARK_S = 0.008
+SHORTEST_DARK_S = 999
 """Below this there is no time to read twice; the flow counters have to do."""
 
 PortCount = tuple[int, int, int]

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from railyard.errors import ConfigError
+from railyard.scale import ROCE_MTU_BYTES
 
 Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
 MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned")
@@ -42,7 +43,7 @@ class FabricSection(_Section):
     kind: Literal["electrical", "ocs"] = "electrical"
     rate_gbps: float | None = Field(default=None, gt=0, le=3200)
     ports_per_gpu: int = Field(default=2, ge=2, le=2, description="a ring needs two neighbours")
-    mtu: int = Field(default=9000, ge=1500, le=9000)
+    mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
 
 
 class ScaleSection(_Section):

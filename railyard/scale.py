@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from railyard.errors import ConfigError
 
 MTU_BYTES = 9000
-FRAME_OVERHEAD_BYTES = 38
-"""Ethernet around an IP packet on a real wire: header 14, FCS 4, preamble 8, gap 12."""
+ROCE_MTU_BYTES = 4200
+"""MTU whose packets carry what RoCE's largest do: 4096 bytes of payload, and headers."""
 ETHERNET_HEADER_BYTES = 14
 """What a token bucket on a veth counts above the IP packet."""
 TCP_IP_HEADER_BYTES = 52

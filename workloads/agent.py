@@ -161,7 +161,7 @@ class Agent:
         if config.channel is None:
             if config.mode != "native":
                 raise ControlError(f"mode {config.mode} needs a controller, and no job channel was given")
-            self._courier.paths.update({group.name: wired_paths(group) for group in self._groups})
+            self._courier.paths.update({g.name: wired_paths(g, config.plan.ports_per_gpu) for g in self._groups})
             return
         self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
         self._unchecked = {group.name for group in self._groups}

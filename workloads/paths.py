@@ -17,20 +17,22 @@ Path = tuple[int, int, int, int]
 NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "scale-up", "front-end": "front-end"}
 
 
-def wired_paths(group: Group) -> tuple[Path, ...]:
+def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
     """The paths that ``group`` has without asking.
 
     On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all
     others in a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). Elsewhere every pair of members.
+    With one port per GPU (packet switches only) everything leaves and enters by lane 0.
     """
     members = group.members
     if len(members) < 2:
         return ()
+    out = min(1, ports_per_gpu - 1)
     if group.domain != "scale-out":
         return tuple((a, 0, b, 0) for a, b in permutations(members, 2) if a < b)
     if group.dimension == "pp" and len(members) == 2:
-        return ((members[0], 1, members[1], 0),)
-    return tuple((a, 1, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
+        return ((members[0], out, members[1], 0),)
+    return tuple((a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
 
 
 def choose_path(paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False) -> Path | None:

@@ -1,9 +1,9 @@
 """How near a real ring all-reduce of the agents comes to what the wires allow.
 
-Ideal: every rank sends 2 (n - 1) / n of the buffer, half of it over each of its two ports (bidirectional ring,
-Patarasuk and Yuan, JPDC 2009), at the rate of the port, Ethernet, IP and TCP headers included. Measured, as nccl-tests
-do, on all-reduces one after another: from the end of one on the last rank (its result there, nothing of it
-unacknowledged) to the end of the next.
+A "host of 50 Mb/s" sends 50 Mb/s in all: by one port round the ring, or by two of half the rate, one each way. Ideal:
+every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate, with Ethernet, IP and TCP
+headers. Measured, as nccl-tests do, on all-reduces one after another: from the end of one on the last rank (its result
+there, nothing of it unacknowledged) to the end of the next.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ def ring_program(hosts: int, size_bytes: int) -> Program:
 
 
 def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
-    """Seconds of a bidirectional ring all-reduce at line rate, headers included."""
-    sent_per_port = 2 * (hosts - 1) / hosts * size_bytes / 2
-    return sent_per_port / goodput_share() * 8 / (rate_mbps * 1e6)
+    """Seconds of a ring all-reduce at line rate, headers included."""
+    sent = 2 * (hosts - 1) / hosts * size_bytes
+    return sent / goodput_share() * 8 / (rate_mbps * 1e6)
 
 
 def ring_all_reduce(
-    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: Nursery | None = None
+    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: Nursery | None = None, ports: int = 1
 ) -> list[Measurement]:
-    """All-reduce ``bytes`` (the whole buffer) over ``hosts`` with two ports of ``rate_mbps`` each; needs root.
+    """All-reduce ``bytes`` (the whole buffer) over ``hosts`` that send ``rate_mbps`` each by ``ports``; needs root.
 
     Returns measured / ideal (median over steps), and the busiest agent's share of a processor core.
     """
     with nullcontext(nursery) if nursery else Nursery.start() as nurse:
-        times, busy = _run(nurse, hosts, rate_mbps, bytes)
+        times, busy = _run(nurse, hosts, rate_mbps, bytes, ports)
     name = f"ring all-reduce, {hosts} hosts x {rate_mbps:g} Mb/s, {bytes / 1e6:g} MB"
+    name += "" if ports == 1 else f", {ports} ports"
     ideal = ideal_s(hosts, rate_mbps, bytes)
     ratio = statistics.median(times) / ideal
     return [
@@ -63,7 +64,7 @@ def ring_all_reduce(
 
 
 def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float = 25.0) -> list[Measurement]:
-    """The highest sum of the ports' rates at which an all-reduce stays within ``limit``, to a tenth.
+    """The highest sum of the hosts' rates at which an all-reduce stays within ``limit``, to a tenth.
 
     The rate of ``hosts`` is raised by half until it fails, then the gap is halved; a step takes about a second.
     """
@@ -79,19 +80,22 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
         while bad - good > 0.1 * bad and bad > 1:
             middle = (good + bad) / 2
             good, bad = (middle, bad) if holds(middle) else (good, middle)
-    aggregate = good * hosts * 2
+    aggregate = good * hosts
     return [Measurement(f"highest aggregate rate within {limit:g} of line rate ({hosts} hosts)", aggregate, "Mb/s")]
 
 
-def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int) -> tuple[list[float], float]:
+def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int, ports: int) -> tuple[list[float], float]:
     """Seconds of each counted step, and the busiest agent's share of a core."""
-    topo = RailTopo(servers=hosts, gpus=1, fabric="electrical", rate_mbps=rate_mbps)
+    topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=rate_mbps / ports)
+    algorithms = {"all_reduce": "ring-one-way" if ports == 1 else "ring"}
     program = ring_program(hosts, size_bytes)
     patience = 60 + _SLACK * STEPS * ideal_s(hosts, rate_mbps, size_bytes)
     with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder, Emulation(topo, openflow=None) as net:
         files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(hosts)]
         configs = [
-            AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS)
+            AgentConfig(
+                rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS, algorithms=algorithms
+            )
             for rank, file in enumerate(files)
         ]
         with _team(nursery, configs, [net.netns_fd(f"g{rank}") for rank in range(hosts)]) as team:
