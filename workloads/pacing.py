@@ -6,15 +6,10 @@ the saved-up tokens are worth before its first bytes. Virtual scheduling form of
 
 from __future__ import annotations
 
-from railyard.scale import ETHERNET_HEADER_BYTES, MTU_BYTES
+from railyard.scale import MTU_BYTES, bucket_burst_bytes
 
 FORGIVEN_S = 0.002
 """Idle times up to this are taken as lateness of this machine and not of the system: the bucket may catch them up."""
-
-
-def bucket_burst_bytes(rate_mbps: float, mtu: int = MTU_BYTES) -> float:
-    """Burst of the TBF on a port: two full frames or one millisecond, whatever is more."""
-    return max(2.0 * (mtu + ETHERNET_HEADER_BYTES), rate_mbps * 1e6 / 8 * 1e-3)
 
 
 class Bucket:

@@ -13,7 +13,8 @@ import time
 
 PORT = 7300
 _CHUNK_BYTES = 1 << 18
-_WARM_UP_S = 0.5
+_WARM_UP_S = 1.5
+"""Long enough that the last host's interpreter has started."""
 
 
 def receive(address: str, seconds: float) -> float:

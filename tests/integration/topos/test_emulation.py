@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,53 @@ def test_tcp_bound_to_a_device_leaves_by_that_device(net: Emulation) -> None:
     assert int(net["g0"].cmd("cat " + counter.format("g0-r0"))) < 300_000
     for sock in (sender, receiver, listener):
         sock.close()
+
+
+def test_senders_that_meet_share_the_port() -> None:
+    rate, seconds = 100.0, 1.0
+    topo = RailTopo(servers=3, gpus=1, ports=1, fabric="electrical", rate_mbps=rate)
+    with Emulation(topo, openflow=None) as net, ExitStack() as stack:
+        here = (net.plan.rail_of(0).port(0, 0).ip, 7401)
+        with inside(net.netns_fd("g0")):
+            listener = stack.enter_context(socket.create_server(here))
+        for name in ("g1", "g2"):
+            with inside(net.netns_fd(name)):
+                sender = stack.enter_context(socket.create_connection(here, timeout=5))
+            stack.enter_context(pouring(sender))
+        streams = [stack.enter_context(listener.accept()[0]) for _ in range(2)]
+        drain(streams, 0.5)
+        shares = drain(streams, seconds)
+    assert 0.9 * rate <= sum(shares) <= 1.01 * rate, f"{shares} Mb/s of {rate:g} with headers"
+    assert min(shares) > 0.1 * rate, f"{shares} Mb/s: one sender got next to nothing"
+
+
+@contextmanager
+def pouring(sender: socket.socket) -> Iterator[None]:
+    """A thread sends all it can until the block ends."""
+
+    def pour() -> None:
+        with suppress(OSError):
+            while True:
+                sender.sendall(bytes(1 << 18))
+
+    thread = threading.Thread(target=pour, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sender.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def drain(streams: list[socket.socket], seconds: float) -> list[float]:
+    """Goodput of each stream in Mb/s, over ``seconds``."""
+    received = dict.fromkeys(streams, 0)
+    start = time.monotonic()
+    while (now := time.monotonic()) < start + seconds:
+        for stream in select.select(streams, [], [], 0.1)[0]:
+            received[stream] += len(stream.recv(1 << 18))
+    return [count * 8 / (now - start) / 1e6 for count in received.values()]
 
 
 def test_switch_shell_reaches_the_private_instance(net: Emulation) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.pacing import FORGIVEN_S, Bucket, bucket_burst_bytes
+from railyard.scale import bucket_burst_bytes
+from workloads.pacing import FORGIVEN_S, Bucket
 
 
 class Tbf:
@@ -55,8 +56,3 @@ def test_control_bytes_do_not_end_an_idle_time() -> None:
     bucket, touched = Bucket(50), Bucket(50)
     touched.sent(4.9999, 28, control=True)
     assert touched.wait_s(5.0, 1e6) == bucket.wait_s(5.0, 1e6) == bucket.burst_s
-
-
-def test_burst_is_two_frames_or_a_millisecond() -> None:
-    assert bucket_burst_bytes(10) == 2 * 9014
-    assert bucket_burst_bytes(1000) == 125_000
