@@ -15,7 +15,7 @@ from typing import Any
 
 from railyard.errors import ControlError, VerifyError
 from workloads.agent_config import AgentConfig
-from workloads.connection import Connection
+from workloads.connection import Connection, PeerLost
 from workloads.courier import Carriage, Courier
 from workloads.event_log import EventLog
 from workloads.executor import (
@@ -82,6 +82,9 @@ class Agent:
             self._loop()
         except Stopped:
             return
+        except PeerLost:
+            if not self._finished:  # afterwards it is only another one that stopped first
+                raise
         finally:
             self._note_the_unfinished()
             self._log.flush()

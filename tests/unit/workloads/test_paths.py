@@ -37,3 +37,8 @@ def test_without_a_path_only_a_packet_switch_carries_it() -> None:
     assert choose_path((), 0, 3, 0) is None
     assert choose_path((), 0, 3, 0, forwarded=True) == (0, 1, 3, 0)
     assert choose_path((), 3, 0, 1, forwarded=True) == (3, 0, 0, 1)
+
+
+def test_with_one_port_everything_leaves_by_lane_0() -> None:
+    paths = wired_paths(Group("dp", "dp", (0, 1, 2)), ports_per_gpu=1)
+    assert choose_path(paths, 2, 0, 0) == (2, 0, 0, 0)
