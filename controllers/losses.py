@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-SHORTEST_DARK_S = 999
+SHORTEST_DARK_S = 0.02
 """Below this there is no time to read twice; the flow counters have to do."""
 
 PortCount = tuple[int, int, int]
@@ -20,7 +20,7 @@ PortCount = tuple[int, int, int]
 
 def lead_s(ports: int) -> float:
     """How long before the end of the dark to read: time for a switch and the framework to handle so many ports."""
-    return 0.003 + 0.00005 * ports
+    return 0.005 + 0.00005 * ports
 
 
 @dataclass
