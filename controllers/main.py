@@ -7,7 +7,6 @@ runs the OpenFlow framework there. So people reach it from outside and switches 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +17,7 @@ from typing import NoReturn
 
 from controllers import app
 from railyard.errors import ConfigError, MachineError, RailyardError
+from railyard.priority import put_ahead
 from topos.plan import FabricPlan
 
 CLONE_NEWNET = 0x40000000
@@ -58,8 +58,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
         _die_with_parent()
-    with contextlib.suppress(PermissionError):
-        os.nice(NICENESS)
+    put_ahead(NICENESS)
     app.prepare(options.framework)
     # only now: under ryu the standard library has just been patched for green threads
     import threading

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from railyard.errors import AgentError, RailyardError
+from railyard.priority import put_ahead
 from workloads.agent import Agent
 from workloads.agent_config import AgentConfig, configs_from_json
 from workloads.collectives.catalog import algorithm_for, schedule
@@ -248,10 +249,9 @@ def _last_words(control: socket.socket, sentence: str, consequence: bool) -> Non
 
 
 def _be_prompt() -> None:
-    """An agent stands in for hardware: it uses little of a processor, but at once. Best effort."""
+    """An agent stands in for hardware: it uses little of a processor, but at once."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    put_ahead(_NICE)
 
 
 def _die_with(parent: int) -> None:
@@ -272,6 +272,7 @@ def main() -> None:
     """Serve the runner on the socket given by number."""
     _die_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    put_ahead(_NICE)
     Server(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

@@ -12,11 +12,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
     """Goodput received by each of ``hosts`` in Mb/s; 0 where nothing came through."""
-    program = str(_ROOT / "measure" / "bench" / "goodput.py")
+    program = [sys.executable, "-m", "measure.bench.goodput", "--seconds", str(seconds)]
     children = []
     for place, host in enumerate(hosts):
         to = hosts[(place + 1) % len(hosts)]
-        command = [sys.executable, program, "--listen", host.IP(), "--to", to.IP(), "--seconds", str(seconds)]
+        command = [*program, "--listen", host.IP(), "--to", to.IP()]
         children.append(host.popen(command, cwd=str(_ROOT)))
     results = []
     for child in children:

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SAYS = "from railyard.priority import put_ahead; put_ahead(5); import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+
+
+def autogroup() -> str:
+    try:
+        with open("/proc/self/autogroup", encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def test_a_process_that_leads_no_session_leaves_its_session_alone() -> None:
+    before = autogroup()
+    done = subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 5
+    assert autogroup() == before
+
+
+def test_the_leader_of_a_session_takes_it_along() -> None:
+    program = SAYS + "; print(open('/proc/self/autogroup').read() if os.path.exists('/proc/self/autogroup') else '')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, start_new_session=True
+    )
+    nice, _, group = done.stdout.partition("\n")
+    assert int(nice) == 5
+    assert not group.strip() or group.split()[-1] == "5"
+    assert os.getpriority(os.PRIO_PROCESS, 0) != 5
