@@ -1,6 +1,6 @@
 """The OpenFlow app: the one module that imports the framework (``ryu`` 4.34 or its maintained fork ``os-ken``).
 
-Thin on purpose: a switch joined or left, its barrier replies, errors, removed flows and port changes go in to the
+Thin on purpose: a switch joined or left, its barrier replies, errors, counters and port changes go in to the
 conductor; bytes come out. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
 because ryu lives on eventlet's green threads and patches the standard library for them; after it plain
 ``threading``, ``socket`` and ``time`` work under both frameworks.
@@ -41,9 +41,6 @@ class Southbound(Protocol):
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
         """An error message came."""
-
-    def removed(self, dpid: int, cookie: int, packets: int, size: int) -> None:
-        """A flow was taken out, having matched so many packets and bytes."""
 
     def counted(self, dpid: int, xid: int, counts: Sequence[tuple[int, int, int]]) -> None:
         """Counters came: port, packets and bytes received."""
@@ -136,11 +133,6 @@ def _app_class(framework: str) -> type[Any]:
             kind = protocol.ofp_error_type_to_str(message.type)
             code = protocol.ofp_error_code_to_str(message.type, message.code)
             self.conductor.refused(message.datapath.id, message.xid, f"{kind} {code}")
-
-        @on(events.EventOFPFlowRemoved, main)
-        def flow_removed(self, event: Any) -> None:
-            message = event.msg
-            self.conductor.removed(message.datapath.id, message.cookie, message.packet_count, message.byte_count)
 
         @on(events.EventOFPPortStatsReply, main)
         def ports_counted(self, event: Any) -> None:

@@ -242,15 +242,6 @@ class Conductor:
 
         self._do(give_up)
 
-    def removed(self, dpid: int, cookie: int, packets: int, size: int) -> None:
-        """A flow was taken out; dark ones tell what was lost, where the dark was too short to read the ports."""
-        reconfiguration, plan = flows.reconfiguration_of(cookie), self.board.plan_of(dpid)
-        if reconfiguration is not None and plan is not None and packets:
-            with self._lock:
-                counted = self._losses.counts(reconfiguration)
-            if not counted:
-                self._record(_dropped(plan.name, packets, size, reconfiguration, self._clock()).event())
-
     def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
         """Counters of ports came."""
         with self._lock:

@@ -9,7 +9,7 @@ Flows of an OCS (one table, no table-miss flow, so what has no flow is dropped):
 flow      priority cookie                         does
 ========= ======== ============================== ==============================================
 circuit   10       ``CIRCUIT_COOKIE``             in_port -> output peer
-dark      20       ``dark_cookie(id)``            in_port -> drop, tells how much when it goes
+dark      20       ``dark_cookie(id)``            in_port -> drop
 ========= ======== ============================== ==============================================
 
 Flows of an electrical switch: priority 10, eth_dst -> output port.
@@ -31,7 +31,6 @@ TYPE_BUNDLE_CONTROL, TYPE_BUNDLE_ADD = 33, 34
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
 BUNDLE_OPEN, BUNDLE_COMMIT = 0, 4
 BUNDLE_ATOMIC_ORDERED = 3
-SEND_FLOW_REM = 1
 NO_BUFFER = ANY = 0xFFFFFFFF
 ALL_TABLES = 0xFF
 MULTIPART_FLOW, MULTIPART_PORT = 1, 4
@@ -51,11 +50,6 @@ _MATCH_NOTHING = struct.pack("!HH4x", 1, 4)
 def dark_cookie(reconfiguration_id: int) -> int:
     """The cookie of the dark flows of one reconfiguration."""
     return DARK_COOKIE | (reconfiguration_id & 0xFFFFFFFF)
-
-
-def reconfiguration_of(cookie: int) -> int | None:
-    """The reconfiguration that a dark flow belongs to; None for any other flow."""
-    return cookie & 0xFFFFFFFF if cookie & ~0xFFFFFFFF == DARK_COOKIE else None
 
 
 def header(kind: int, xid: int, body_bytes: int) -> bytes:
@@ -94,11 +88,10 @@ def flow_mod(
     priority: int = 0,
     cookie: int = 0,
     cookie_mask: int = 0,
-    flags: int = 0,
     table: int = 0,
 ) -> bytes:
     """The body of a flow-mod, without header."""
-    head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, flags, 0)
+    head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, 0, 0)
     return head + match + instructions
 
 
@@ -115,9 +108,9 @@ def no_circuit_flow(port: int) -> bytes:
 
 
 def dark_flow(port: int, reconfiguration_id: int) -> bytes:
-    """``port`` drops what comes in, whatever circuit it has, and counts it."""
+    """``port`` drops what comes in, whatever circuit it has."""
     cookie = dark_cookie(reconfiguration_id)
-    return flow_mod(ADD, match_in_port(port), priority=DARK_PRIORITY, cookie=cookie, flags=SEND_FLOW_REM)
+    return flow_mod(ADD, match_in_port(port), priority=DARK_PRIORITY, cookie=cookie)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SHORTEST_DARK_S = 0.02
-"""Below this there is no time to read twice; the flow counters have to do."""
+"""Below this there is no time to read twice, and nothing is counted."""
 
 PortCount = tuple[int, int, int]
 """(port, packets received, bytes received)."""

@@ -225,9 +225,7 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
         return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
     on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
     share = (on_links + (outside or 0)) / packets
-    counted = (
-        "those on ports without a circuit not counted" if outside is None else f"{outside} on ports without a circuit"
-    )
+    counted = "those in switches not counted" if outside is None else f"{outside} in switches"
     lost = f"{on_links} packets dropped on links and queues, {counted}"
     says = f"{lost}: {share:.3%} of all (limit {limits.packet_share:.2%})"
     return Check(name, share, limits.packet_share, unit, share <= limits.packet_share, says)

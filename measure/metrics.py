@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controllers.losses import SHORTEST_DARK_S
 from measure.point import Point
 from measure.quantiles import Quantiles, median, quantiles
 from measure.stall import Dark, last_rank, read_darks, reconfigurations_per_step, stalls
@@ -13,9 +14,6 @@ from measure.steps import Steps
 from measure.timeline import Event
 from measure.transfers import Bandwidth, bandwidths, read_transfers
 from measure.windows import critical_windows, read_phases, windows
-
-BLOCKED = "blocked"
-"""``during`` of a ``dropped`` event whose packets met a port that had no circuit, and not a dark one."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
     stall = stalls(point, events, darks, steps, measured)
     step_time = median(times[warmup:])
     dark_seconds = [d.end - d.t for d in darks]
-    lost = _dropped(events)
+    lost, lost_otherwise = packets_lost(point, events)
     phases = read_phases(events)
     return PointMetrics(
         steps=len(times),
@@ -91,8 +89,8 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         windows_s=tuple(real(w.seconds) for w in windows(phases, measured)),
         critical_windows_s=tuple(map(real, critical_windows(phases, last_rank(point, events), measured))),
         bandwidth=bandwidths(point, read_transfers(point, events, measured)),
-        packets_lost=lost[True],
-        packets_lost_outside_dark=lost.get(False),
+        packets_lost=lost,
+        packets_lost_outside_dark=lost_otherwise,
         retransmissions=_total(events, "agent", "sockets", "retransmits"),
         refusals=sum(e.source == "controller" and e.kind == "refused" for e in events),
         timer_lag_s=quantiles(e["late_s"] for e in _computes(events)),
@@ -144,13 +142,32 @@ def _lag_per_step(events: Sequence[Event], measured: Sequence[int]) -> float | N
     return median(max(late[s].values()) for s in measured if s in late)
 
 
-def _dropped(events: Sequence[Event]) -> Counter[bool]:
-    """Packets the switches dropped: True while dark, False on ports without a circuit (absent: nobody counted)."""
-    count: Counter[bool] = Counter()
+def packets_lost(point: Point, events: Sequence[Event]) -> tuple[int, int | None]:
+    """Packets lost while dark, and packets lost in the switches otherwise (None where nobody can tell).
+
+    Everything that went into a switch and did not come out again was lost; the controller says how much of it met a
+    dark port, if the dark is long enough to count it. Where it is shorter all losses of optical switches count as dark.
+    """
+    dark = sum(e["packets"] for e in events if e.source == "switch" and e.kind == "dropped")
+    first: dict[str, Event] = {}
+    last: dict[str, Event] = {}
     for e in events:
-        if e.source == "switch" and e.kind == "dropped":
-            count[e.get("during") != BLOCKED] += e["packets"]
-    return count
+        if e.source == "link" and e.kind == "switch":
+            first.setdefault(e["switch"], e)
+            last[e["switch"]] = e
+    if not last:
+        return dark, None
+    optical = {s.name for s in point.plan.switches if s.kind == "ocs"}
+    lost = {name: _stayed(last[name]) - _stayed(first[name]) for name in last}
+    in_optical = sum(count for name, count in lost.items() if name in optical)
+    elsewhere = sum(count for name, count in lost.items() if name not in optical)
+    if optical and 0 < point.dark_s < SHORTEST_DARK_S:
+        return max(0, in_optical), max(0, elsewhere)
+    return dark, max(0, in_optical - dark) + max(0, elsewhere)
+
+
+def _stayed(event: Event) -> int:
+    return int(event["packets_in"] - event["packets_out"])
 
 
 def _total(events: Sequence[Event], source: str, kind: str, name: str) -> int:

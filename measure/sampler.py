@@ -196,6 +196,22 @@ def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
     return events
 
 
+def switch_events(netns_fd: int, plan: FabricPlan) -> list[Event]:
+    """``link switch`` events: packets into and out of every switch so far (take them while nothing is on its way).
+
+    ``netns_fd`` is the namespace of the switches' ends of the links. What went in and did not come out was lost.
+    """
+    with Counters(netns_fd) as counters:
+        t = time.monotonic()
+        links = counters.links()
+    events = []
+    for switch in plan.switches:
+        ports = [links[name] for p in switch.ports if (name := yard_interface(switch, p)) in links]
+        into, out = sum(p.rx_packets for p in ports), sum(p.tx_packets for p in ports)
+        events.append(Event(t, "link", "switch", None, {"switch": switch.name, "packets_in": into, "packets_out": out}))
+    return events
+
+
 def _write(out: TextIO, events: Iterable[Event]) -> None:
     out.write("".join(e.to_line() + "\n" for e in events))
     out.flush()

@@ -36,9 +36,10 @@ class Event:
                          group (interval: dark)
     controller ack       group, index, ranks, asked (first request), ready (last request)
     controller refused   group, index, reason
-    switch   dropped     rail, packets, bytes, during (dark interval or "blocked")
+    switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)
+    link     switch      switch, packets_in, packets_out (counters of all its ports together)
     link     cpu         busy (0..1 share of all cores), cores, switch_busy (cores used by the datapath),
                          switch_thread (0..1, its busiest thread; both None: kernel datapath) (interval)
     ======== =========== =====================================================================

@@ -11,7 +11,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from measure.metrics import PointMetrics, measure_point
 from measure.point import Point, within
 from measure.results import Results, check_folder
 from measure.row import Row, stall_law_step_time_s, summary_row
-from measure.sampler import Sampler, port_labels, queue_events
+from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event, read_events
 from railyard.errors import ControlError, RailyardError
 from railyard.experiment import Experiment, Mode
@@ -273,13 +273,13 @@ class _Attempt:
         sampler = Sampler(log, session.net.yard.netns_fd, port_labels(session.plan), pids)
         try:
             team.wait_ready()
-            self._other_events += queue_events(by_rank, session.plan)
+            self._count(by_rank)
             with sampler:
                 self.began = time.monotonic()
                 team.go(self.began + _START_AFTER_S)
                 team.wait_done(timeout_s, lambda rank, done: listener.step(min(team.steps.values()), steps))
                 self.ended = time.monotonic()
-            self._other_events += queue_events(by_rank, session.plan)
+            self._count(by_rank)
         except RailyardError as error:
             self.ended = time.monotonic()
             session.check()
@@ -289,6 +289,12 @@ class _Attempt:
             team.stop()
             with suppress(ControlError):
                 session.call("finish", job=self._point.name)
+
+    def _count(self, netns_fds: Mapping[int, int]) -> None:
+        """Counters that are read at both ends of a point."""
+        session = self._session
+        self._other_events += queue_events(netns_fds, session.plan)
+        self._other_events += switch_events(session.net.yard.netns_fd, session.plan)
 
     def events(self) -> list[Event]:
         """Everything recorded, in order of time."""

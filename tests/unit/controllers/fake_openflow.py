@@ -83,8 +83,6 @@ class FakeSwitch:
             for found, flow in list(self.flows.items()):
                 if flow.cookie & mod.cookie_mask == mod.cookie & mod.cookie_mask:
                     del self.flows[found]
-                    if flow.flags & 1:
-                        self.sent.append(("removed", flow.cookie))
 
     def goes_to(self, port: int, mac: str | None = None) -> int | None:
         """Where a packet that comes in on ``port`` comes out; None if it is dropped."""

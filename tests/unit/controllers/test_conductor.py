@@ -19,7 +19,7 @@ import pytest
 from fabric_plans import pipeline_groups, rail_plan
 from fake_openflow import FakeSwitch
 
-from controllers import channel, flows
+from controllers import channel
 from controllers.client import ChannelClient, encode
 from controllers.conductor import Conductor
 from measure.timeline import Event
@@ -63,10 +63,8 @@ class World:
             elif kind == "ports":
                 self.arrived += 5
                 self.conductor.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
-            elif kind == "error":
-                self.conductor.refused(dpid, number, "BUNDLE_FAILED")
             else:
-                self.conductor.removed(dpid, number, 3, 300)
+                self.conductor.refused(dpid, number, "BUNDLE_FAILED")
 
     def answer(self, request_id: object, fragment: str) -> None:
         self.answers[request_id] = json.loads(f"{{{fragment}}}")
@@ -118,17 +116,18 @@ def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
     assert table.goes_to(2) == 5 and table.goes_to(5) == 2
     until(lambda: any(e.kind == "ack" for e in world.events))
     (event,) = (e for e in world.events if e.kind == "reconfigure" and e["delay_s"])
-    assert event.seconds == pytest.approx(0.05, abs=0.02)
+    assert 0.045 < event.seconds < 1, "the upper bound leaves room for a busy machine"
     dropped = [e for e in world.events if e.kind == "dropped"]
     assert [(e["rail"], e["packets"], e["bytes"], e["during"]) for e in dropped] == [("rail0", 20, 2000, 2)]
 
 
-def test_a_dark_too_short_to_read_the_ports_is_counted_by_its_flows(world: World) -> None:
+def test_a_dark_too_short_to_read_the_ports_twice_is_not_counted(world: World) -> None:
     world.register(0.004)
     pair_asks(world, 0, 2)
     assert world.wait(0)["ok"]
-    until(lambda: len([e for e in world.events if e.kind == "dropped"]) == 4)
+    until(lambda: any(e.kind == "ack" for e in world.events))
     assert world.arrived == 0
+    assert not [e for e in world.events if e.kind == "dropped"]
 
 
 def test_a_bundle_error_reaches_everybody_who_waits(world: World) -> None:
@@ -235,10 +234,6 @@ def test_electrical_switches_forward_from_the_start() -> None:
     until(world.ready.is_set)
     port = world.plan.switches[0].ports[5]
     assert world.switches[0x10000].goes_to(1, port.mac) == port.number
-
-
-def test_lighting_takes_out_only_dark_flows() -> None:
-    assert flows.reconfiguration_of(flows.dark_cookie(12)) == 12
 
 
 # ---- the job channel ----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from fabric_plans import rail_plan
 from fake_openflow import FakeSwitch, parse
 from hypothesis import given
@@ -65,8 +64,6 @@ def test_dark_then_light_moves_only_what_changes(before: Matching, after: Matchi
         assert switch.goes_to(port) == (None if port in change.ports else before.peer(port))
     switch.take(flows.light(7, 3))
     assert {p: switch.goes_to(p) for p in range(1, 13)} == {p: after.peer(p) for p in range(1, 13)}
-    removed = [cookie for kind, cookie in switch.sent if kind == "removed"]
-    assert [flows.reconfiguration_of(cookie) for cookie in removed] == [7] * len(change.ports & after.ports)
 
 
 @given(matchings(), matchings())
@@ -93,8 +90,3 @@ def test_an_electrical_switch_forwards_by_address() -> None:
     for port in plan.ports:
         assert switch.goes_to(1, port.mac) == port.number
     assert switch.goes_to(1, "02:ff:ff:ff:ff:ff") is None
-
-
-@pytest.mark.parametrize("cookie", [0, flows.CIRCUIT_COOKIE, flows.FORWARD_COOKIE])
-def test_only_dark_flows_belong_to_a_reconfiguration(cookie: int) -> None:
-    assert flows.reconfiguration_of(cookie) is None

@@ -89,8 +89,9 @@ def test_bandwidth_is_that_of_nccl_tests(make_point: Any, make_job: Any) -> None
 def test_counts_of_switch_agents_and_verification(make_point: Any, make_job: Any) -> None:
     point = make_point("on-demand", 0.04)
     job = make_job(point)
-    job.add(job.start + 0.01, "switch", "dropped", rail="rail0", packets=7, bytes=7000, during="dark")
-    job.add(job.start + 0.02, "switch", "dropped", rail="rail0", packets=2, bytes=2000, during="blocked")
+    job.add(job.start + 0.01, "switch", "dropped", rail="rail0", packets=7, bytes=7000, during=1)
+    job.add(job.start, "link", "switch", switch="rail0", packets_in=100, packets_out=100)
+    job.add(job.end, "link", "switch", switch="rail0", packets_in=1109, packets_out=1100)
     job.add(job.end, "agent", "sockets", rank=0, retransmits=5, bytes=10)
     job.add(job.end, "agent", "verified", rank=0, step=0, op=0, wrong=3)
     job.add(job.end, "controller", "refused", group="dp0.0", index=1, reason="in use")
