@@ -93,10 +93,11 @@ def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
     return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
 
 
-def link_up(index: int, name: str) -> Request:
-    """Set an interface up."""
+def link_up(index: int, name: str, largest_bytes: int | None = None) -> Request:
+    """Set an interface up; ``largest_bytes`` bounds what the stack hands it in one piece (TSO)."""
     fields = {"index": index, "flags": IFF_UP, "change": IFF_UP}
-    return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
+    attributes = {} if largest_bytes is None else {"IFLA_GSO_MAX_SIZE": largest_bytes}
+    return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, attributes)
 
 
 def set_group(index: int, name: str, group: int) -> Request:

@@ -85,7 +85,8 @@ def host_requests(
         requests = [netlink.link_up(LO_INDEX, "lo")]
         lanes: dict[Any, int] = defaultdict(int)
         for intf in host.intfList():
-            requests.append(netlink.link_up(intf.index, intf.name))
+            largest = None if intf.rate_mbps is None else tuning.largest_piece_bytes(intf.rate_mbps, intf.mtu)
+            requests.append(netlink.link_up(intf.index, intf.name, largest))
             if intf.ip:
                 network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network
                 requests += _addressing(intf, lanes[network], host_tuning)
