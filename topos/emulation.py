@@ -149,13 +149,13 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _make_hosts(self) -> None:
         """Namespaces and their sysctls."""
-        sysctls = self.host_tuning.sysctls()
         for host, fd in zip(self.hosts, namespaces.make(len(self.hosts)), strict=True):
             self._fds[host.name] = fd
         self._undo.append(self._close_namespaces)
-        for fd in self._fds.values():
-            with namespaces.inside(fd):
-                namespaces.write_sysctls(sysctls)
+        for host in self.hosts:
+            ports = [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
+            with namespaces.inside(self._fds[host.name]):
+                namespaces.write_sysctls(self.host_tuning.sysctls(ports))
 
     def _make_links(self) -> None:
         """All veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""

@@ -6,6 +6,7 @@ not, so windows start large, nothing is forgotten or remembered, and the retrans
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
@@ -39,20 +40,22 @@ class HostTuning:
     """Settings of every host of a net.
 
     ``min_tso_segments`` (``net.ipv4.tcp_min_tso_segs``): larger means fewer and coarser packets; None leaves the
-    kernel's default. ``unsent_limit_bytes`` bounds what one socket may have in the queue of its own port.
+    kernel's default. ``unsent_limit_bytes`` bounds what one socket may have in the queue of its own port (None:
+    ``unsent_limit`` of the fastest port): the shorter that queue, the sooner TCP notices a loss, as RoCE does.
     """
 
     route: RouteTuning = field(default_factory=RouteTuning)
     min_tso_segments: int | None = None
     unsent_limit_bytes: int | None = None
 
-    def sysctls(self) -> dict[str, str]:
-        """Sysctls of a host's namespace."""
+    def sysctls(self, ports: Iterable[tuple[float, int]] = ()) -> dict[str, str]:
+        """Sysctls of a host's namespace, for ``ports`` as (rate in Mb/s, MTU)."""
         values = _PLAIN_SYSCTLS | _LARGE_SYSCTLS
         if self.min_tso_segments is not None:
             values = values | {"net.ipv4.tcp_min_tso_segs": str(self.min_tso_segments)}
-        if self.unsent_limit_bytes is not None:
-            values = values | {"net.ipv4.tcp_limit_output_bytes": str(self.unsent_limit_bytes)}
+        limit = self.unsent_limit_bytes or max((unsent_limit(rate, mtu) for rate, mtu in ports), default=None)
+        if limit is not None:
+            values = values | {"net.ipv4.tcp_limit_output_bytes": str(limit)}
         return values
 
 
@@ -63,6 +66,11 @@ def largest_piece_bytes(rate_mbps: float, mtu: int) -> int:
     ring all-reduce of 64 hosts x 50 Mb/s on two cores took 1.06 of the ideal with pieces of 64 kB and 1.03 so.
     """
     return min(_LARGEST_PIECE_BYTES, bucket_burst_bytes(rate_mbps, mtu) * 24 // 25)
+
+
+def unsent_limit(rate_mbps: float, mtu: int) -> int:
+    """What one socket may have queued at a port: three of its largest pieces, so that the port never runs dry."""
+    return 3 * largest_piece_bytes(rate_mbps, mtu)
 
 
 def queue_bytes(rate_mbps: float, mtu: int) -> int:

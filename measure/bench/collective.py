@@ -63,6 +63,18 @@ def ring_all_reduce(
     ]
 
 
+SCALING = ((8, 50.0, 8_000_000, 1.05), (16, 50.0, 16_000_000, 1.05), (32, 50.0, 16_000_000, 1.05),
+           (64, 50.0, 32_000_000, 1.05), (128, 10.0, 16_000_000, 1.03))  # fmt: skip
+"""Hosts, Mb/s of each, bytes of the buffer, limit: chunks of 0.5 to 1 MB, and of 125 kB at 128 hosts."""
+
+
+def ring_scaling() -> list[Measurement]:
+    """The ring all-reduce from 8 to 128 hosts."""
+    with Nursery.start() as nursery:
+        found = [ring_all_reduce(hosts, rate, size, limit, nursery) for hosts, rate, size, limit in SCALING]
+    return [one for some in found for one in some]
+
+
 def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float = 25.0) -> list[Measurement]:
     """The highest sum of the hosts' rates at which an all-reduce stays within ``limit``, to a tenth.
 
