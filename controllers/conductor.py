@@ -39,6 +39,9 @@ from topos.plan import FabricPlan
 
 ANSWER_S = 10.0
 """How long a switch may take to answer before whoever waits is told that it does not."""
+SETTLE_S = 0.004
+"""From light to acknowledgement. Open vSwitch answers a barrier when its tables are changed; its caches of what to do
+with a packet follow within two milliseconds (measured), and until then what is sent goes where it went before."""
 
 
 class Conductor:
@@ -376,7 +379,11 @@ class Conductor:
         _, since = self._dark_since.pop(number)
         packets, size = self._losses.end(number)
         lost = [_dropped(done.switch, packets, size, number, now)] if packets else []
-        return [*lost, *self.engine.lit(number, now, since=since)]
+        actions = self.engine.lit(number, now, since=since)
+        acks = [action for action in actions if isinstance(action, Ack)]
+        if acks:
+            self._alarm.at(now + SETTLE_S, lambda: self._do(lambda later: acks))
+        return [*lost, *(action for action in actions if not isinstance(action, Ack))]
 
     def _count(self, number: int) -> None:
         """Read the counters of a switch for the second time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controllers.catalog import load_policy
+from controllers.conductor import SETTLE_S
 from controllers.policy import Policy
 from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
@@ -35,7 +36,8 @@ def policy_name(experiment: Experiment, mode: Mode) -> str:
 
 def costs(calibration: Calibration | None) -> Costs:
     """What this machine adds to an ideal one."""
-    return Costs(alpha_s=(calibration or default_calibration()).alpha_s, control_s=CONTROL_S)
+    alpha_s = (calibration or default_calibration()).alpha_s
+    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, install_s=SETTLE_S)
 
 
 def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:

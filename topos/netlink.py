@@ -119,18 +119,25 @@ def address(index: int, name: str, ip: str, prefix: int) -> Request:
     return _request(what, rtnl.RTM_NEWADDR, _NEW, ifaddrmsg(), fields, attributes)
 
 
+_RTAX_RTO_MIN = 13
+
+
 @dataclass(frozen=True)
 class RouteTuning:
-    """TCP over a route: windows in segments, minimum retransmission time-out in milliseconds."""
+    """TCP over a route: windows in segments, minimum retransmission time-out in milliseconds.
+
+    The time-out is above what the queue of a port holds (``topos.tuning.unsent_limit``: 12 ms), or it would fire in it.
+    """
 
     initial_window: int = 200
-    rto_min_ms: int = 5
+    rto_min_ms: int = 25
     quick_ack: bool = True
 
     def metrics(self) -> dict[str, Any]:
         """As attributes of a route."""
         windows = {"RTAX_INITCWND": self.initial_window, "RTAX_INITRWND": self.initial_window}
-        return _nest(windows | {"RTAX_RTO_MIN": self.rto_min_ms, "RTAX_QUICKACK": int(self.quick_ack)})
+        rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": self.rto_min_ms}  # without the lock TCP passes it over
+        return _nest(windows | rto | {"RTAX_QUICKACK": int(self.quick_ack)})
 
 
 def route(
