@@ -239,9 +239,7 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
     if not packets:
         return _not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
     if metrics.packets_lost:
-        return _does_not_apply(
-            name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them"
-        )
+        return _does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
     share = metrics.retransmissions / packets
     says = (
         f"{metrics.retransmissions} segments sent again with nothing lost while dark, {share:.2%} of all "
