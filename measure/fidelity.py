@@ -64,6 +64,8 @@ class Limits:
     - ``lag_sum_share``: all timer lags of a step together, of the worst rank: this is what the step grows by.
     - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
       goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
+    - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
+      step has no other way to show that something went wrong in it.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
       packets: TCP pays a retransmission time-out of 25 ms for each, and where that moves a step the spread of the
       steps tells; the emulated network loses nothing but on dark ports.
@@ -84,6 +86,7 @@ class Limits:
     dark_worst_s: float = 0.008
     dark_worst_share: float = 0.10
     packet_share: float = 5e-4
+    model_share: float = 0.10
     step_spread: float = 0.05
 
 
@@ -100,6 +103,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _retransmissions(point, events, metrics, limits),
         *_dark(point, metrics, limits),
         _spread(metrics, limits),
+        _model(metrics, limits),
         _sums(metrics),
         _steps(metrics),
     )
@@ -273,6 +277,17 @@ def _spread(metrics: PointMetrics, limits: Limits) -> Check:
     share = (max(times) - min(times)) / metrics.step_time_s
     says = f"the measured steps differ by {share:.1%} (limit {limits.step_spread:.0%})"
     return Check(name, share, limits.step_spread, unit, share <= limits.step_spread, says)
+
+
+def _model(metrics: PointMetrics, limits: Limits) -> Check:
+    """The same decisions over ideal links: what is far from them was not the experiment, or is not understood."""
+    name, unit, limit = "model", "of the prediction", limits.model_share
+    step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
+    if not predicted or step is None:
+        return _does_not_apply(name, limit, unit, "there is no prediction to compare with")
+    off = step / predicted - 1
+    says = f"the step is {off:+.1%} off the model (limit {limit:.0%})"
+    return Check(name, abs(off), limit, unit, abs(off) <= limit, says)
 
 
 def _sums(metrics: PointMetrics) -> Check:

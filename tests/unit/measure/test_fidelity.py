@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,3 +118,12 @@ def test_loss_while_dark_is_the_experiment(make_point: Any, make_job: Any) -> No
     job.add(job.start + 0.01, "switch", "dropped", rail="rail0", packets=900, bytes=9000, during="dark")
     job.add(job.end, "agent", "sockets", rank=0, retransmits=900, bytes=0)
     assert _verdict(job).faithful
+
+
+@pytest.mark.parametrize(("factor", "ok"), [(1.05, True), (0.92, True), (0.85, False), (1.2, False)])
+def test_a_step_far_from_the_model_is_not_faithful(make_point: Any, make_job: Any, factor: float, ok: bool) -> None:
+    job = make_job(make_point()).with_samples()
+    metrics = measure_point(job.point, job.timeline())
+    assert metrics.step_time_s is not None
+    metrics = replace(metrics, predicted_step_time_s=metrics.step_time_s * factor)
+    assert _check(judge(job.point, job.timeline(), metrics), "model").ok is ok
