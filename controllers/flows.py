@@ -33,7 +33,7 @@ BUNDLE_OPEN, BUNDLE_COMMIT = 0, 4
 BUNDLE_ATOMIC_ORDERED = 3
 NO_BUFFER = ANY = 0xFFFFFFFF
 ALL_TABLES = 0xFF
-MULTIPART_FLOW, MULTIPART_PORT = 1, 4
+MULTIPART_PORT = 4
 
 CIRCUIT_PRIORITY, DARK_PRIORITY = 10, 20
 CIRCUIT_COOKIE = 0x5259_0001_0000_0000
@@ -183,10 +183,4 @@ def fill(switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int) -> b
 def port_stats_request(xid: int) -> bytes:
     """Ask for the counters of all ports."""
     body = struct.pack("!HH4xI4x", MULTIPART_PORT, 0, ANY)
-    return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body
-
-
-def flow_stats_request(xid: int) -> bytes:
-    """Ask for all flows and their counters."""
-    body = struct.pack("!HH4xB3xII4xQQ", MULTIPART_FLOW, 0, ALL_TABLES, ANY, ANY, 0, 0) + _MATCH_NOTHING
     return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body

@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -112,12 +112,3 @@ def _spawn(command: Sequence[str], log_fd: int, pass_fds: Sequence[int]) -> subp
         pass_fds=tuple(pass_fds),
         start_new_session=True,
     )
-
-
-def poll_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Wait until ``condition`` holds, looking every 20 ms; ``ControlError`` says ``what`` did not happen."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise ControlError(f"{what} within {timeout_s:g} s")
-        time.sleep(0.02)

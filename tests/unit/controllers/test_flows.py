@@ -48,11 +48,6 @@ def test_a_bundle_is_atomic_and_ends_in_a_barrier_under_one_xid() -> None:
     assert {m.bundle_id for m in messages if m.msg_type in (33, 34)} == {77}
 
 
-def test_the_flow_stats_request_has_the_length_the_specification_says() -> None:
-    (message,) = parse(flows.flow_stats_request(3))
-    assert len(message.raw) == 16 + 40
-
-
 @given(matchings(), matchings())
 def test_dark_then_light_moves_only_what_changes(before: Matching, after: Matching) -> None:
     switch = FakeSwitch()
