@@ -92,4 +92,14 @@ def _group(value: object, place: str) -> Group:
         members=tuple(members),
         domain=cast(Domain, domain),
         stage=whole({"stage": 0, **value}, "stage"),
+        lanes=_lanes(value.get("lanes"), len(members), f"{place}.lanes"),
+        parent=str(value.get("parent", "")),
     )
+
+
+def _lanes(value: object, members: int, place: str) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == members == 2 and all(type(v) is int and v >= 0 for v in value)):
+        raise ConfigError(f"must be the two ports of a pair such as [1, 0], not {value!r}", key=place)
+    return value[0], value[1]

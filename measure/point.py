@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from measure.timeline import Event
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.program import Group
+from workloads.program import Group, group_from_json
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,9 @@ def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
 
 def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
     """Groups as plain data."""
-    return [
-        {
-            "name": g.name,
-            "dimension": g.dimension,
-            "members": list(g.members),
-            "domain": g.domain,
-            "stage": g.stage,
-        }
-        for g in groups.values()
-    ]
+    return [asdict(group) for group in groups.values()]
 
 
 def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
     """The groups that ``groups_to_json`` wrote."""
-    return {g["name"]: Group(**{**g, "members": tuple(g["members"])}) for g in data}
+    return {g["name"]: group_from_json(g) for g in data}

@@ -11,7 +11,6 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from controllers.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused
 from controllers.engine import Engine
@@ -22,8 +21,8 @@ from measure.wires import Wires
 from railyard.errors import ControlError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.collectives.catalog import algorithm_for, schedule
-from workloads.exchange import Exchange, Part, elements_of, recv_exchange, send_exchange
+from workloads.collectives.catalog import schedule_of
+from workloads.exchange import Exchange, Part, collective_exchange, elements_of, recv_exchange, send_exchange
 from workloads.executor import (
     Blocked,
     Executor,
@@ -39,8 +38,8 @@ from workloads.executor import (
 )
 from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
-from workloads.program import Collective, CollectiveKind, Communication, Dimension, Domain, Program, Send
-from workloads.schedule import Transfer
+from workloads.program import Collective, Communication, Dimension, Domain, Program, Send
+from workloads.schedule import Schedule, Transfer
 
 Message = tuple[str, str, int, int, int]
 """(group, stream, number, source rank, transfer): what one message of the run is called on both ends."""
@@ -118,6 +117,8 @@ class Simulation:
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
         self._checked_in: dict[tuple[int, str], CheckedIn] = {}
+        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
+        """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
 
     def run(self) -> tuple[Event, ...]:
         """The timeline of the whole run."""
@@ -180,10 +181,8 @@ class Simulation:
     def _carry_out_one(self, rank: int, agent: _Rank, intent: Intent) -> None:
         match intent:
             case StartCompute(step, op):
-                began = self.now
-                self._at(
-                    began + self.scale.emulated_s(op.seconds), lambda: self._computed(rank, step, op.id, op.name, began)
-                )
+                began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
+                self._at(due, lambda: self._computed(rank, step, op.id, op.name, began))
             case StartCommunication(step, op, phase):
                 self._start(rank, agent, step, op, phase)
             case Blocked():
@@ -243,10 +242,12 @@ class Simulation:
         elements = elements_of(self.scale.emulated_bytes(op.bytes))
         if not isinstance(op, Collective):
             return (send_exchange if isinstance(op, Send) else recv_exchange)(op.peer, elements)
-        group = self.program.groups[op.group]
-        algorithm = algorithm_for(op.kind, group.domain)
-        position = group.members.index(rank)
-        return Exchange(*_parts(op.kind, algorithm, group.members, position, elements))
+        members = self.program.groups[op.group].members
+        plan = schedule_of(self.program, op)
+        if id(plan) not in self._transfers:
+            self._transfers[id(plan)] = _by_position(plan)
+        position = members.index(rank)
+        return collective_exchange(plan, members, rank, elements, self._transfers[id(plan)][position])
 
     def _send(self, rank: int, agent: _Rank, flow: _Flow, parts: list[Part]) -> None:
         for part in parts:
@@ -331,31 +332,10 @@ class Simulation:
         return ", ".join(f"{f.op.name} in group {f.op.group}" for f in agent.flows.values()) or "another operation"
 
 
-RoundParts = list[tuple[int, Part]]
-
-
-@lru_cache(maxsize=4096)
-def _parts(
-    kind: CollectiveKind, algorithm: str, members: tuple[int, ...], position: int, elements: int
-) -> tuple[RoundParts, RoundParts]:
-    """What the member at ``position`` sends and receives, with rounds (as ``workloads.exchange`` makes it, kept)."""
-    plan = schedule(kind, len(members), algorithm)
-    bounds = plan.chunk_bounds(elements)
-    outgoing: RoundParts = []
-    incoming: RoundParts = []
-    for number, t in _transfers_of(kind, len(members), algorithm)[position]:
-        start, end = bounds[t.chunk]
-        peer = members[t.dst if t.src == position else t.src]
-        part = Part(number, peer, t.chunk, t.lane, start, end, t.op == "reduce")
-        (outgoing if t.src == position else incoming).append((t.round, part))
-    return outgoing, incoming
-
-
-@lru_cache(maxsize=64)
-def _transfers_of(kind: CollectiveKind, n: int, algorithm: str) -> list[list[tuple[int, Transfer]]]:
+def _by_position(plan: Schedule) -> list[list[tuple[int, Transfer]]]:
     """By position: the transfers that it takes part in, with their numbers."""
-    mine: list[list[tuple[int, Transfer]]] = [[] for _ in range(n)]
-    for number, transfer in enumerate(schedule(kind, n, algorithm).transfers):
+    mine: list[list[tuple[int, Transfer]]] = [[] for _ in range(plan.n)]
+    for number, transfer in enumerate(plan.transfers):
         mine[transfer.src].append((number, transfer))
         mine[transfer.dst].append((number, transfer))
     return mine

@@ -12,7 +12,7 @@ from railyard.errors import ConfigError
 from railyard.experiment import Experiment
 from railyard.scale import Floors, Scale
 from workloads.catalog import Workload
-from workloads.collectives.catalog import algorithm_for, schedule
+from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Compute, Send
 
 PACKET_BYTES = 4096
@@ -37,7 +37,7 @@ def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
                 continue
             group = groups[op.group]
             if isinstance(op, Collective):
-                plan = schedule(op.kind, len(group.members), algorithm_for(op.kind, group.domain))
+                plan = schedule_of(workload.program, op)
                 if plan.transfers:
                     yield WireTransfer(op.name, group.dimension, op.bytes / plan.chunks)
             elif isinstance(op, Send):
@@ -62,7 +62,7 @@ def rail_traffic(workload: Workload) -> dict[str, float]:
                 continue
             group = groups[op.group]
             if isinstance(op, Collective):
-                plan = schedule(op.kind, len(group.members), algorithm_for(op.kind, group.domain))
+                plan = schedule_of(workload.program, op)
                 sent_by_one = len(plan.transfers) / plan.n / plan.chunks
                 traffic[group.dimension] += op.bytes * sent_by_one
             elif isinstance(op, Send):

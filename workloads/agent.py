@@ -241,7 +241,7 @@ class Agent:
         """``now`` is the time at which it became possible (a compute's due time, not when the timer fired)."""
         for intent in intents:
             if isinstance(intent, StartCompute):
-                seconds = self._config.scale.emulated_s(intent.op.seconds)
+                seconds = self._config.scale.emulated_s(intent.op.seconds_in(intent.step))
                 self._compute = (intent.step, intent.op, now, now + seconds)
             elif isinstance(intent, StartCommunication):
                 self._start(intent, now)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from railyard.scale import Scale
@@ -18,8 +18,8 @@ class AgentConfig:
     """One agent of a run.
 
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
-    file that the agent appends its events to; ``algorithms`` the algorithm of a collective kind where it is not the
-    default. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock seconds.
+    file that the agent appends its events to. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
+    seconds.
     """
 
     rank: int
@@ -34,7 +34,6 @@ class AgentConfig:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
-    algorithms: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def peer_timeout_s(self) -> float:
@@ -42,9 +41,8 @@ class AgentConfig:
 
         A peer may compute for its whole step first, so the busiest rank's compute time counts.
         """
-        busiest = max(
-            (sum(op.seconds for op in ops if isinstance(op, Compute)) for ops in self.program.operations), default=0.0
-        )
+        computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
+        busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
         return self.ack_timeout_s + self.scale.emulated_s(busiest)
 
 
@@ -65,7 +63,6 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
                 shared[name].append(value.to_json())
             entry[name] = place[id(value)]
         entry["scale"] = [config.scale.rate, config.scale.time]
-        entry["algorithms"] = dict(config.algorithms)
         agents.append(entry)
     return {**shared, "agents": agents}
 

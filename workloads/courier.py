@@ -18,7 +18,7 @@ import numpy as np
 from railyard.errors import ControlError, VerifyError
 from workloads import payload
 from workloads.agent_config import AgentConfig
-from workloads.collectives.catalog import algorithm_for, schedule
+from workloads.collectives.catalog import schedule_of
 from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
 from workloads.exchange import (
     Exchange,
@@ -121,8 +121,7 @@ class Courier:
         elements = elements_of(config.scale.emulated_bytes(op.bytes))
         plan: Schedule | None = None
         if isinstance(op, Collective):
-            algorithm = config.algorithms.get(op.kind) or algorithm_for(op.kind, group.domain)
-            plan = schedule(op.kind, len(group.members), algorithm)
+            plan = schedule_of(config.program, op)
             exchange = collective_exchange(plan, group.members, self._rank, elements)
         elif isinstance(op, Send):
             exchange = send_exchange(op.peer, elements)

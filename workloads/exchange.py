@@ -125,8 +125,17 @@ def _advance(chunk: _Chunk, fresh: bool) -> list[tuple[bool, Part]]:
     return steps
 
 
-def collective_exchange(schedule: Schedule, members: Sequence[int], rank: int, elements: int) -> Exchange:
-    """The part of ``rank`` in ``schedule`` over ``members`` on a buffer of ``elements`` float32."""
+def collective_exchange(
+    schedule: Schedule,
+    members: Sequence[int],
+    rank: int,
+    elements: int,
+    mine: Iterable[tuple[int, Transfer]] | None = None,
+) -> Exchange:
+    """The part of ``rank`` in ``schedule`` over ``members`` on a buffer of ``elements`` float32.
+
+    ``mine``: the numbered transfers that the rank takes part in, where the caller knows them already.
+    """
     me = members.index(rank)
     bounds = schedule.chunk_bounds(elements)
 
@@ -135,7 +144,7 @@ def collective_exchange(schedule: Schedule, members: Sequence[int], rank: int, e
         reduce = transfer.op == "reduce"
         return transfer.round, Part(number, members[peer], transfer.chunk, transfer.lane, start, end, reduce)
 
-    numbered = list(enumerate(schedule.transfers))
+    numbered = list(enumerate(schedule.transfers) if mine is None else mine)
     return Exchange(
         [part(n, t, t.dst) for n, t in numbered if t.src == me],
         [part(n, t, t.src) for n, t in numbered if t.dst == me],

@@ -24,7 +24,7 @@ from railyard.errors import AgentError, RailyardError
 from railyard.priority import put_ahead
 from workloads.agent import Agent
 from workloads.agent_config import AgentConfig, configs_from_json
-from workloads.collectives.catalog import algorithm_for, schedule
+from workloads.collectives.catalog import schedule_of
 from workloads.connection import PeerLost
 from workloads.nursery import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.program import Collective
@@ -210,10 +210,8 @@ def _warm_up(configs: list[AgentConfig]) -> None:
         for operations in config.program.operations:
             for op in operations:
                 if isinstance(op, Collective):
-                    group = config.program.groups[op.group]
-                    algorithm = config.algorithms.get(op.kind) or algorithm_for(op.kind, group.domain)
                     with contextlib.suppress(RailyardError):  # the agent that needs it will say it
-                        schedule(op.kind, len(group.members), algorithm)
+                        schedule_of(config.program, op)
 
 
 def _live(config: AgentConfig, control: socket.socket, namespace: int, nursery: int) -> None:

@@ -8,12 +8,13 @@ Sizes and times are those of the real system; the scale is applied when the prog
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from workloads.schedule import CollectiveKind, Schedule
+
 Dimension = Literal["tp", "cp", "ep", "dp", "pp", "world"]
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 Domain = Literal["scale-out", "scale-up", "front-end"]
 
 
@@ -22,7 +23,8 @@ class Group:
     """Ranks that communicate, in ring order. A pipeline pair is a group of two in dimension ``pp``.
 
     ``stage`` is the pipeline stage of a group inside one stage (dp), or the upstream stage of a pair
-    (pp: this stage and the next).
+    (pp: this stage and the next). ``lanes`` fixes the ports of a pair (first member's, second member's); None leaves
+    the choice to the policy. ``parent`` names the group whose collective uses this pair as one circuit of a round.
     """
 
     name: str
@@ -30,24 +32,34 @@ class Group:
     members: tuple[int, ...]
     domain: Domain = "scale-out"
     stage: int = 0
+    lanes: tuple[int, int] | None = None
+    parent: str = ""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Occupy the accelerator of this rank for ``seconds``."""
+    """Occupy the accelerator of this rank for ``seconds``, and in step k for ``late[k]`` more (from the start again
+    when there are more steps): how a straggler is made.
+    """
 
     id: int
     name: str
     seconds: float
     deps: tuple[int, ...] = ()
+    late: tuple[float, ...] = ()
+
+    def seconds_in(self, step: int) -> float:
+        """How long it takes in ``step``."""
+        return self.seconds + (self.late[step % len(self.late)] if self.late else 0.0)
 
 
 @dataclass(frozen=True)
 class Collective:
     """One collective over ``group``.
 
-    ``bytes`` as in nccl-tests: the buffer of an all-reduce, the gathered output of an all-gather,
-    the input of a reduce-scatter (per rank).
+    ``bytes`` as in nccl-tests: the buffer of an all-reduce, reduce or broadcast, the gathered output of an all-gather
+    or gather, the input (per rank) of a reduce-scatter, scatter or all-to-all. ``algorithm`` is a schedule of the
+    program, or a name of ``workloads.collectives.catalog``; empty leaves the choice to the catalog.
     """
 
     id: int
@@ -56,6 +68,7 @@ class Collective:
     group: str
     bytes: int
     deps: tuple[int, ...] = ()
+    algorithm: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,12 +103,16 @@ Communication = Collective | Send | Recv
 class Program:
     """One step of a job, for every rank; repeated ``steps`` times by a run.
 
-    ``operations[rank]`` is in program order: ids are the positions 0, 1, 2, ... in that list.
+    ``operations[rank]`` is in program order: ids are the positions 0, 1, 2, ... in that list. ``schedules`` are
+    algorithms of its own, by the name that its collectives call them. ``eager``: sends do not wait for their receive,
+    the receiver keeps what came early (the buffered sends that traces count on).
     """
 
     name: str
     operations: tuple[tuple[Operation, ...], ...]
     groups: dict[str, Group] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    eager: bool = False
 
     @property
     def ranks(self) -> int:
@@ -112,14 +129,17 @@ class Program:
             "name": self.name,
             "operations": [[{"type": _TYPE_NAMES[type(op)], **asdict(op)} for op in ops] for ops in self.operations],
             "groups": [asdict(group) for group in self.groups.values()],
+            "schedules": {name: schedule.to_json() for name, schedule in self.schedules.items()},
+            "eager": self.eager,
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Program:
         """The program that ``to_json`` wrote."""
-        groups = [Group(**{**g, "members": tuple(g["members"])}) for g in data["groups"]]
+        groups = [group_from_json(g) for g in data["groups"]]
         operations = tuple(tuple(_operation(op) for op in ops) for ops in data["operations"])
-        return Program(data["name"], operations, {g.name: g for g in groups})
+        schedules = {name: Schedule.from_json(schedule) for name, schedule in data["schedules"].items()}
+        return Program(data["name"], operations, {g.name: g for g in groups}, schedules, data["eager"])
 
 
 _TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = {
@@ -131,6 +151,13 @@ _TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = 
 _TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
 
 
+def group_from_json(data: Mapping[str, Any]) -> Group:
+    """The group that ``asdict`` made plain."""
+    lanes = data.get("lanes")
+    return Group(**{**data, "members": tuple(data["members"]), "lanes": None if lanes is None else tuple(lanes)})
+
+
 def _operation(data: dict[str, Any]) -> Operation:
+    lists: dict[str, Any] = {key: tuple(data[key]) for key in ("deps", "late") if key in data}
     fields = {key: value for key, value in data.items() if key != "type"}
-    return _TYPES[data["type"]](**{**fields, "deps": tuple(fields["deps"])})
+    return _TYPES[data["type"]](**{**fields, **lists})

@@ -1,19 +1,23 @@
-"""A collective as a schedule: rounds of transfers between the positions of a group, and its proof."""
+"""A collective as a schedule: rounds of transfers between the positions of a group, and what it promises."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from workloads.program import CollectiveKind
+CollectiveKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"
+]
 
 
 @dataclass(frozen=True, order=True)
 class Transfer:
-    """In ``round``, position ``src`` sends its ``chunk`` to ``dst``, which adds it or stores it.
+    """In ``round``, position ``src`` sends its ``chunk`` to ``dst``, which adds it to its own or stores it.
 
-    ``lane`` chooses among several circuits between the same two ranks (0 clockwise, 1 counter-clockwise).
-    A transfer reads the state at the start of its round.
+    A transfer reads the state at the start of its round. ``lane`` chooses among several circuits between the same two
+    ranks (0 clockwise, 1 counter-clockwise). ``to`` is the slot that ``dst`` writes, where it is another than the one
+    that ``src`` reads (-1: the same). With ``src`` = ``dst`` it is a copy or an addition inside one position, which
+    no wire sees. ``scale_up``: it stays inside a server and takes the scale-up network.
     """
 
     round: int
@@ -22,17 +26,42 @@ class Transfer:
     chunk: int
     op: Literal["copy", "reduce"]
     lane: int = 0
+    to: int = -1
+    scale_up: bool = False
+
+    @property
+    def slot(self) -> int:
+        """The slot that ``dst`` writes."""
+        return self.chunk if self.to < 0 else self.to
+
+    @property
+    def local(self) -> bool:
+        """Whether it stays at one position."""
+        return self.src == self.dst
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Transfers that together carry out one collective over ``n`` positions, on a buffer of ``chunks`` chunks.
 
-    What a position holds before and after, by ``kind`` (chunk c, ``owner[c]`` a position):
+    What a position holds before and after, by ``kind`` (chunk c, ``owner[c]`` a position, ``root`` a position):
     all_reduce: every position a full buffer -> every chunk the sum over all positions.
+    reduce: every position a full buffer -> ``root`` holds the sum of every chunk.
     all_gather: ``owner[c]`` holds chunk c -> every position holds all chunks.
     reduce_scatter: every position a full buffer -> ``owner[c]`` holds the sum of chunk c.
-    broadcast: position ``owner[0]`` holds all -> every position holds all.
+    broadcast: position ``root`` holds all -> every position holds all.
+    gather: ``owner[c]`` holds chunk c -> ``root`` holds all chunks.
+    scatter: position ``root`` holds all -> ``owner[c]`` holds chunk c.
+    all_to_all: n x n x k chunks; chunk (i x n + j) x k + m goes from position i, which holds it, to position j
+    (``owner`` is i). A position keeps only the chunks that it sends, receives or forwards.
+
+    A slot is a place for one chunk: 0 to ``chunks`` - 1 hold the result, the ``scratch`` slots after them hold
+    something only in between. ``input`` is the slot of the first input chunk: 0 where the collective works in place,
+    ``chunks`` where the input is a buffer of its own (which then counts as scratch).
+
+    ``one_port``: the algorithm claims at most one send and one receive per position and round. ``lockstep``: a
+    position starts a round when everything it does in the rounds before is done; otherwise chunks do not wait for
+    each other. ``straggler`` and ``first_phase`` (rounds that do without it) are those of a straggler-aware algorithm.
     """
 
     algorithm: str
@@ -41,18 +70,55 @@ class Schedule:
     chunks: int
     owner: tuple[int, ...]
     transfers: tuple[Transfer, ...]
+    root: int = 0
+    scratch: int = 0
+    input: int = 0
+    one_port: bool = False
+    lockstep: bool = False
+    straggler: int | None = None
+    first_phase: int = 0
 
     @property
     def rounds(self) -> int:
         """Number of rounds."""
         return 1 + max((t.round for t in self.transfers), default=-1)
 
-    def chunk_bounds(self, total: int) -> tuple[tuple[int, int], ...]:
-        """(start, end) of every chunk of a buffer of ``total`` elements; the first chunks take the remainder."""
-        base, extra = divmod(total, self.chunks)
+    @property
+    def slots(self) -> int:
+        """Places for chunks at each position."""
+        return self.chunks + self.scratch
+
+    @property
+    def moves(self) -> bool:
+        """Whether chunks change their slot, so that all slots must have one size."""
+        return self.scratch > 0 or any(t.slot != t.chunk for t in self.transfers)
+
+    def buffer_elements(self, elements: int) -> int:
+        """Elements of the buffer that a position addresses (scratch not counted) for a collective over ``elements``.
+
+        An all-to-all over ``elements`` per position addresses those of all positions. Where chunks change their slot
+        the buffer is padded until ``chunks`` divides it.
+        """
+        total = elements * self.n if self.kind == "all_to_all" else elements
+        return -(-total // self.chunks) * self.chunks if self.moves else total
+
+    def chunk_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
+        """(start, end) of every slot for a collective over ``elements``; the first chunks take the remainder."""
+        base, extra = divmod(self.buffer_elements(elements), self.chunks)
         bounds, start = [], 0
-        for c in range(self.chunks):
+        for c in range(self.slots):
             end = start + base + (1 if c < extra else 0)
             bounds.append((start, end))
             start = end
         return tuple(bounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dump``."""
+        fields = {name: value for name, value in vars(self).items() if name != "transfers"}
+        return {**fields, "transfers": [list(vars(t).values()) for t in self.transfers]}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Schedule:
+        """The schedule that ``to_json`` wrote."""
+        transfers = tuple(Transfer(*values) for values in data["transfers"])
+        return Schedule(**{**data, "owner": tuple(data["owner"]), "transfers": transfers})

@@ -19,8 +19,9 @@ from typing import Literal
 
 from railyard.errors import ConfigError
 from workloads.pipeline import Pass, one_f_one_b
-from workloads.program import Collective, CollectiveKind, Compute, Group, Operation, Program, Recv, Send
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.ranks import WORLD_GROUP, Parallelism, dp_group, groups, pp_group, tp_group
+from workloads.schedule import CollectiveKind
 from workloads.shape import ModelShape, Unit, stage_units
 
 SCALAR_BYTES = 4

@@ -31,10 +31,11 @@ _SLACK = 6.0
 """A run slower than this many times the ideal (plus a minute) is given up."""
 
 
-def ring_program(hosts: int, size_bytes: int) -> Program:
-    """One all-reduce of ``size_bytes`` over all ``hosts``."""
+def ring_program(hosts: int, size_bytes: int, ports: int) -> Program:
+    """One all-reduce of ``size_bytes`` over all ``hosts``, round the ring one way or, with two ports, both ways."""
     group = Group("dp0", "dp", tuple(range(hosts)))
-    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes)
+    algorithm = "ring" if ports == 1 else "bidirectional-ring"
+    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes, algorithm=algorithm)
     return Program("ring-all-reduce", ((operation,),) * hosts, {group.name: group})
 
 
@@ -99,15 +100,12 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
 def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int, ports: int) -> tuple[list[float], float]:
     """Seconds of each counted step, and the busiest agent's share of a core."""
     topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=rate_mbps / ports)
-    algorithms = {"all_reduce": "ring-one-way" if ports == 1 else "ring"}
-    program = ring_program(hosts, size_bytes)
+    program = ring_program(hosts, size_bytes, ports)
     patience = 60 + _SLACK * STEPS * ideal_s(hosts, rate_mbps, size_bytes)
     with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder, Emulation(topo, openflow=None) as net:
         files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(hosts)]
         configs = [
-            AgentConfig(
-                rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS, algorithms=algorithms
-            )
+            AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS)
             for rank, file in enumerate(files)
         ]
         with _team(nursery, configs, [net.netns_fd(f"g{rank}") for rank in range(hosts)]) as team:

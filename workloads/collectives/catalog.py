@@ -13,8 +13,8 @@ from railyard.errors import ConfigError
 from workloads.collectives.ring import RING_KINDS, ring
 from workloads.collectives.tree import TREE_KINDS, tree
 from workloads.collectives.verify import verify
-from workloads.program import CollectiveKind, Domain
-from workloads.schedule import Schedule
+from workloads.program import Collective, Domain, Program
+from workloads.schedule import CollectiveKind, Schedule
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Algorithm:
 
 ALGORITHMS: dict[str, Algorithm] = {
     "ring": Algorithm(ring, RING_KINDS),
-    "ring-one-way": Algorithm(partial(ring, bidirectional=False), RING_KINDS),
+    "bidirectional-ring": Algorithm(partial(ring, bidirectional=True), RING_KINDS),
     "tree": Algorithm(tree, TREE_KINDS),
 }
 
@@ -54,8 +54,15 @@ def schedule(kind: CollectiveKind, n: int, algorithm: str = "ring") -> Schedule:
     return built
 
 
+def schedule_of(program: Program, op: Collective) -> Schedule:
+    """The schedule that carries out ``op``: the program's own, or the catalog's."""
+    group = program.groups[op.group]
+    own = program.schedules.get(op.algorithm)
+    return own or schedule(op.kind, len(group.members), op.algorithm or algorithm_for(op.kind, group.domain))
+
+
 def algorithm_for(kind: CollectiveKind, domain: Domain) -> str:
     """The algorithm a group uses unless told otherwise: trees for scalars on the front-end, rings elsewhere."""
     if kind == "broadcast" or (kind == "all_reduce" and domain == "front-end"):
         return "tree"
-    return "ring"
+    return "bidirectional-ring"

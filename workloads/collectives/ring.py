@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.program import CollectiveKind
-from workloads.schedule import Schedule, Transfer
+from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 RING_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
-def ring(kind: CollectiveKind, n: int, *, bidirectional: bool = True) -> Schedule:
+def ring(kind: CollectiveKind, n: int, *, bidirectional: bool = False) -> Schedule:
     """The ring schedule of ``kind`` over ``n`` positions; n = 1 has nothing to transfer.
 
     Chunks: n (or 2n when bidirectional: 0 to n - 1 clockwise, n to 2n - 1 counter-clockwise); position p owns chunks
@@ -33,12 +32,13 @@ def ring(kind: CollectiveKind, n: int, *, bidirectional: bool = True) -> Schedul
         if kind in ("all_reduce", "all_gather"):
             transfers += _all_gather(n, turn, lane, first_round=n - 1 if kind == "all_reduce" else 0)
     return Schedule(
-        algorithm="ring" if bidirectional else "ring-one-way",
+        algorithm="bidirectional-ring" if bidirectional else "ring",
         kind=kind,
         n=n,
         chunks=n * len(turns),
         owner=tuple(range(n)) * len(turns),
         transfers=tuple(sorted(transfers)),
+        one_port=not bidirectional,
     )
 
 

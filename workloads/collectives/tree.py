@@ -6,8 +6,7 @@ circuits. Source: Thakur, Rabenseifner and Gropp, "Optimization of collective co
 
 from __future__ import annotations
 
-from workloads.program import CollectiveKind
-from workloads.schedule import Schedule, Transfer
+from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 TREE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "broadcast")
 

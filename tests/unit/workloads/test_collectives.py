@@ -15,8 +15,7 @@ from workloads.collectives.catalog import ALGORITHMS, algorithm_for, schedule
 from workloads.collectives.ring import ring
 from workloads.collectives.tree import tree
 from workloads.collectives.verify import verify
-from workloads.program import CollectiveKind
-from workloads.schedule import Schedule, Transfer
+from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 every = [(kind, name) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
 some_schedule = st.builds(
@@ -38,7 +37,7 @@ def test_one_position_has_nothing_to_do(kind: CollectiveKind, algorithm: str) ->
 @given(n=st.integers(2, 64))
 def test_ring_sends_the_least_possible_and_evenly(n: int) -> None:
     for kind, factor in (("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)):
-        made = ring(kind, n)  # type: ignore[arg-type]
+        made = ring(kind, n, bidirectional=True)  # type: ignore[arg-type]
         assert made.chunks == 2 * n
         sent = Counter((t.src, t.lane) for t in made.transfers)
         assert set(sent.values()) == {factor * (n - 1)}
@@ -48,7 +47,7 @@ def test_ring_sends_the_least_possible_and_evenly(n: int) -> None:
 
 @given(n=st.integers(2, 64))
 def test_ring_goes_clockwise_on_lane_0_and_back_on_lane_1(n: int) -> None:
-    for t in ring("all_reduce", n).transfers:
+    for t in ring("all_reduce", n, bidirectional=True).transfers:
         assert t.dst == (t.src + (1 if t.lane == 0 else -1)) % n
         assert (t.chunk < n) == (t.lane == 0)
 
@@ -118,7 +117,7 @@ def test_the_prover_names_position_and_chunk() -> None:
 def test_unknown_algorithm_and_kind_name_what_would_do() -> None:
     with pytest.raises(ConfigError, match=r"unknown algorithm 'star'; known: ring"):
         schedule("all_reduce", 4, "star")
-    with pytest.raises(ConfigError, match="these can: ring, ring-one-way"):
+    with pytest.raises(ConfigError, match="these can: ring, bidirectional-ring"):
         schedule("all_gather", 4, "tree")
     with pytest.raises(ConfigError, match="at least 1 member"):
         schedule("all_reduce", 0)
@@ -126,5 +125,5 @@ def test_unknown_algorithm_and_kind_name_what_would_do() -> None:
 
 def test_scalars_on_the_front_end_use_a_tree_and_rails_a_ring() -> None:
     assert algorithm_for("all_reduce", "front-end") == "tree"
-    assert algorithm_for("all_reduce", "scale-out") == "ring"
-    assert algorithm_for("all_gather", "scale-up") == "ring"
+    assert algorithm_for("all_reduce", "scale-out") == "bidirectional-ring"
+    assert algorithm_for("all_gather", "scale-up") == "bidirectional-ring"

@@ -12,8 +12,7 @@ from workloads import payload
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.exchange import Exchange, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
 from workloads.message import Flow
-from workloads.program import CollectiveKind
-from workloads.schedule import Schedule, Transfer
+from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
 FLOW = Flow(step=3, group=1, sequence=2)
