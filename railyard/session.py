@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -11,30 +10,25 @@ from types import TracebackType
 from typing import Any
 
 from controllers.client import ChannelClient
+from controllers.jobs import Job
 from railyard.control import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from railyard.errors import ControlError
-from railyard.experiment import Experiment, Mode
-from railyard.forecast import policy_name
-from railyard.layout import topology_options
-from railyard.scale import Scale
+from railyard.settings import Settings
 from topos.emulation import Emulation
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from topos.relay import Relay
 from topos.remains import Run
-from workloads.catalog import Workload
-from workloads.program import Group
 
 OPENFLOW = ("127.0.0.1", 6653)
 
 
 class Session:
-    """One fabric of an experiment, brought up with its controller; leaving it leaves the machine as it was."""
+    """One fabric, brought up with its controller; leaving it leaves the machine as it was."""
 
-    def __init__(self, experiment: Experiment, workload: Workload, fabric: str, scale: Scale) -> None:
-        self.experiment = experiment
-        self.fabric = fabric
-        self._topo = RailTopo(**topology_options(experiment, workload, fabric, scale))
+    def __init__(self, settings: Settings, topo: RailTopo) -> None:
+        self.settings = settings
+        self._topo = topo
         self._stack = ExitStack()
         self._events_read = 0
         self.controller: ControllerProcess | None = None
@@ -42,7 +36,7 @@ class Session:
     def __enter__(self) -> Session:
         try:
             self.run = self._stack.enter_context(Run.open())
-            self.net = Emulation(self._topo, self.run.path, self.experiment.datapath, OPENFLOW)
+            self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()
             self._connect()
@@ -78,19 +72,19 @@ class Session:
         if self.controller is None:
             return {}
         self.check()
-        with ChannelClient(self.controller.files.channel, timeout_s=self.experiment.ack_timeout_s) as client:
+        with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
             return client.call(op, **fields)
 
-    def register(self, job: str, mode: Mode, groups: Iterable[Group], delay_s: float, link_recovery_s: float) -> None:
-        """Tell the controller of a job; its starting circuits stand afterwards. Delays are wall-clock seconds."""
+    def register(self, job: Job, policy: str) -> None:
+        """Tell the controller of a job; its starting circuits stand afterwards."""
         self.call(
             "register",
-            job=job,
-            policy=policy_name(self.experiment, mode),
-            mode=mode,
-            reconfiguration_delay_s=delay_s,
-            link_recovery_s=link_recovery_s,
-            groups=[asdict(group) for group in groups],
+            job=job.name,
+            policy=policy,
+            mode=job.mode,
+            reconfiguration_delay_s=job.reconfiguration_delay_s,
+            link_recovery_s=job.link_recovery_s,
+            groups=[asdict(group) for group in job.groups],
         )
 
     def check(self) -> None:
@@ -110,11 +104,11 @@ class Session:
         return complete
 
     def _connect(self) -> None:
-        if self.experiment.controller == "remote":
-            host, _, port = self.experiment.remote.rpartition(":")
+        if self.settings.controller == "remote":
+            host, _, port = self.settings.remote.rpartition(":")
             self._stack.enter_context(Relay(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
             if not self.net.waitConnected(READY_TIMEOUT_S):
-                raise ControlError(f"not every switch reached the controller at {self.experiment.remote}")
+                raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return
         plan = self.folder / "plan.json"
         plan.write_text(json.dumps(self.plan.to_json()))
@@ -122,7 +116,7 @@ class Session:
             plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
         )
         self.controller = self._stack.enter_context(
-            ControllerProcess(files, self.experiment.controller, self.net.yard.netns_fd, self.experiment.rest or "none")
+            ControllerProcess(files, self.settings.controller, self.net.yard.netns_fd, self.settings.rest or "none")
         )
         self.run.add_child(self.controller.pid)
         self.controller.wait_ready()

@@ -23,14 +23,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from controllers.jobs import Job
 from measure import calibrate
 from measure.report import exit_status, print_report, redraw
 from railyard.errors import MachineError, RailyardError
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
-from railyard.forecast import forecast
+from railyard.forecast import forecast, policy_name
+from railyard.layout import topology_options
 from railyard.progress import ConsoleProgress
 from railyard.run import RailRun, plan_json, resolve_scale
 from railyard.session import Session
+from topos.rails import RailTopo
 from workloads.catalog import CATALOG, Workload, load_workload
 
 QUICK = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
@@ -113,8 +116,9 @@ def open_cli(experiment: Experiment, workload: Workload) -> None:
 
     scale = resolve_scale(experiment, workload, calibrate.load())
     mode = experiment.points()[0][0]
-    with Session(experiment, workload, experiment.fabric_of(mode), scale) as session:
-        session.register("cli", mode, workload.program.groups.values(), 0.0, 0.0)
+    topo = RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale))
+    with Session(experiment, topo) as session:
+        session.register(Job("cli", tuple(workload.program.groups.values()), mode), policy_name(experiment, mode))
         RailCLI(session.net, session)
 
 

@@ -1,0 +1,106 @@
+"""What every experiment has in common: how its file is read and checked, its scale, and what leads its fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from railyard.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Part of an experiment file: no key that is not known, nothing that changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScaleSection(Section):
+    """``rate`` = emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` = emulated seconds per real."""
+
+    rate: float | Literal["auto"] = "auto"
+    time: float = Field(default=1.0, gt=0, le=1000)
+
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _fraction(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "auto":
+            try:
+                return float(Fraction(value))
+            except (ValueError, ZeroDivisionError):
+                raise ValueError(f"must be 'auto', a number or a fraction such as 1/250, not {value!r}") from None
+        return value
+
+    @field_validator("rate")
+    @classmethod
+    def _range(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not 0 < value <= 1:
+            raise ValueError(f"must be above 0 and at most 1, not {value:g}")
+        return value
+
+
+class Settings(Section):
+    """How a fabric is led: the keys that all experiments share.
+
+    ``controller`` ``remote`` leaves the switches to the OpenFlow controller that listens at ``remote``; ``rest`` is
+    where ours offers its REST interface (``127.0.0.1:8080``), None offers none. ``ack_timeout_s`` is wall-clock time.
+    """
+
+    seed: int = Field(default=1, ge=0)
+    verify: bool = False
+    controller: Literal["ryu", "os-ken", "remote"] = "ryu"
+    remote: str = Field(default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$")
+    rest: str | None = None
+    datapath: Literal["auto", "system", "netdev"] = "auto"
+    ack_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+
+
+_S = TypeVar("_S", bound=Section)
+
+
+def validated(model: type[_S], values: Mapping[str, Any], source: str | None = None) -> _S:
+    """The ``model`` that ``values`` describe; ``ConfigError`` names the first wrong key and what would be right."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise _config_error(model, error, source) from None
+
+
+def read_yaml(path: Path, hint: str) -> dict[str, Any]:
+    """The mapping in a YAML file; ``ConfigError`` names the file and the line. ``hint``: keys that it could hold."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}); name an experiment file", source=str(path)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"must be a mapping of keys such as {hint}", source=str(path))
+    return data
+
+
+def _config_error(model: type[BaseModel], error: ValidationError, source: str | None) -> ConfigError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("float", "literal"))) or None
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_known_keys(model, first["loc"]))
+        return ConfigError(f"is not a key of an experiment; the keys here are {known}", key=key, source=source)
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if first["type"] != "value_error" and not isinstance(first["input"], dict):
+        message += f", not {first['input']!r}"
+    return ConfigError(message, key=key, source=source)
+
+
+def _known_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc[:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return sorted(model.model_fields)
