@@ -11,7 +11,7 @@ This file needs nothing but Mininet, so stock Mininet runs it too::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mininet.topo import Topo
 
@@ -77,6 +77,28 @@ def _lane_rates(value: object, ports: int, rate_mbps: float, share: float) -> tu
     return tuple(_rate("lane_rates", part) for part in parts)
 
 
+def _slow_links(value: object, ranks: int) -> dict[int, float]:
+    """Share of the rate by rank; text is written ``3:0.5/7:0.25``, None slows nobody."""
+    if value is None:
+        return {}
+    pairs = list(value.items()) if isinstance(value, Mapping) else [p.split(":") for p in str(value).split("/")]
+    slow: dict[int, float] = {}
+    for pair in pairs:
+        try:
+            rank, share = int(str(pair[0])), float(str(pair[1]))
+        except (IndexError, ValueError):
+            rank, share = -1, 0.0
+        if len(pair) != 2 or rank in slow or not (0 <= rank < ranks and 0 < share <= 1):
+            wrong = ":".join(str(part) for part in pair)
+            raise ConfigError(
+                f"must give a rank from 0 to {ranks - 1}, once, and a share of the rate above 0 and at most 1, "
+                f"as in 0:0.5, not {wrong}",
+                key="slow",
+            )
+        slow[rank] = share
+    return slow
+
+
 def mac_address(kind: int, index: int, port: int, far_end: bool = False) -> str:
     """The MAC of the host's end (or, ``far_end``, the switch's end) of port ``port`` of a switch."""
     first = 0x06 if far_end else 0x02
@@ -90,7 +112,8 @@ class RailTopo(Topo):  # type: ignore[misc]
     such port, Mb/s; ``fabric`` ``ocs``, ``electrical`` or ``one-shot`` (static circuits, 4 ports per GPU;
     each port gets half of ``rate_mbps`` unless ``lane_rates`` says otherwise, so that a GPU has the same
     total); ``scale_up`` a switch per server, ``front_end`` a switch for all, with their rates; ``mtu``
-    in bytes; ``lane_rates`` one rate per port (``25/25/75/75`` in text).
+    in bytes; ``lane_rates`` one rate per port (``25/25/75/75`` in text); ``slow`` the share of the rate that
+    the rail ports of single ranks have, both ways (``{3: 0.5}``, in text ``3:0.5/7:0.25``): links that fail slowly.
 
     Raises ``ConfigError`` naming the option for a shape that cannot be.
     """
@@ -108,6 +131,7 @@ class RailTopo(Topo):  # type: ignore[misc]
         front_end_mbps: float = 100.0,
         mtu: int = 9000,
         lane_rates: Sequence[float] | str | None = None,
+        slow: Mapping[int, float] | str | None = None,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         if fabric not in RAIL_FABRICS:
@@ -125,6 +149,7 @@ class RailTopo(Topo):  # type: ignore[misc]
             )
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, _rate("rate_mbps", rate_mbps), share)
+        self.slow = _slow_links(slow, self.servers * self.gpus)
         self._add_hosts()
         self._add_rails()
         if _flag("scale_up", scale_up):
@@ -166,7 +191,7 @@ class RailTopo(Topo):  # type: ignore[misc]
                     ip=self._rail_ip(rank, lane),
                     lane=lane,
                     macs=(_RAIL_KIND, rank % self.gpus),
-                    rate_mbps=self.lane_rates[lane],
+                    rate_mbps=self.lane_rates[lane] * self.slow.get(rank, 1.0),
                 )
 
     def _add_scale_up(self, rate_mbps: float) -> None:

@@ -60,6 +60,22 @@ def test_one_shot_has_four_ports_that_share_the_bandwidth_of_two() -> None:
     assert [rail.port(4, lane).rate_mbps for lane in range(4)] == [75.0, 75.0, 25.0, 25.0]
 
 
+@pytest.mark.parametrize("slow", ["3:0.5/4:0.25", {3: 0.5, 4: 0.25}])
+def test_slow_ranks_have_slow_rail_ports_and_nothing_else(slow: object) -> None:
+    fabric = plan(RailTopo(servers=3, gpus=2, rate_mbps=80.0, scale_up=True, front_end=True, slow=slow))
+    rates = {(s.network, p.rank, p.lane): p.rate_mbps for s in fabric.switches for p in s.ports}
+    for lane in range(2):
+        assert [rates["rail", rank, lane] for rank in range(6)] == [80.0, 80.0, 80.0, 40.0, 20.0, 80.0]
+    assert {rate for (network, _, _), rate in rates.items() if network == "scale-up"} == {1000.0}
+    assert {rate for (network, _, _), rate in rates.items() if network == "front-end"} == {100.0}
+
+
+def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
+    usual = plan(RailTopo(servers=2, gpus=1))
+    assert plan(RailTopo(servers=2, gpus=1, slow="1:1")) == usual
+    assert plan(RailTopo(servers=2, gpus=1, slow="1:0.1")).rail_of(1).port(1, 1).rate_mbps == pytest.approx(10.0)
+
+
 @pytest.mark.parametrize(
     ("key", "options"),
     [
@@ -75,6 +91,15 @@ def test_one_shot_has_four_ports_that_share_the_bandwidth_of_two() -> None:
         ("mtu", {"mtu": 64}),
         ("lane_rates", {"lane_rates": [1.0, 2.0, 3.0]}),
         ("lane_rates", {"lane_rates": "50/x"}),
+        ("slow", {"servers": 4, "gpus": 1, "slow": "4:0.5"}),
+        ("slow", {"slow": {-1: 0.5}}),
+        ("slow", {"slow": {0: 0.0}}),
+        ("slow", {"slow": "0:1.5"}),
+        ("slow", {"slow": "0:nan"}),
+        ("slow", {"slow": "0:0.5/0:0.5"}),
+        ("slow", {"slow": "0"}),
+        ("slow", {"slow": "0:0.5:1"}),
+        ("slow", {"slow": ""}),
     ],
 )
 def test_impossible_shape_names_the_parameter(key: str, options: dict[str, object]) -> None:
@@ -90,7 +115,7 @@ def test_file_stands_alone_as_mn_runs_it(monkeypatch: pytest.MonkeyPatch) -> Non
     names: dict[str, object] = {}
     source = Path(topos.rails.__file__).read_text()
     exec(compile(source, "rails.py", "exec"), names, names)
-    topo = names["topos"]["rails"](servers=2, gpus="2", scale_up="1")  # type: ignore[index]
+    topo = names["topos"]["rails"](servers=2, gpus="2", scale_up="1", slow="3:0.5")  # type: ignore[index]
     assert topo.switches() == ["rail0", "rail1", "srv0", "srv1"]
 
 

@@ -51,3 +51,9 @@ def test_bucket_holds_two_frames_at_least() -> None:
     packed = bytes(netlink.token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
     assert struct.unpack_from("=I", packed, 16 + 4)[0] == 5
     assert struct.pack("=I", 12_500_000) in packed and struct.pack("=HHI", 8, 6, 50_000) in packed
+
+
+def test_a_slow_rank_is_shaped_at_both_ends_of_its_link(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    net = recorded(monkeypatch, servers=3, gpus=1, ports=1, fabric="electrical", rate_mbps=50, slow={1: 0.5})
+    both = [(link.intf1.rate_mbps, link.intf2.rate_mbps) for link in net.links]
+    assert both == [(50.0, 50.0), (25.0, 25.0), (50.0, 50.0)]
