@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import select
 import socket
 import struct
 import subprocess
@@ -23,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from measure.child import end_child, start_child
 from measure.darktime import MAGIC, PAYLOAD, DarkTime, Probe, dark_time, read_probes
 from railyard.errors import ConfigError, MachineError
 from topos.namespaces import inside
@@ -112,23 +111,7 @@ class ProbeTrain:
 
     def start(self) -> ProbeTrain:
         """Begin; returns when the captures are open and the first probe is about to leave."""
-        root = str(Path(__file__).resolve().parent.parent)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "measure.probe"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=tuple(self._fds),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))},
-            text=True,
-        )
-        self._process = process
-        assert process.stdin and process.stdout
-        process.stdin.write(json.dumps(self._settings) + "\n")
-        process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], _START_S)
-        if not ready or process.stdout.readline() != "ready\n":
-            self.close()
-            raise MachineError("the probe train did not start; its message is above")
+        self._process = start_child("measure.probe", self._settings, self._fds, "the probe train")
         return self
 
     def result(self) -> Train:
@@ -152,14 +135,8 @@ class ProbeTrain:
     def close(self) -> None:
         """End the process if it still runs."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+        if process is not None:
+            end_child(process)
 
     def __enter__(self) -> ProbeTrain:
         return self if self._process else self.start()

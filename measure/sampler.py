@@ -14,20 +14,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from measure.child import end_child, start_child, tell_to_stop
 from measure.counters import Counters, LinkCounters
 from measure.processor import Processor
 from measure.timeline import Event, read_events
-from railyard.errors import MachineError
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 INTERVAL_S = 0.1
-_START_S = 10.0
+_END_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -129,24 +128,9 @@ class Sampler:
 
     def start(self) -> Sampler:
         """Start sampling; returns when the first sample is taken."""
-        root = str(Path(__file__).resolve().parent.parent)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "measure.sampler"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(self._netns_fd,),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))},
-            start_new_session=True,
-            text=True,
+        self._process = start_child(
+            "measure.sampler", self._settings, (self._netns_fd,), "the sampler of link counters", own_session=True
         )
-        self._process = process
-        assert process.stdin and process.stdout
-        process.stdin.write(json.dumps(self._settings) + "\n")
-        process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], _START_S)
-        if not ready or process.stdout.readline() != "ready\n":
-            self.close()
-            raise MachineError("the sampler of link counters did not start; its message is above")
         return self
 
     def stop(self) -> list[Event]:
@@ -157,18 +141,9 @@ class Sampler:
     def close(self) -> None:
         """End the process; its last sample is written. Harmless if it does not run."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin and process.stdout
-        with suppress(BrokenPipeError):
-            process.stdin.write("stop\n")  # a line: forked agents may hold the pipe open, so its end may not come
-            process.stdin.close()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        if process is not None:
+            tell_to_stop(process)
+            end_child(process, _END_S)
 
     def __enter__(self) -> Sampler:
         return self if self._process else self.start()
