@@ -1,6 +1,6 @@
 """The schedules that can be asked for by name, proved once and kept.
 
-An algorithm is a function (kind, n) -> Schedule and the kinds that it can do; adding one is one line in ``ALGORITHMS``.
+An algorithm is a function (kind, n) -> Schedule and what it can do; adding one is one entry in ``ALGORITHMS``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from railyard.errors import ConfigError
+from workloads.collectives.direct import DIRECT_KINDS, direct
+from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
 from workloads.collectives.ring import RING_KINDS, ring
+from workloads.collectives.stragglar import STRAGGLAR_KINDS, stragglar
 from workloads.collectives.tree import TREE_KINDS, tree
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
@@ -19,24 +22,48 @@ from workloads.schedule import CollectiveKind, Schedule
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to build schedules, and for which collectives."""
+    """A way to build schedules, for which collectives, and from which number of positions on.
 
-    build: Callable[[CollectiveKind, int], Schedule]
+    ``straggler``: ``build`` takes a keyword ``straggler``. ``servers``: it takes a keyword ``gpus_per_server``.
+    """
+
+    build: Callable[..., Schedule]
     kinds: tuple[CollectiveKind, ...]
+    least: int = 1
+    straggler: bool = False
+    servers: bool = False
+
+    def sizes(self, n: int) -> bool:
+        """Whether it can do ``n`` positions."""
+        return n >= self.least
 
 
 ALGORITHMS: dict[str, Algorithm] = {
     "ring": Algorithm(ring, RING_KINDS),
     "bidirectional-ring": Algorithm(partial(ring, bidirectional=True), RING_KINDS),
+    "recursive-halving-doubling": Algorithm(halving_doubling, ("all_reduce",)),
+    "recursive-doubling": Algorithm(recursive_doubling, ("all_reduce", "all_gather")),
+    "recursive-halving": Algorithm(recursive_halving, ("reduce_scatter",)),
     "tree": Algorithm(tree, TREE_KINDS),
+    "direct": Algorithm(direct, DIRECT_KINDS),
+    "stragglar": Algorithm(stragglar, STRAGGLAR_KINDS, least=2, straggler=True),
 }
 
 
-@lru_cache(maxsize=256)
-def schedule(kind: CollectiveKind, n: int, algorithm: str = "ring") -> Schedule:
+def schedule(
+    kind: CollectiveKind,
+    n: int,
+    algorithm: str = "ring",
+    *,
+    straggler: int | None = None,
+    gpus_per_server: int = 1,
+) -> Schedule:
     """The proved schedule of ``kind`` over ``n`` positions.
 
-    Raises ``ConfigError`` for an unknown algorithm, or one that cannot do ``kind``, naming those that can.
+    ``straggler``: the position that comes late, for an algorithm that knows one (unless told, the last).
+    ``gpus_per_server``: positions of one server, which stand next to each other, for an algorithm that uses servers.
+
+    Raises ``ConfigError`` for an unknown algorithm, or for what the algorithm cannot do, naming what would do.
     """
     known = ALGORITHMS.get(algorithm)
     if known is None:
@@ -49,7 +76,48 @@ def schedule(kind: CollectiveKind, n: int, algorithm: str = "ring") -> Schedule:
         )
     if n < 1:
         raise ConfigError(f"a collective needs at least 1 member, not {n}", key="members")
-    built = known.build(kind, n)
+    if not known.sizes(n):
+        raise ConfigError(f"algorithm {algorithm!r} needs at least {known.least} members, not {n}", key="members")
+    _check_straggler(algorithm, n, straggler)
+    _check_servers(algorithm, n, gpus_per_server)
+    return _proved(
+        kind,
+        n,
+        algorithm,
+        (n - 1 if straggler is None else straggler) if known.straggler else None,
+        gpus_per_server if known.servers else 1,
+    )
+
+
+def _check_straggler(algorithm: str, n: int, straggler: int | None) -> None:
+    if straggler is None:
+        return
+    if not ALGORITHMS[algorithm].straggler:
+        able = [name for name, other in ALGORITHMS.items() if other.straggler]
+        raise ConfigError(
+            f"algorithm {algorithm!r} does not know a straggler; these do: {', '.join(able)}", key="straggler"
+        )
+    if not 0 <= straggler < n:
+        raise ConfigError(f"straggler {straggler} is not one of the {n} members, 0 to {n - 1}", key="straggler")
+
+
+def _check_servers(algorithm: str, n: int, gpus_per_server: int) -> None:
+    if gpus_per_server < 1 or (ALGORITHMS[algorithm].servers and n % gpus_per_server):
+        fits = ", ".join(str(g) for g in range(1, n + 1) if n % g == 0)
+        raise ConfigError(
+            f"{gpus_per_server} GPUs per server do not divide {n} members; these do: {fits}", key="gpus_per_server"
+        )
+
+
+@lru_cache(maxsize=256)
+def _proved(kind: CollectiveKind, n: int, algorithm: str, straggler: int | None, gpus_per_server: int) -> Schedule:
+    known = ALGORITHMS[algorithm]
+    options: dict[str, int | None] = {}
+    if known.straggler:
+        options["straggler"] = straggler
+    if known.servers:
+        options["gpus_per_server"] = gpus_per_server
+    built = known.build(kind, n, **options)
     verify(built)
     return built
 

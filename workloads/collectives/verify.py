@@ -1,108 +1,195 @@
 """The proof of a schedule: every contribution arrives exactly once wherever the collective promises it.
 
-A position's value of a chunk is the set of positions whose contribution is in it, kept as a bit mask. Adding two
-values that share a contribution would count it twice, so it is an error, as is sending what one does not hold.
+The value of a slot is (which chunk it is a value of, the set of positions whose contribution is in it), kept as one
+integer: the chunk above ``n`` bits of positions. Adding two values that share a contribution would count it twice, so
+it is an error, as are adding values of two chunks and sending what one does not hold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from operator import attrgetter
 
 from railyard.errors import VerifyError
 from workloads.schedule import Schedule, Transfer
 
-Values = list[list[int]]
-"""``values[position][chunk]``: bit p is set when the contribution of position p is in it."""
+Values = list[dict[int, int]]
+"""``values[position][slot]``: chunk << n | positions; a slot that holds nothing is absent."""
+
+_FULL = ("all_reduce", "reduce_scatter", "reduce")
+"""Kinds that start with a full buffer everywhere and end with sums."""
 
 
 def verify(schedule: Schedule) -> None:
-    """Raise ``VerifyError`` naming position and chunk when ``schedule`` is not the collective that it says it is."""
-    _check_ranges(schedule)
+    """Raise ``VerifyError`` naming position and chunk when ``schedule`` is not the collective that it says it is.
+
+    Proved are the promise of its kind (``Schedule``), ``one_port`` (in each round a position sends to at most one
+    other and receives from at most one other; chunks for the same peer are one message; the scale-up network counts
+    apart and copies inside a position do not count) and that the first ``first_phase`` rounds do without ``straggler``.
+    """
+    _check_shape(schedule)
+    _check_transfers(schedule)
+    _check_straggler(schedule)
     values = _start(schedule)
-    transfers = sorted(schedule.transfers, key=lambda t: t.round)
-    for _, in_round in groupby(transfers, key=lambda t: t.round):
-        _run_round(schedule, values, list(in_round))
+    for _, in_round in groupby(sorted(schedule.transfers, key=attrgetter("round")), key=attrgetter("round")):
+        now = list(in_round)
+        if schedule.one_port:
+            _check_ports(schedule, now)
+        _run_round(schedule, values, now)
     _check_end(schedule, values)
 
 
-def _check_ranges(schedule: Schedule) -> None:
-    """Positions, chunks, rounds and owners must exist."""
-    if schedule.n < 1 or schedule.chunks < 1:
-        raise VerifyError(f"{_title(schedule)}: needs at least 1 position and 1 chunk")
-    if len(schedule.owner) != schedule.chunks or not all(0 <= p < schedule.n for p in schedule.owner):
-        raise VerifyError(f"{_title(schedule)}: owner must name one position below {schedule.n} for each chunk")
+def _check_shape(schedule: Schedule) -> None:
+    """Sizes, owners, root and input must exist."""
+    n, chunks, title = schedule.n, schedule.chunks, _title(schedule)
+    if n < 1 or chunks < 1:
+        raise VerifyError(f"{title}: needs at least 1 position and 1 chunk")
+    if len(schedule.owner) != chunks or not all(0 <= p < n for p in schedule.owner):
+        raise VerifyError(f"{title}: owner must name one position below {n} for each chunk")
+    if not 0 <= schedule.root < n:
+        raise VerifyError(f"{title}: root {schedule.root} must be a position below {n}")
+    if schedule.scratch < 0 or not 0 <= schedule.input <= schedule.scratch:
+        raise VerifyError(
+            f"{title}: the {chunks} input chunks from slot {schedule.input} on must lie within its {schedule.slots} slots"
+        )
+    if schedule.kind != "all_to_all":
+        return
+    if chunks % (n * n):
+        raise VerifyError(f"{title}: needs a multiple of {n} x {n} chunks, not {chunks}")
+    for chunk, owner in enumerate(schedule.owner):
+        if owner != chunk * n // chunks:
+            raise VerifyError(
+                f"{title}: chunk {chunk} starts at position {chunk * n // chunks}, not at its owner {owner}"
+            )
+
+
+def _check_transfers(schedule: Schedule) -> None:
+    """Positions, slots and rounds of every transfer must exist."""
+    n, slots = schedule.n, schedule.slots
     for t in schedule.transfers:
-        if not (0 <= t.src < schedule.n and 0 <= t.dst < schedule.n and t.src != t.dst and t.round >= 0):
-            raise VerifyError(f"{_title(schedule)}: {t} must join two different positions below {schedule.n}")
-        if not 0 <= t.chunk < schedule.chunks:
-            raise VerifyError(f"{_title(schedule)}: {t} names a chunk outside 0 to {schedule.chunks - 1}")
+        if not (0 <= t.src < n and 0 <= t.dst < n and t.round >= 0):
+            raise VerifyError(f"{_title(schedule)}: {t} must join positions below {n} in a round from 0 on")
+        if not (0 <= t.chunk < slots and t.to < slots):
+            raise VerifyError(f"{_title(schedule)}: {t} names a chunk outside 0 to {slots - 1}")
+        if t.op not in ("copy", "reduce"):
+            raise VerifyError(f"{_title(schedule)}: {t} must copy or reduce")
+
+
+def _check_straggler(schedule: Schedule) -> None:
+    """The first phase does without the straggler."""
+    late, first = schedule.straggler, schedule.first_phase
+    if late is None and first:
+        raise VerifyError(f"{_title(schedule)}: a first phase of {first} rounds needs a straggler that it does without")
+    if late is None:
+        return
+    if not 0 <= late < schedule.n:
+        raise VerifyError(f"{_title(schedule)}: straggler {late} must be a position below {schedule.n}")
+    for t in schedule.transfers:
+        if t.round < first and late in (t.src, t.dst):
+            raise VerifyError(
+                f"{_title(schedule)}: round {t.round}, position {t.dst}, chunk {t.slot}: the straggler {late} takes "
+                f"part in the first phase"
+            )
+
+
+def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
+    """One peer to send to and one to receive from, for each position in one round and network."""
+    sends: dict[tuple[int, bool], int] = {}
+    receives: dict[tuple[int, bool], int] = {}
+    for t in transfers:
+        if t.src == t.dst:
+            continue
+        where = f"{_title(schedule)}: round {t.round}, position"
+        if sends.setdefault((t.src, t.scale_up), t.dst) != t.dst:
+            raise VerifyError(f"{where} {t.src}, chunk {t.chunk}: it sends to two peers, but claims to use one port")
+        if receives.setdefault((t.dst, t.scale_up), t.src) != t.src:
+            raise VerifyError(
+                f"{where} {t.dst}, chunk {t.slot}: it receives from two peers, but claims to use one port"
+            )
 
 
 def _start(schedule: Schedule) -> Values:
     """What each position holds before the first round."""
-    if schedule.kind in ("all_reduce", "reduce_scatter"):
-        return [[1 << p] * schedule.chunks for p in range(schedule.n)]
-    if schedule.kind == "all_gather":
-        return [[1 << p if schedule.owner[c] == p else 0 for c in range(schedule.chunks)] for p in range(schedule.n)]
-    if schedule.kind == "broadcast":
-        root = schedule.owner[0]
-        return [[1 << root if p == root else 0] * schedule.chunks for p in range(schedule.n)]
-    raise VerifyError(f"{_title(schedule)}: there is no proof for {schedule.kind} yet")
+    n, first = schedule.n, schedule.input
+    if schedule.kind in _FULL:
+        return [{first + c: c << n | 1 << p for c in range(schedule.chunks)} for p in range(n)]
+    values: Values = [{} for _ in range(n)]
+    for chunk, owner in enumerate(schedule.owner):
+        holder = schedule.root if schedule.kind in ("broadcast", "scatter") else owner
+        values[holder][first + chunk] = chunk << n | 1 << holder
+    return values
 
 
 def _run_round(schedule: Schedule, values: Values, transfers: list[Transfer]) -> None:
     """Carry out one round; every transfer reads what stood at the start of the round."""
-    carried = [values[t.src][t.chunk] for t in transfers]
+    n = schedule.n
+    carried = [values[t.src].get(t.chunk, 0) for t in transfers]
     copied: set[tuple[int, int]] = set()
     reduced: set[tuple[int, int]] = set()
     for t, value in zip(transfers, carried, strict=True):
-        where = f"{_title(schedule)}: round {t.round}, position {t.dst}, chunk {t.chunk}"
-        place = (t.dst, t.chunk)
+        slot = t.chunk if t.to < 0 else t.to
+        place = (t.dst, slot)
         if not value:
-            raise VerifyError(f"{where}: position {t.src} sends a chunk that it does not hold")
+            raise VerifyError(f"{_place(schedule, t)}: position {t.src} sends a chunk that it does not hold")
         if place in copied or (t.op == "copy" and place in reduced):
-            raise VerifyError(f"{where}: two transfers write the same chunk in one round")
+            raise VerifyError(f"{_place(schedule, t)}: two transfers write the same chunk in one round")
         if t.op == "copy":
             copied.add(place)
-            values[t.dst][t.chunk] = value
+            values[t.dst][slot] = value
             continue
         reduced.add(place)
-        twice = values[t.dst][t.chunk] & value
-        if twice:
-            raise VerifyError(f"{where}: the contribution of position {_first(twice)} is added twice")
-        if not values[t.dst][t.chunk]:
-            raise VerifyError(f"{where}: reduces into a chunk that holds nothing")
-        values[t.dst][t.chunk] |= value
+        held = values[t.dst].get(slot, 0)
+        if not held:
+            raise VerifyError(f"{_place(schedule, t)}: reduces into a chunk that holds nothing")
+        if (held ^ value) >> n:
+            raise VerifyError(f"{_place(schedule, t)}: adds chunk {value >> n} to chunk {held >> n}")
+        if held & value & ((1 << n) - 1):
+            twice = _first(held & value & ((1 << n) - 1))
+            raise VerifyError(f"{_place(schedule, t)}: the contribution of position {twice} is added twice")
+        values[t.dst][slot] = held | value
+
+
+def _promised(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
+    """(position, chunk, the positions whose contributions it must hold) after the last round."""
+    n, kind = schedule.n, schedule.kind
+    everyone = (1 << n) - 1
+    for chunk, owner in enumerate(schedule.owner):
+        from_ = everyone if kind in _FULL else 1 << (schedule.root if kind in ("broadcast", "scatter") else owner)
+        if kind in ("reduce_scatter", "scatter"):
+            yield owner, chunk, from_
+        elif kind in ("reduce", "gather"):
+            yield schedule.root, chunk, from_
+        elif kind == "all_to_all":
+            yield chunk * n * n // schedule.chunks % n, chunk, from_
+        else:
+            for position in range(n):
+                yield position, chunk, from_
 
 
 def _check_end(schedule: Schedule, values: Values) -> None:
     """What the collective promises after its last round."""
-    everyone = (1 << schedule.n) - 1
-    for position in range(schedule.n):
-        for chunk in range(schedule.chunks):
-            owner = schedule.owner[chunk]
-            if schedule.kind == "reduce_scatter" and owner != position:
-                continue
-            if schedule.kind == "broadcast":
-                owner = schedule.owner[0]
-            wanted = 1 << owner if schedule.kind in ("all_gather", "broadcast") else everyone
-            held = values[position][chunk]
-            if held & ~wanted:
-                extra = _first(held & ~wanted)
-                raise VerifyError(
-                    f"{_title(schedule)}: position {position}, chunk {chunk}: ends with the contribution of "
-                    f"position {extra}, which does not belong there"
-                )
-            if held != wanted:
-                raise VerifyError(
-                    f"{_title(schedule)}: position {position}, chunk {chunk}: ends without the contribution of "
-                    f"position {_first(wanted & ~held)}"
-                )
+    n = schedule.n
+    for position, chunk, wanted in _promised(schedule):
+        held = values[position].get(chunk, 0)
+        if held == chunk << n | wanted:
+            continue
+        where = f"{_title(schedule)}: position {position}, chunk {chunk}: ends"
+        if held and held >> n != chunk:
+            raise VerifyError(f"{where} with chunk {held >> n} in its place")
+        extra = held & ~wanted & ((1 << n) - 1)
+        if extra:
+            raise VerifyError(f"{where} with the contribution of position {_first(extra)}, which does not belong there")
+        raise VerifyError(f"{where} without the contribution of position {_first(wanted & ~held)}")
 
 
 def _first(mask: int) -> int:
     """The lowest position in a mask."""
     return (mask & -mask).bit_length() - 1
+
+
+def _place(schedule: Schedule, t: Transfer) -> str:
+    return f"{_title(schedule)}: round {t.round}, position {t.dst}, chunk {t.slot}"
 
 
 def _title(schedule: Schedule) -> str:

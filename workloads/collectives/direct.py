@@ -1,0 +1,42 @@
+"""One-shot collectives: everything goes straight to where it is wanted, in one round.
+
+One latency, but each position sends to all others through the same port: n - 1 times the bytes of one transfer. For
+small buffers, and for networks with a path between any two positions. Source: one-shot all-reduce as in NVIDIA's
+TensorRT-LLM and MSCCL++; in Chan et al., "Collective communication: theory, practice, and experience", 2007, the
+"simultaneous" sends of section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+from workloads.schedule import CollectiveKind, Schedule, Transfer
+
+DIRECT_KINDS: tuple[CollectiveKind, ...] = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter",
+)  # fmt: skip
+
+
+def direct(kind: CollectiveKind, n: int) -> Schedule:
+    """The schedule of ``kind`` over ``n`` positions in one round; the root is position 0.
+
+    Chunks: 1 (all_reduce, broadcast, reduce), n x n (all_to_all) or n.
+    """
+    chunks = 1 if kind in ("all_reduce", "broadcast", "reduce") else n * n if kind == "all_to_all" else n
+    owner = tuple(c // n for c in range(chunks)) if kind == "all_to_all" else tuple(range(chunks))
+    return Schedule("direct", kind, n, chunks, owner, tuple(_transfers(kind, n)))
+
+
+def _transfers(kind: CollectiveKind, n: int) -> Iterator[Transfer]:
+    for src, dst in permutations(range(n), 2):
+        if kind == "all_reduce" or (kind == "reduce" and dst == 0):
+            yield Transfer(0, src, dst, 0, "reduce")
+        elif kind == "reduce_scatter":
+            yield Transfer(0, src, dst, dst, "reduce")
+        elif kind == "all_gather" or (kind == "gather" and dst == 0):
+            yield Transfer(0, src, dst, src, "copy")
+        elif kind == "all_to_all":
+            yield Transfer(0, src, dst, src * n + dst, "copy")
+        elif kind in ("broadcast", "scatter") and src == 0:
+            yield Transfer(0, src, dst, 0 if kind == "broadcast" else dst, "copy")
