@@ -19,6 +19,6 @@ class ElectricalPolicy(Policy):
         return {}
 
     def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
-        """Ring or pair over lanes 0 and 1."""
+        """Ring or pair over lanes 0 and 1 (over lane 0 alone where a GPU has one port)."""
         rail_of_group(self.plan, group)
-        return group_paths(group)
+        return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))

@@ -19,8 +19,9 @@ class StaticPolicy(Policy):
     """
 
     def lanes(self, group: Group) -> tuple[int, int]:
-        """The (low, high) lanes that ``group`` uses."""
-        return 0, 1
+        """The (low, high) lanes that ``group`` uses: both the same on packet switches with one port per GPU."""
+        one_port = self.plan.ports_per_gpu == 1 and rail_of_group(self.plan, group).kind == "electrical"
+        return 0, 0 if one_port else 1
 
     def asks(self, group: Group) -> bool:
         """Never: the paths are told once, at check-in."""

@@ -171,7 +171,8 @@ class Simulation:
         agent = _Rank(executor, tuple(phase.dimension for phase in found))
         for group in mine:
             final = told.get(group.name)
-            agent.paths[group.name] = final.paths if final is not None and final.paths else wired_paths(group)
+            wired = wired_paths(group, self.plan.ports_per_gpu)
+            agent.paths[group.name] = final.paths if final is not None and final.paths else wired
         return agent
 
     def _carry_out(self, rank: int, intents: Iterable[Intent]) -> None:
@@ -259,7 +260,8 @@ class Simulation:
     def _wire_end(self, rank: int, agent: _Rank, group: str, part: Part) -> float:
         domain = self._domain[group]
         forwarded = domain != "scale-out" or self._packet_rails
-        path = choose_path(agent.paths[group], rank, part.peer, part.lane, forwarded=forwarded)
+        ports = self.plan.ports_per_gpu if domain == "scale-out" else 1
+        path = choose_path(agent.paths[group], rank, part.peer, part.lane, forwarded=forwarded, ports_per_gpu=ports)
         if path is None:
             raise ControlError(f"group {group} has no circuit from rank {rank} to rank {part.peer}")
         _, lane, peer, peer_lane = path

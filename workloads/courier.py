@@ -154,7 +154,8 @@ class Courier:
         group = carriage.group
         source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
         forwarded = group.domain == "scale-out" and self._config.mode in ("native", "electrical")
-        path = choose_path(self.paths.get(group.name, ()), source, target, part.lane, forwarded=forwarded)
+        paths, ports = self.paths.get(group.name, ()), self._config.plan.ports_per_gpu
+        path = choose_path(paths, source, target, part.lane, forwarded=forwarded, ports_per_gpu=ports)
         if path is None:
             raise ControlError(
                 f"group {group.name} has no circuit between rank {source} and rank {target}, which "

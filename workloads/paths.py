@@ -35,18 +35,22 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
     return tuple((a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
 
 
-def choose_path(paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False) -> Path | None:
+def choose_path(
+    paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False, ports_per_gpu: int = 2
+) -> Path | None:
     """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same.
 
     Of several, lane 0 takes the one with the sender's highest port lane and lane 1 the lowest. ``forwarded``: where
-    there is none, a packet switch carries it between the ports that the lane would leave and reach on a ring.
+    there is none, a packet switch carries it between the ports that the lane would leave and reach on a ring (with one
+    port per GPU between those).
     """
     found = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
     if found:
         return found[-1] if lane == 0 else found[0]
     if not forwarded:
         return None
-    return (src, 1, dst, 0) if lane == 0 else (src, 0, dst, 1)
+    high = min(1, ports_per_gpu - 1)
+    return (src, high, dst, 0) if lane == 0 else (src, 0, dst, high)
 
 
 def _both_ways(paths: Iterable[Path]) -> Iterable[Path]:

@@ -14,6 +14,7 @@ from controllers.circuits import Matching
 from controllers.electrical import ElectricalPolicy
 from controllers.oneshot import OneShotPolicy, split_bandwidth
 from controllers.opus import OpusPolicy
+from controllers.policy import Policy
 from controllers.static import StaticPolicy
 from controllers.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
@@ -140,3 +141,10 @@ def test_a_policy_of_ones_own_from_a_file(tmp_path: Path) -> None:
     file.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match=r"mine.py cannot be imported: ModuleNotFoundError"):
         load_policy(f"{file}:Mine", rail_plan(2))
+
+
+@pytest.mark.parametrize("policy", [ElectricalPolicy, StaticPolicy])
+def test_packet_switches_need_one_port_only(policy: type[Policy]) -> None:
+    plan = rail_plan(4, ports=1, kind="electrical")
+    ring = Group("ring", "dp", (0, 1, 2, 3))
+    assert set(policy(plan).paths(ring, {})) == {(0, 0, 1, 0), (1, 0, 2, 0), (2, 0, 3, 0), (3, 0, 0, 0)}

@@ -42,3 +42,10 @@ def test_without_a_path_only_a_packet_switch_carries_it() -> None:
 def test_with_one_port_everything_leaves_by_lane_0() -> None:
     paths = wired_paths(Group("dp", "dp", (0, 1, 2)), ports_per_gpu=1)
     assert choose_path(paths, 2, 0, 0) == (2, 0, 0, 0)
+
+
+@given(st.integers(2, 9), st.integers(0, 1), st.data())
+def test_with_one_port_any_pair_of_ranks_is_reached_by_lane_0(n: int, lane: int, data: st.DataObject) -> None:
+    paths = wired_paths(Group("dp", "dp", tuple(range(n))), ports_per_gpu=1)
+    src, dst = data.draw(st.permutations(range(n)))[:2]
+    assert choose_path(paths, src, dst, lane, forwarded=True, ports_per_gpu=1) == (src, 0, dst, 0)
