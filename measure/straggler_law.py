@@ -1,0 +1,173 @@
+"""What a collective costs when one rank comes late: closed forms for the algorithms that StragglAR is compared with.
+
+Alpha-beta costs: a message of x bytes takes ``alpha_s`` + x / rate. Source: StragglAR, arXiv 2505.23523, section 4;
+the break-even points follow from its costs. ``delay_s`` is how much later than the others the straggler arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from railyard.errors import ConfigError
+
+LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
+"""The algorithms that the law knows, by the names of the catalog."""
+_ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
+"""Rounds of the second phase where n is no power of two: even n as published, odd n as our extension reaches them."""
+
+
+def second_phase_rounds(n: int) -> int:
+    """Rounds that StragglAR needs once the straggler is there: n + L - 2 for powers of two, L = log2 n."""
+    if n >= 2 and n & (n - 1) == 0:
+        return n + n.bit_length() - 3
+    if n in _ROUNDS:
+        return _ROUNDS[n]
+    raise ConfigError(f"no round count is known for n = {n}; count those of its schedule and give them", key="rounds")
+
+
+@dataclass(frozen=True)
+class StragglerLaw:
+    """All-reduces of ``bytes`` over ``n`` ranks whose ports carry ``bytes_per_s``; ``alpha_s`` is paid each round.
+
+    ``rounds`` is the number of rounds of StragglAR's second phase; 0 takes ``second_phase_rounds``. All times in
+    seconds. Raises ``ConfigError`` for fewer than 3 ranks (without the straggler nobody is left to prepare) and for
+    sizes, rates or latencies that cannot be.
+    """
+
+    n: int
+    bytes: int
+    alpha_s: float
+    bytes_per_s: float
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n < 3:
+            raise ConfigError(f"a straggler needs at least 2 others, so 3 ranks, not {self.n}", key="n")
+        if self.bytes < 1:
+            raise ConfigError(f"must be at least 1 byte, not {self.bytes}", key="bytes")
+        if not (0 <= self.alpha_s < math.inf and 0 < self.bytes_per_s < math.inf):
+            raise ConfigError(
+                f"a latency of 0 or more and a rate above 0 are needed, not {self.alpha_s:g} s and "
+                f"{self.bytes_per_s:g} B/s",
+                key="alpha_s",
+            )
+        if not self.rounds:
+            object.__setattr__(self, "rounds", second_phase_rounds(self.n))
+
+    @property
+    def wire_s(self) -> float:
+        """The whole buffer through one port (s b in the paper's words)."""
+        return self.bytes / self.bytes_per_s
+
+    @property
+    def levels(self) -> int:
+        """L: doublings until all ranks have something."""
+        return (self.n - 1).bit_length()
+
+    @property
+    def ring_s(self) -> float:
+        """Ring, from the last arrival: it cannot begin anything useful before."""
+        return _ring_s(self.n, self.wire_s, self.alpha_s)
+
+    @property
+    def halving_doubling_s(self) -> float:
+        """Recursive halving and doubling, from the last arrival; ``ConfigError`` where n is no power of two."""
+        if self.n & (self.n - 1):
+            raise ConfigError(f"the closed form is for powers of two, not n = {self.n}", key="n")
+        return 2 * self.levels * self.alpha_s + 2 * (self.n - 1) / self.n * self.wire_s
+
+    @property
+    def direct_first_phase_s(self) -> float:
+        """A ring all-reduce among the others, what Direct does without the straggler."""
+        return _ring_s(self.n - 1, self.wire_s, self.alpha_s)
+
+    @property
+    def direct_s(self) -> float:
+        """Direct once the others are done: the whole buffer to one rank and back at once, then by a binomial tree."""
+        return self.levels * (self.alpha_s + self.wire_s)
+
+    @property
+    def first_phase_s(self) -> float:
+        """T_RS: StragglAR's ring reduce-scatter among the others, n - 2 rounds of one of n - 1 chunks."""
+        return (self.n - 2) * self._chunk_round_s
+
+    @property
+    def second_phase_s(self) -> float:
+        """StragglAR once the straggler is there and the first phase is done."""
+        return self.rounds * self._chunk_round_s
+
+    @property
+    def _chunk_round_s(self) -> float:
+        return self.alpha_s + self.wire_s / (self.n - 1)
+
+    @property
+    def critical_delay_s(self) -> float:
+        """T_crit: StragglAR is faster than Ring for longer delays; infinite where it never is (n = 3)."""
+        delay = self.first_phase_s + self.second_phase_s - self.ring_s
+        return delay if delay < self.first_phase_s else math.inf
+
+    @property
+    def speedup(self) -> float:
+        """Ring over StragglAR after arrival, at delays of ``first_phase_s`` and more."""
+        return self.ring_s / self.second_phase_s
+
+    @property
+    def slow_link_share(self) -> float:
+        """With the straggler's ports at less than this share of the rate StragglAR is faster than Ring, without a delay.
+
+        Every chunk of a ring passes the slow link, and every round of the second phase does, the first phase does not.
+        0: never.
+        """
+        gain_s = 2 * (self.n - 1) / self.n * self.wire_s - self.rounds / (self.n - 1) * self.wire_s
+        more_s = self.first_phase_s + (self.rounds - 2 * (self.n - 1)) * self.alpha_s
+        if more_s <= 0:
+            return 1.0
+        return min(max(gain_s / more_s, 0.0), 1.0)
+
+    @property
+    def critical_reconfiguration_s(self) -> float:
+        """Circuits that follow StragglAR's rounds (each a matching) lose to a static ring if a change takes longer."""
+        return max(self.ring_s - self.second_phase_s, 0.0) / self.rounds
+
+    def after_arrival_s(self, algorithm: str, delay_s: float) -> float:
+        """From the straggler's arrival to the end; ``ConfigError`` for an algorithm that the law does not know."""
+        if algorithm == "ring":
+            return self.ring_s
+        if algorithm == "recursive-halving-doubling":
+            return self.halving_doubling_s
+        if algorithm == "straggler-direct":
+            return max(0.0, self.direct_first_phase_s - delay_s) + self.direct_s
+        if algorithm == "stragglar":
+            return max(0.0, self.first_phase_s - delay_s) + self.second_phase_s
+        raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
+
+    def total_s(self, algorithm: str, delay_s: float) -> float:
+        """From the arrival of the others to the end."""
+        return delay_s + self.after_arrival_s(algorithm, delay_s)
+
+    def wrong_s(self, delay_s: float) -> float:
+        """StragglAR's total time when another rank is late than it counted on: the delay comes before all of it."""
+        return delay_s + self.first_phase_s + self.second_phase_s
+
+
+def _ring_s(n: int, wire_s: float, alpha_s: float) -> float:
+    """A ring all-reduce of a buffer that takes ``wire_s`` through a port."""
+    return 2 * (n - 1) * alpha_s + 2 * (n - 1) / n * wire_s
+
+
+def crossing(xs: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Where ``second`` falls below ``first`` for good, by straight lines between the points; None if it never does.
+
+    ``xs`` ascending. The first of them where ``second`` is below throughout.
+    """
+    gaps = [a - b for a, b in zip(first, second, strict=True)]
+    if not gaps or gaps[-1] <= 0:
+        return None
+    found = xs[0]
+    for (x, gap), (next_x, next_gap) in pairwise(zip(xs, gaps, strict=True)):
+        if gap <= 0 < next_gap:
+            found = x + (next_x - x) * -gap / (next_gap - gap)
+    return found
