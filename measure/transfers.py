@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from measure.point import Point
 from measure.quantiles import median
 from measure.timeline import Event
+from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 
 _TOGETHER = 0.1
@@ -57,12 +58,17 @@ class Bandwidth:
 
 
 def bus_factor(kind: str, members: int) -> float:
-    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): what a link carries per byte of it."""
+    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): what a link carries per byte of it.
+
+    ``ConfigError`` for a kind that has none.
+    """
     if kind == "all_reduce":
         return 2 * (members - 1) / members
-    if kind in ("all_gather", "reduce_scatter", "all_to_all"):
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
         return (members - 1) / members
-    return 1.0
+    if kind in ("reduce", "broadcast", "send_recv"):
+        return 1.0
+    raise ConfigError(f"{kind!r} is no operation that nccl-tests knows a bus bandwidth of", key="kind")
 
 
 def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[Transfer, ...]:
