@@ -1,0 +1,1 @@
+"""Files that other tools wrote, read as programs and schedules."""

@@ -1,0 +1,59 @@
+"""What a number in a trace's compute column means: files do not say it, and their writers do not agree.
+
+ASTRA-sim documents cycles of its simulated clock; AICB measures kernels and appears to write nanoseconds; Chakra has
+one column that is microseconds by name and attributes that are not. So the unit is asked for and never assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from railyard.errors import ConfigError
+
+UNITS = "ns, us, ms, s, cycles:GHZ (cycles:1 for a clock of 1 GHz), or ignore to leave compute out"
+OPERATIONS_UNIT = "tflops:RATE (operations, done at RATE TFLOP/s)"
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "ignore": 0.0}
+LONGEST_S = 1e9
+"""A compute that lasts longer than this (31 years) was read with the wrong unit."""
+
+
+@dataclass(frozen=True)
+class ComputeUnit:
+    """``seconds`` that one of a file's units lasts; with ``operations`` the unit is one arithmetic operation."""
+
+    name: str
+    seconds: float
+    operations: bool = False
+
+    def of(self, value: float, source: str) -> float:
+        """Seconds of ``value``; ``ConfigError`` for a time that is no time."""
+        seconds = value * self.seconds
+        if not 0 <= seconds <= LONGEST_S:
+            raise ConfigError(
+                f"a compute time of {value:g} {self.name} is not a time between 0 and {LONGEST_S:g} s", source=source
+            )
+        return seconds
+
+
+def read_unit(text: str | None) -> ComputeUnit | None:
+    """The unit that ``text`` names, None for None; ``ConfigError`` lists the units there are."""
+    if text is None:
+        return None
+    name, colon, rate = text.strip().lower().partition(":")
+    if not colon and name in _SECONDS:
+        return ComputeUnit(name, _SECONDS[name])
+    if colon and name in ("cycles", "tflops"):
+        per_second = _positive(rate)
+        if per_second is not None:
+            scale = 1e9 if name == "cycles" else 1e12
+            return ComputeUnit(text.strip(), 1 / (per_second * scale), name == "tflops")
+    raise ConfigError(f"{text!r} is not a unit; the units are {UNITS}, {OPERATIONS_UNIT}", key="compute_unit")
+
+
+def _positive(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
