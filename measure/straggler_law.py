@@ -116,7 +116,7 @@ class StragglerLaw:
 
     @property
     def slow_link_share(self) -> float:
-        """StragglAR is faster than Ring without any delay if the straggler's ports have less than this share of the rate.
+        """StragglAR beats Ring without any delay if the straggler's ports have less than this share of the rate.
 
         Every chunk of a ring passes the slow link, and every round of the second phase does, the first phase does not.
         0: never.
