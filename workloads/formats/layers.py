@@ -1,0 +1,277 @@
+"""A layer file (ASTRA-sim 1.0, AICB for SimAI) as one training step, the same for every rank.
+
+The order follows the state machines of ASTRA-sim 1.0's ``Workload.cc``:
+
+- forward, first layer to last: compute, then the collective, which the next layer waits for;
+- backward, last layer to first. DATA and DLRM: weight gradient, its collective, then the input gradient (layer 0 has
+  none). All others: input gradient with its collective, then the weight gradient with its own. HYBRID_TRANSFORMER and
+  HYBRID_TRANSFORMER_FWD_IN_BCKWD wait for the first collective at once, the others beside the weight gradient;
+- the collective of a weight gradient holds up nothing but the end of the step;
+- DLRM: the all-to-all of layer 0 runs beside the bottom layers and is waited for behind the last of them; on the way
+  back it starts after the input gradient of the first top layer, and the weight gradient of layer 0 waits for it;
+- MICRO: the collective of each weight gradient, one after another, and nothing else;
+- ``checkpoint_initiates``: before its input gradient such a layer repeats the forward pass from the checkpoint on;
+- the last column is spent after each collective of the layer; those of weight gradients at the end of the step, so
+  that they do not hold up a rank's computes.
+
+A collective that a file has where its parallelism has no group (the forward pass of DATA, say) is not sent, as there.
+ALLGATHER sizes: the gathered total in HYBRID_TRANSFORMER_FWD_IN_BCKWD and MICRO, which AICB writes for SimAI; what one
+rank contributes in all others, as ASTRA-sim reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from railyard.errors import ConfigError
+from workloads.formats.layer_groups import Layout, Role, layout_of, role_of
+from workloads.formats.layer_text import LAST_BOTTOM_LAYER, Layer, LayerFile, Part, read_layer_file
+from workloads.formats.reading import Reading
+from workloads.formats.units import UNITS, ComputeUnit, read_unit
+from workloads.program import Collective, Compute, Group, Operation, Program
+from workloads.schedule import CollectiveKind
+
+FORMAT = "layer text (ASTRA-sim 1.0, AICB)"
+PLACEHOLDER = 1
+"""What writers put where they measured no compute time."""
+GATHERS_TOTAL = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "MICRO")
+BLOCKING = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation that every rank carries out: a compute of ``seconds``, or a collective over its ``role`` group."""
+
+    name: str
+    deps: Ids
+    seconds: float = 0.0
+    kind: CollectiveKind | None = None
+    role: Role = "all"
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every rank does in a step, and how the ranks stand."""
+
+    name: str
+    steps: tuple[Step, ...]
+    layout: Layout
+    notes: tuple[str, ...] = ()
+
+    def program(self) -> Program:
+        """The plan for every rank; its size is ranks x steps."""
+        groups: dict[str, Group] = {}
+        lists: list[tuple[Operation, ...]] = []
+        roles: list[Role] = sorted({step.role for step in self.steps if step.kind})
+        for rank in range(self.layout.ranks):
+            names: dict[Role, str] = {}
+            for role in roles:
+                group = self.layout.group(role, rank)
+                groups.setdefault(group.name, group)
+                names[role] = group.name
+            lists.append(tuple(_operation(id_, step, names) for id_, step in enumerate(self.steps)))
+        return Program(self.name, tuple(lists), groups)
+
+
+def _operation(id_: int, step: Step, groups: dict[Role, str]) -> Operation:
+    if step.kind is None:
+        return Compute(id_, step.name, step.seconds, step.deps)
+    return Collective(id_, step.name, step.kind, groups[step.role], step.bytes, step.deps)
+
+
+def read_layers(
+    path: Path, *, compute_unit: str | None = None, ranks: int | None = None, model_parallel: int | None = None
+) -> Program:
+    """The program of a layer file.
+
+    ``ranks``: default ``all_gpus`` of the header. ``model_parallel``: size of a model-parallel group, default
+    ``model_parallel_NPU_group``. Raises ``ConfigError`` naming file and line, or the option that the file needs.
+    """
+    return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel).program
+
+
+def read_layer_program(
+    path: Path, *, compute_unit: str | None = None, ranks: int | None = None, model_parallel: int | None = None
+) -> Reading:
+    """``read_layers`` with the notes on how the file was read."""
+    plan = make_plan(read_layer_file(path), read_unit(compute_unit), ranks, model_parallel)
+    return Reading(FORMAT, plan.program(), plan.notes)
+
+
+def make_plan(file: LayerFile, unit: ComputeUnit | None, ranks: int | None, model_parallel: int | None = None) -> Plan:
+    """What every rank does; ``ConfigError`` where the file needs an option that is not given."""
+    check_unit(file, unit)
+    layout, notes = layout_of(file, ranks, model_parallel)
+    builder = _Steps(file, unit, layout)
+    builder.build()
+    return Plan(Path(file.source).stem, tuple(builder.steps), layout, (*notes, *builder.noted))
+
+
+def check_unit(file: LayerFile, unit: ComputeUnit | None) -> None:
+    """``ConfigError`` for compute times without a unit, naming the first."""
+    if unit is not None and unit.operations:
+        raise ConfigError(f"layer files hold times, not operations; the units are {UNITS}", key="compute_unit")
+    if unit is not None or file.parallelism == "MICRO":
+        return
+    for layer in file.layers:
+        longest = max(part.compute for part in layer.parts)
+        if longest > PLACEHOLDER:
+            raise ConfigError(
+                f"layer {layer.name} computes for {longest}, and the file does not name the unit; give one of {UNITS} "
+                "(ASTRA-sim documents cycles of its clock, AICB appears to write ns)",
+                key="compute_unit",
+                source=f"{file.source}:{layer.line}",
+            )
+
+
+@dataclass
+class _Steps:
+    """The steps of one rank on their way; ids are places in ``steps``, and what takes no time passes its deps on."""
+
+    file: LayerFile
+    unit: ComputeUnit | None
+    layout: Layout
+    steps: list[Step] = field(default_factory=list)
+    noted: dict[str, None] = field(default_factory=dict)
+    updates: list[tuple[Layer, Ids]] = field(default_factory=list)
+
+    def build(self) -> None:
+        """Fill ``steps``."""
+        policy = self.file.parallelism
+        if policy == "MICRO":
+            done: Ids = ()
+            for index, layer in enumerate(self.file.layers):
+                done = self.collective(index, layer, "weight-grad", layer.weight_grad, done)
+            return
+        bottom = self._last_bottom_layer() if policy == "HYBRID_DLRM" else -1
+        chain = self._forward(range(len(self.file.layers)), (), bottom)
+        if policy in ("DATA", "HYBRID_DLRM"):
+            self._backward_weights_first(chain, bottom)
+        else:
+            self._backward(chain)
+        for layer, deps in self.updates:
+            self.compute(f"{layer.name}.update", layer.update, deps, layer)
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    def _forward(self, indices: Iterable[int], chain: Ids, bottom: int = -1) -> Ids:
+        beside: Ids = ()
+        for index in indices:
+            layer = self.file.layers[index]
+            chain = self.compute(f"{layer.name}.forward", layer.forward.compute, chain, layer)
+            done = self.collective(index, layer, "forward", layer.forward, chain)
+            if self.file.parallelism == "HYBRID_DLRM":
+                beside = _both(beside, done) if done != chain else beside
+                if index == bottom:
+                    chain = _both(chain, beside)
+            else:
+                chain = self.update(layer, chain, done)
+        return chain
+
+    def _backward_weights_first(self, chain: Ids, bottom: int) -> None:
+        """DATA and DLRM: the input gradients have no collective, but for the all-to-all of DLRM's layer 0."""
+        layers = self.file.layers
+        exchanged: Ids = ()
+        for index in reversed(range(len(layers))):
+            layer = layers[index]
+            if index == 0:
+                chain = _both(chain, exchanged)
+            chain = self.compute(f"{layer.name}.weight-grad", layer.weight_grad.compute, chain, layer)
+            self._weight_collective(index, layer, chain)
+            if index > 0:
+                chain = self.compute(f"{layer.name}.input-grad", layer.input_grad.compute, chain, layer)
+            else:
+                self._unsent(index, layer, layer.input_grad)
+            if bottom >= 0 and index == min(bottom + 1, len(layers) - 1):
+                exchanged = self.collective(0, layers[0], "input-grad", layers[0].input_grad, chain)
+
+    def _backward(self, chain: Ids) -> None:
+        for index in reversed(range(len(self.file.layers))):
+            layer = self.file.layers[index]
+            chain = self._recompute(index, chain)
+            chain = self.compute(f"{layer.name}.input-grad", layer.input_grad.compute, chain, layer)
+            blocking = self.file.parallelism in BLOCKING
+            done = chain
+            if blocking or index > 0:  # nobody waits for the input gradient of the first layer
+                done = self.collective(index, layer, "input-grad", layer.input_grad, chain)
+            if blocking:
+                chain = done = self.update(layer, chain, done)
+            chain = self.compute(f"{layer.name}.weight-grad", layer.weight_grad.compute, chain, layer)
+            self._weight_collective(index, layer, chain)
+            if not blocking:
+                chain = _both(chain, self.update(layer, chain, done))
+
+    def _recompute(self, index: int, chain: Ids) -> Ids:
+        """The forward passes that a layer of ``checkpoint_initiates`` repeats."""
+        if index not in self.file.lists.get("checkpoint_initiates", ()):
+            return chain
+        start = max((c for c in self.file.lists.get("checkpoints", ()) if c <= index), default=None)
+        if start is None:
+            raise ConfigError(
+                f"checkpoint_initiates names layer {index}, but no checkpoint stands at or before it",
+                source=f"{self.file.source}:1",
+            )
+        return self._forward(range(start, index), chain)
+
+    def _weight_collective(self, index: int, layer: Layer, chain: Ids) -> None:
+        done = self.collective(index, layer, "weight-grad", layer.weight_grad, chain)
+        if done != chain:
+            self.updates.append((layer, done))
+
+    def _last_bottom_layer(self) -> int:
+        bottom = self.file.header.get(LAST_BOTTOM_LAYER)
+        if bottom is None or bottom >= len(self.file.layers):
+            said = "is missing" if bottom is None else f"is {bottom}"
+            raise ConfigError(
+                f"{LAST_BOTTOM_LAYER} {said}; HYBRID_DLRM needs a layer of 0 to {len(self.file.layers) - 1}",
+                source=f"{self.file.source}:1",
+            )
+        return bottom
+
+    # -- single steps ------------------------------------------------------------------------------
+
+    def compute(self, name: str, amount: int, deps: Ids, layer: Layer) -> Ids:
+        """Add a compute, if it takes time; what must be done after it."""
+        if self.unit is None or not amount:
+            return deps
+        seconds = self.unit.of(amount, f"{self.file.source}:{layer.line}")
+        if seconds == 0:
+            return deps
+        return self._add(Step(name, deps, seconds=seconds))
+
+    def collective(self, index: int, layer: Layer, what: str, part: Part, deps: Ids) -> Ids:
+        """Add a collective, if there is anything to send."""
+        if part.kind is None:
+            return deps
+        role = role_of(layer, index, part)
+        if role is None:
+            self._unsent(index, layer, part)
+            return deps
+        members = self.layout.size(role)
+        if members == 1:
+            self.noted[f"collectives of {role} groups are not sent: they have one member."] = None
+            return deps
+        size = part.bytes
+        if part.kind == "all_gather" and self.file.parallelism not in GATHERS_TOTAL:
+            size *= members
+        return self._add(Step(f"{layer.name}.{what}", deps, kind=part.kind, role=role, bytes=size))
+
+    def update(self, layer: Layer, before: Ids, done: Ids) -> Ids:
+        """The time after a collective (none if there was no collective)."""
+        return done if done == before else self.compute(f"{layer.name}.update", layer.update, done, layer)
+
+    def _unsent(self, index: int, layer: Layer, part: Part) -> None:
+        if part.kind is not None and role_of(layer, index, part) is None:
+            self.noted[f"{layer.parallelism} sends only what its parallelism has a group for, as in ASTRA-sim."] = None
+
+    def _add(self, step: Step) -> Ids:
+        self.steps.append(step)
+        return (len(self.steps) - 1,)
+
+
+def _both(one: Ids, other: Ids) -> Ids:
+    return tuple(sorted({*one, *other}))
