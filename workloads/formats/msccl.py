@@ -1,0 +1,7 @@
+"""MSCCL XML in and out: ``read_msccl``, ``parse_msccl`` and ``write_msccl``."""
+
+from __future__ import annotations
+
+from workloads.formats.msccl_reader import parse_msccl, read_msccl
+
+__all__ = ["parse_msccl", "read_msccl"]

@@ -1,0 +1,144 @@
+"""MSCCL XML, the format of Microsoft's MSCCL tools and runtime, read as a proved Schedule.
+
+Semantics are those of the interpreter of Azure/msccl-executor-nccl: a threadblock runs its steps in order; what one
+sends to another on a channel arrives in order; ``depid`` and ``deps`` name a step of another threadblock that must be
+done before. Buffers are laid out as in NCCL, in place where the file says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from railyard.errors import VerifyError
+from workloads.collectives.verify import verify
+from workloads.formats import msccl_xml
+from workloads.formats.msccl_moves import Moves
+from workloads.formats.msccl_order import Order, order
+from workloads.formats.msccl_program import Algo, build
+from workloads.formats.msccl_rounds import rounds
+from workloads.formats.msccl_slots import Slots
+from workloads.schedule import Schedule, Transfer
+
+_NAMED = ("all_to_all", "gather", "scatter")
+"""Kinds whose positions have no place for a chunk that they only forward: transfers are named by the chunk they carry."""
+
+
+def read_msccl(path: Path | str) -> Schedule:
+    """The schedule in an MSCCL XML file, proved.
+
+    Raises ``ConfigError`` with file and line for a file that is malformed or can never finish, ``VerifyError`` with
+    the file, a position and a chunk for one that does not do what its ``coll`` promises.
+    """
+    return parse_msccl(msccl_xml.read_text(Path(path)), str(path))
+
+
+def parse_msccl(text: str, source: str) -> Schedule:
+    """The schedule in the text of an MSCCL XML file; ``source`` names it in errors, which are those of ``read_msccl``.
+
+    Every transfer has the earliest round that its threadblock, its dependencies and the slots that it reads and
+    writes allow. Channels are not kept: they share the wire.
+    """
+    root = msccl_xml.parse(text, source)
+    algo = build(root)
+    sequence = order(algo)
+    try:
+        return _proved(algo, sequence)
+    except VerifyError as error:
+        raise VerifyError(f"{source}: {error}") from None
+
+
+def _proved(algo: Algo, sequence: Order) -> Schedule:
+    """The schedule, with the reading of receive-reduce steps that proves right.
+
+    The interpreter adds what comes in to ``src`` of the receiver; compilers mean ``dst`` and write the sender's place
+    as ``src``. Where the two differ and the first does not do what the file promises, the second may.
+    """
+    try:
+        return _schedule(algo, sequence, sum_at_dst=False)
+    except VerifyError:
+        differ = any(s.type[:2] == "rr" and s.src != s.dst for b in algo.blocks for s in b.steps)
+        if not differ:
+            raise
+        try:
+            return _schedule(algo, sequence, sum_at_dst=True)
+        except VerifyError:
+            pass
+        raise
+
+
+def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
+    """Rounds for all moves, and the proof."""
+    slots = Slots(algo)
+    apart: frozenset[int] = frozenset()
+    while True:
+        moves = Moves(slots, sequence, apart, sum_at_dst)
+        when, circles = rounds(moves.after)
+        if not circles:
+            break
+        # a circle goes through a transfer that arrives long before its receive: let it land beside
+        apart |= {moves.wires[node] for circle in circles for node in circle if node in moves.wires}
+    temporary = slots.temporary + max(moves.temporaries)
+    transfers = [
+        Transfer(when[move.node], move.src, move.dst, read, move.op, 0, -1 if read == write else write)
+        for move in moves.moves
+        for read, write in zip(move.reads, move.writes, strict=True)
+    ]
+    made = Schedule(
+        algorithm=algo.name,
+        kind=algo.kind,
+        n=algo.n,
+        chunks=slots.chunks,
+        owner=slots.owner,
+        transfers=_without_gaps(transfers),
+        root=algo.root,
+        scratch=temporary - slots.chunks,
+        input=slots.input,
+    )
+    verify(made)
+    if algo.kind in _NAMED:
+        made = _named_by_chunk(made)
+    made = replace(made, one_port=_one_port(made.transfers))
+    verify(made)
+    return made
+
+
+def _named_by_chunk(schedule: Schedule) -> Schedule:
+    """The same transfers in place, each named by the chunk that it carries; ``schedule`` must only copy.
+
+    Chunks do not change on their way, so local copies and scratch are not needed. Where one chunk comes to a position
+    twice in one round the slots stay as they are.
+    """
+    held: list[dict[int, int]] = [{} for _ in range(schedule.n)]
+    for chunk, owner in enumerate(schedule.owner):
+        held[schedule.root if schedule.kind == "scatter" else owner][schedule.input + chunk] = chunk
+    named: list[Transfer] = []
+    for _, group in groupby(schedule.transfers, key=attrgetter("round")):
+        now = list(group)
+        carried = [held[t.src][t.chunk] for t in now]
+        for t, chunk in zip(now, carried, strict=True):
+            held[t.dst][t.slot] = chunk
+            if not t.local:
+                named.append(Transfer(t.round, t.src, t.dst, chunk, "copy"))
+    if len({(t.round, t.dst, t.chunk) for t in named}) < len(named):
+        return schedule
+    return replace(schedule, transfers=_without_gaps(named), scratch=0, input=0)
+
+
+def _without_gaps(transfers: list[Transfer]) -> tuple[Transfer, ...]:
+    """The transfers in order, in rounds 0, 1, 2, ..."""
+    number = {round_: k for k, round_ in enumerate(sorted({t.round for t in transfers}))}
+    return tuple(sorted(replace(t, round=number[t.round]) for t in transfers))
+
+
+def _one_port(transfers: tuple[Transfer, ...]) -> bool:
+    """Whether in every round each position sends to one other at most and receives from one other at most."""
+    to: dict[tuple[int, int], int] = {}
+    from_: dict[tuple[int, int], int] = {}
+    return all(
+        t.local
+        or (to.setdefault((t.round, t.src), t.dst) == t.dst and from_.setdefault((t.round, t.dst), t.src) == t.src)
+        for t in transfers
+    )

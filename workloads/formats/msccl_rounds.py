@@ -1,0 +1,75 @@
+"""Rounds for what must happen in some order: the longest path, and where atomic transfers make a circle.
+
+Constraints say that one node comes at least 0 or 1 rounds after another. Nodes in a circle of zeros share a round; a
+circle with a one in it has no rounds.
+"""
+
+from __future__ import annotations
+
+Edge = tuple[int, int]
+"""(later node, rounds it comes after: 0 or 1)."""
+
+
+def rounds(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
+    """The earliest round of every node, or the circles that have none (then the rounds mean nothing).
+
+    ``after[u]`` are the constraints on the nodes that come after u.
+    """
+    component, members = _components(after)
+    circles = [nodes for nodes in members if _advances(nodes, after, component)]
+    start = [0] * len(members)
+    # Tarjan's algorithm finds a component after all that come after it
+    for number in range(len(members) - 1, -1, -1):
+        for u in members[number]:
+            for v, weight in after[u]:
+                other = component[v]
+                if other != number:
+                    start[other] = max(start[other], start[number] + weight)
+    return [start[component[u]] for u in range(len(after))], circles
+
+
+def _advances(nodes: list[int], after: list[list[Edge]], component: list[int]) -> bool:
+    """Whether a component has a constraint of one round inside."""
+    own = component[nodes[0]]
+    return any(weight and component[v] == own for u in nodes for v, weight in after[u])
+
+
+def _components(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
+    """Strongly connected components (Tarjan 1972, with a stack of our own): the component of each node, and its nodes."""
+    component = [-1] * len(after)
+    index = [-1] * len(after)
+    low = [0] * len(after)
+    members: list[list[int]] = []
+    path: list[int] = []
+    count = 0
+    for root in range(len(after)):
+        if index[root] >= 0:
+            continue
+        work = [(root, 0)]
+        while work:
+            u, position = work.pop()
+            if position == 0:
+                index[u] = low[u] = count
+                count += 1
+                path.append(u)
+            for position in range(position, len(after[u])):
+                v = after[u][position][0]
+                if index[v] < 0:
+                    work += [(u, position), (v, 0)]
+                    break
+                if component[v] < 0:
+                    low[u] = min(low[u], low[v])
+            else:
+                if low[u] == index[u]:
+                    members.append(_take(path, u))
+                    for v in members[-1]:
+                        component[v] = len(members) - 1
+    return component, members
+
+
+def _take(path: list[int], root: int) -> list[int]:
+    """Take the nodes down to ``root`` off the end of ``path``."""
+    taken = [path.pop()]
+    while taken[-1] != root:
+        taken.append(path.pop())
+    return taken
