@@ -12,7 +12,7 @@ from workloads.background import Background, Drip, End, Sent
 FDS = dict.fromkeys(range(6), 0)
 
 
-@given(rate=st.floats(1e3, 1e9), pauses=st.lists(st.floats(1e-4, 0.05), min_size=1, max_size=50))
+@given(rate=st.floats(1e3, 1e9), pauses=st.lists(st.floats(1e-4, 0.045), min_size=1, max_size=50))
 def test_a_drip_that_is_taken_in_time_keeps_its_rate(rate: float, pauses: list[float]) -> None:
     drip, now, sent = Drip(rate, 100.0), 100.0, 0
     for pause in pauses:
