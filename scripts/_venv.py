@@ -10,8 +10,15 @@ Standard library only, and nothing newer than Python 3.8 asks for: any Python ma
 
 from __future__ import annotations
 
-import os
 import sys
+
+FOLDER = __file__.rpartition("/")[0]
+if __name__ == "_venv":
+    # Python looks for every module beside the script first, and one of the scripts has the name of a module of the
+    # standard library that others need (inspect). Nothing but this file is to be found here.
+    sys.path[:] = [entry for entry in sys.path if entry.rstrip("/") != FOLDER]
+
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -22,13 +22,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.program import Program
+from workloads.formats.detect import read_workload_file
+from workloads.formats.reading import Reading
+from workloads.program import Group, Program
 from workloads.ranks import Parallelism
 from workloads.recipe import Recipe, make_recipe, read_recipe
 from workloads.training import training_step
@@ -38,6 +40,9 @@ LLAMA_LAYER_S = 0.0426
 LLAMA_TP_S = 0.002684
 PP_ONLY_FORWARD_MS = 18.95
 SMOKE_FORWARD_MS = 55.0
+DEFAULT_PORT_GBPS = 12.5
+DEFAULT_SCALE_UP_GBPS = 2400.0
+"""Rates of a workload whose file names none: those of ``workloads.recipe``."""
 
 CATALOG: dict[str, dict[str, Any]] = {
     "llama3-8b-16": {
@@ -103,13 +108,91 @@ class Workload:
         return any(group.domain == "front-end" for group in self.program.groups.values())
 
 
-def load_workload(name_or_path: str, **training: Any) -> Workload:
-    """The workload of the catalog, or of a YAML file (keys: ``workloads.recipe``).
+def load_workload(
+    name_or_path: str,
+    *,
+    compute_unit: str | None = None,
+    ranks: int | None = None,
+    size: int | None = None,
+    model_parallel: int | None = None,
+    gpus_per_server: int | None = None,
+    **training: Any,
+) -> Workload:
+    """The workload of the catalog, of a YAML file (keys: ``workloads.recipe``), or of another tool's file.
 
-    ``training`` overrides keys of its ``training`` section (``overlap=True``, ``tp_on_packets=True``). Raises
-    ``ConfigError`` naming what is wrong: the name, the file, the key, or the operation of the program.
+    ``training`` overrides keys of a recipe's ``training`` section (``overlap=True``, ``tp_on_packets=True``). The
+    other options are those of ``workloads.formats.detect.read_workload_file``, for files that it reads; such a
+    workload has one GPU per server, so that all ranks share one rail, unless ``gpus_per_server`` says otherwise.
+    Raises ``ConfigError`` naming what is wrong: the name, the file and place, the key, or the operation of the program.
     """
-    return make_workload(_recipe(name_or_path, training))
+    if name_or_path in CATALOG or Path(name_or_path).suffix in (".yaml", ".yml"):
+        options = {"compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel,
+                   "gpus_per_server": gpus_per_server}  # fmt: skip
+        for key, value in options.items():
+            if value is not None:
+                raise ConfigError(f"is for files of other tools; {name_or_path} is complete without it", key=key)
+        return make_workload(_recipe(name_or_path, training))
+    for key in training:
+        raise ConfigError(f"is for workloads of our own; {name_or_path} does not have it", key=key)
+    reading = _file(name_or_path, compute_unit, ranks, size, model_parallel)
+    return workload_of(reading, gpus_per_server or 1)
+
+
+def _file(
+    name_or_path: str, compute_unit: str | None, ranks: int | None, size: int | None, model_parallel: int | None
+) -> Reading:
+    path = Path(name_or_path)
+    try:
+        return read_workload_file(
+            path, compute_unit=compute_unit, ranks=ranks, size=size, model_parallel=model_parallel
+        )
+    except ConfigError:
+        if path.suffix or path.exists() or path.parent != Path():
+            raise
+        raise ConfigError(
+            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace",
+            key="workload",
+        ) from None
+
+
+def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
+    """The proved workload of a file that was read, on a fabric with one rail for each GPU of a server."""
+    program = reading.program
+    if gpus_per_server < 1 or program.ranks % gpus_per_server:
+        raise ConfigError(
+            f"{gpus_per_server} GPUs per server do not divide the {program.ranks} ranks of {program.name}",
+            key="gpus_per_server",
+        )
+    groups = {name: _placed(group, gpus_per_server) for name, group in program.groups.items()}
+    program = replace(program, groups=groups)
+    check(program)
+    return Workload(
+        name=program.name,
+        description=f"{program.name}: {reading.format}, {program.ranks} ranks",
+        program=program,
+        parallelism=Parallelism(tp=1, pp=1, dp=program.ranks),
+        servers=program.ranks // gpus_per_server,
+        gpus_per_server=gpus_per_server,
+        ports_per_gpu=2,
+        port_gbps=DEFAULT_PORT_GBPS,
+        scale_up_gbps=DEFAULT_SCALE_UP_GBPS,
+    )
+
+
+def _placed(group: Group, gpus_per_server: int) -> Group:
+    """The group with the network that carries it: a server's own, or one rail."""
+    servers = {rank // gpus_per_server for rank in group.members}
+    rails = {rank % gpus_per_server for rank in group.members}
+    if gpus_per_server > 1 and len(servers) == 1:
+        return replace(group, domain="scale-up")
+    if len(rails) == 1:
+        return group
+    some = ", ".join(map(str, group.members[:8])) + (", ..." if len(group.members) > 8 else "")
+    raise ConfigError(
+        f"group {group.name} (ranks {some}) lies neither in one server of {gpus_per_server} GPUs nor on one rail; choose "
+        "1 GPU per server",
+        key="gpus_per_server",
+    )
 
 
 def make_workload(recipe: Recipe) -> Workload:
@@ -136,10 +219,6 @@ def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
     if entry is not None:
         return make_recipe({"name": name_or_path, **entry, "training": {**entry.get("training", {}), **training}})
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml") and not path.is_file():
-        raise ConfigError(
-            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file", key="workload"
-        )
     recipe = read_recipe(path)
     if not training:
         return recipe

@@ -1,0 +1,111 @@
+"""Any workload file as a program: which format it is, by its name and its first bytes.
+
+Chakra traces are a folder, one ``NAME.RANK.et`` or the path ``NAME`` of a set; MSCCL algorithms are XML; layer files
+start with their parallelism. Our own YAML is read by ``workloads.recipe``, through ``workloads.catalog``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from railyard.errors import ConfigError
+from workloads.formats.chakra import rank_files, read_traces
+from workloads.formats.layer_text import PARALLELISMS
+from workloads.formats.layers import read_layer_program
+from workloads.formats.reading import Reading
+from workloads.program import Collective, Group, Program
+
+Format = Literal["chakra", "msccl", "layers", "yaml"]
+FORMATS = "Chakra traces (NAME.0.et, ...), MSCCL XML, layer files of ASTRA-sim or AICB, and our own YAML"
+DEFAULT_BYTES = 1 << 20
+"""Buffer of an MSCCL algorithm, which is for any size."""
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file or folder; ``ConfigError`` names those there are."""
+    if path.is_dir() or path.suffix == ".et":
+        return "chakra"
+    if path.suffix in (".yaml", ".yml"):
+        return "yaml"
+    if not path.exists():
+        return _absent(path)
+    if path.suffix == ".xml":
+        return "msccl"
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}); name a workload file", source=str(path)) from None
+    if start.startswith(b"<"):
+        return "msccl"
+    first = start.split(maxsplit=1)[0].decode("ascii", "replace") if start else ""
+    if path.suffix == ".txt" or first in PARALLELISMS:
+        return "layers"
+    raise ConfigError(f"is none of the formats that can be read: {FORMATS}", source=str(path))
+
+
+def _absent(path: Path) -> Format:
+    """A path that is not there may be the name of a set of traces."""
+    try:
+        rank_files(path)
+    except ConfigError:
+        raise ConfigError(
+            "does not exist, as a file, a folder or the name of Chakra traces", source=str(path)
+        ) from None
+    return "chakra"
+
+
+def read_workload_file(
+    path: Path,
+    *,
+    compute_unit: str | None = None,
+    ranks: int | None = None,
+    size: int | None = None,
+    model_parallel: int | None = None,
+) -> Reading:
+    """The program in a file that another tool wrote.
+
+    ``compute_unit`` is what its compute times count (``workloads.formats.units``), ``ranks`` and ``model_parallel``
+    how many ranks a layer file is run on, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
+    ``ConfigError`` naming file and place, or the option that the file needs or cannot have.
+    """
+    found = format_of(path)
+    if found == "layers":
+        _refuse(path, "a layer file", size=size)
+        return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
+    if found == "yaml":
+        raise ConfigError("is a workload of our own; load_workload reads it", source=str(path))
+    if found == "chakra":
+        _refuse(path, "a Chakra trace", size=size, model_parallel=model_parallel)
+        reading = read_traces(path, compute_unit=compute_unit)
+    else:
+        _refuse(path, "an MSCCL algorithm", model_parallel=model_parallel, compute_unit=compute_unit)
+        reading = _msccl(path, size)
+    if ranks is not None and ranks != reading.program.ranks:
+        raise ConfigError(
+            f"the file is for {reading.program.ranks} ranks and cannot run on {ranks}", key="ranks", source=str(path)
+        )
+    return reading
+
+
+def _refuse(path: Path, what: str, **options: object) -> None:
+    """An option that a format has no use for was meant for something else."""
+    for key, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{what} has no use for it", key=key, source=str(path))
+
+
+def _msccl(path: Path, size: int | None) -> Reading:
+    from workloads.formats.msccl import read_msccl
+
+    schedule = read_msccl(path)
+    if size is not None and size < 1:
+        raise ConfigError(f"must be at least 1 byte, not {size}", key="size", source=str(path))
+    notes = (
+        [] if size else [f"the file is for any size; the buffer is {DEFAULT_BYTES} bytes unless size says otherwise."]
+    )
+    group = Group("all", "dp", tuple(range(schedule.n)))
+    op = Collective(0, schedule.kind, schedule.kind, "all", size or DEFAULT_BYTES, algorithm=schedule.algorithm)
+    program = Program(path.stem, ((op,),) * schedule.n, {"all": group}, {schedule.algorithm: schedule})
+    return Reading("MSCCL XML", program, tuple(notes))
