@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import sys
 
-FOLDER = __file__.rpartition("/")[0]
-if __name__ == "_venv":
-    # Python looks for every module beside the script first, and one of the scripts has the name of a module of the
-    # standard library that others need (inspect). Nothing but this file is to be found here.
-    sys.path[:] = [entry for entry in sys.path if entry.rstrip("/") != FOLDER]
+# Python looks for every module beside the script first, and one of the scripts has the name of a module of the standard
+# library that others need (inspect). Nothing but this file is to be found here.
+sys.path = [entry for entry in sys.path if entry.rstrip("/") != __file__.rpartition("/")[0]]
 
 import os
 from collections.abc import Mapping, Sequence

@@ -189,8 +189,8 @@ def _placed(group: Group, gpus_per_server: int) -> Group:
         return group
     some = ", ".join(map(str, group.members[:8])) + (", ..." if len(group.members) > 8 else "")
     raise ConfigError(
-        f"group {group.name} (ranks {some}) lies neither in one server of {gpus_per_server} GPUs nor on one rail; choose "
-        "1 GPU per server",
+        f"group {group.name} (ranks {some}) lies neither in one server of {gpus_per_server} GPUs nor on one rail; "
+        "choose 1 GPU per server",
         key="gpus_per_server",
     )
 

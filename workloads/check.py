@@ -1,7 +1,7 @@
 """The proof of a program before it runs: groups, pairs, order and an abstract run that must come to its end.
 
 In the abstract run a send and its receive wait for each other (the agents send when the receiver is ready, as NCCL
-does), and a collective waits for all members.
+does), unless the program's sends are buffered, and a collective waits for all members.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _AbstractRun:
             return True
         if isinstance(op, Send):
             key = (op.group, rank, op.peer)
-            if self.sent[key] >= len(self.posted[key]):
+            if not self.program.eager and self.sent[key] >= len(self.posted[key]):
                 return False
             self.sent[key] += 1
             return True

@@ -42,7 +42,8 @@ def test_it_can_be_executed_as_it_stands(script: Path) -> None:
 
 @pytest.mark.parametrize("script", [path for path in PYTHON if path.name != "_venv.py"], ids=lambda path: path.name)
 def test_it_finds_the_virtual_environment_before_anything_else(script: Path) -> None:
-    imports = [line for line in script.read_text().splitlines() if line.startswith(("import ", "from "))]
+    lines = [line.strip() for line in script.read_text().splitlines()]
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
     assert imports[0] == "from __future__ import annotations"
     assert imports[1].startswith("import _venv")
 
