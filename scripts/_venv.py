@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 
 # Python looks for every module beside the script first, and one of the scripts has the name of a module of the standard
-# library that others need (inspect). Nothing but this file is to be found here.
-sys.path = [entry for entry in sys.path if entry.rstrip("/") != __file__.rpartition("/")[0]]
+# library that others need (inspect): this folder goes to the end.
+sys.path.sort(key=lambda entry: entry.rstrip("/") == __file__.rpartition("/")[0])
 
 import os
 from collections.abc import Mapping, Sequence
