@@ -4,12 +4,13 @@ The buffer has n - 1 chunks. Phase 1: the others reduce-scatter among themselves
 them holds one chunk reduced over all but the straggler. Phase 2: the straggler swaps partials with one of them after
 the other, which makes that chunk final on both, while the others spread the final chunks.
 
-Source: arXiv 2505.23523 ("Efficient AllReduce with Stragglers"); phase 2 is in ``spread.py``.
+Source: arXiv 2505.23523 ("Efficient AllReduce with Stragglers"); phase 2 is in ``spread.py`` (powers of two)
+and ``matching.py`` (other n).
 """
 
 from __future__ import annotations
 
-from railyard.errors import ConfigError
+from workloads.collectives.matching import match
 from workloads.collectives.ring import ring
 from workloads.collectives.spread import Move, spread
 from workloads.schedule import CollectiveKind, Schedule, Transfer
@@ -50,6 +51,4 @@ def stragglar(kind: CollectiveKind, n: int, *, straggler: int | None = None) -> 
 
 def _phase_2(n: int) -> list[list[Move]]:
     """The rounds of phase 2 where n - 1 is the straggler and rank k owns chunk k."""
-    if n & (n - 1):
-        raise ConfigError(f"stragglar needs a power of two members, not {n}", key="members")
-    return spread(n)
+    return match(n) if n & (n - 1) else spread(n)

@@ -26,7 +26,8 @@ some_schedule = st.builds(
 @pytest.mark.parametrize(("kind", "algorithm"), every)
 def test_proved_for_all_sizes(kind: CollectiveKind, algorithm: str) -> None:
     for n in range(2, 65):
-        verify(schedule(kind, n, algorithm))
+        if ALGORITHMS[algorithm].sizes(n):
+            verify(schedule(kind, n, algorithm))
 
 
 @pytest.mark.parametrize(("kind", "algorithm"), every)
@@ -108,7 +109,7 @@ def test_the_prover_names_position_and_chunk() -> None:
     clash = replace(pair, transfers=(Transfer(0, 0, 1, 0, "copy"), Transfer(0, 0, 1, 0, "reduce")))
     with pytest.raises(VerifyError, match="two transfers write the same chunk"):
         verify(clash)
-    with pytest.raises(VerifyError, match="two different positions"):
+    with pytest.raises(VerifyError, match="join positions below 2"):
         verify(replace(pair, transfers=(Transfer(0, 0, 2, 0, "reduce"),)))
     with pytest.raises(VerifyError, match="does not hold"):
         verify(Schedule("by-hand", "all_gather", 2, 2, (0, 1), (Transfer(0, 0, 1, 1, "copy"),)))

@@ -1,0 +1,196 @@
+"""Phase 2 of StragglAR for any n: swaps with the straggler as for powers of two, the spreading by weighted matching.
+
+Rank n - 1 is the straggler, rank k owns chunk k; in round r <= n - 2 rank r swaps partials with the straggler. Who
+spreads what to whom in that round is a matching of the greatest weight that local search finds: for even n of
+disjoint pairs, for odd n (not in the paper) from senders to receivers, each at most once. A transfer weighs more the
+nearer its chunk is to being too late: it must double to reach everybody in time, its receiver has no other round for
+it, or its receiver is about to meet the straggler. How much more is tried out: attempts with other weights and
+tie-breaks, from a seed of their own so that the schedule is always the same, first for the least number of rounds,
+n + L - 2 with L = ceil(log2 n), then for more. An attempt ends as soon as a chunk cannot arrive in time.
+
+Source: arXiv 2505.23523, section 4 (even n: greedy matching with the critical window as a filter). The weights, the
+search and odd n are our own; it needs fewer rounds than published for n = 12, 14 and 20.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from workloads.collectives.spread import Move, swap
+
+Best = dict[int, dict[int, tuple[float, int]]]
+"""``best[dst][src]``: (weight, chunk) of the best transfer between two ranks; (0, -1) where there is none."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What is added to the weight 10 of a useful transfer.
+
+    ``grow``: for a chunk that must spread now, times how much it must grow. ``last``: in the receiver's last round
+    for this chunk. ``window``: for the chunk that a rank must have before it meets the straggler; taken off newer ones.
+    """
+
+    grow: int
+    last: int
+    window: int
+
+
+def match(n: int) -> list[list[Move]]:
+    """The rounds of phase 2 for n >= 3."""
+    random = Random(n)
+    rounds = n + (n - 1).bit_length() - 2
+    while True:
+        for _ in range(_tries(n)):
+            found = _attempt(n, rounds, _some_weights(random), random)
+            if found is not None:
+                return found
+        rounds += 1
+
+
+def _tries(n: int) -> int:
+    """Attempts for each number of rounds: an attempt takes time as n^3, and n = 64 must not take minutes."""
+    return max(12, 3000 // n) if n <= 32 else max(4, 600 // n)
+
+
+def _some_weights(random: Random) -> Weights:
+    return Weights(random.choice((0, 5, 10, 20)), random.choice((5, 10, 20)), random.choice((0, 5, 10, 20)))
+
+
+def _attempt(n: int, rounds: int, weights: Weights, random: Random) -> list[list[Move]] | None:
+    """Phase 2 in ``rounds`` rounds, or None."""
+    state = _State(n, rounds, weights, random)
+    made: list[list[Move]] = []
+    for now in range(rounds):
+        ranks = state.free(now)
+        best = state.best(now, ranks)
+        pairs = _senders(ranks, best) if n % 2 else _pairs(ranks, best)
+        moves: list[Move] = swap(now, n - 1, now) if now <= n - 2 else []
+        for src, dst in pairs:
+            chunk = best[dst][src][1]
+            if chunk >= 0:
+                moves.append((src, dst, chunk, "copy"))
+        state.carry_out(now, moves)
+        made.append(moves)
+        if state.too_late(now):
+            return None
+    return made
+
+
+class _State:
+    """Which final chunks each rank has (a bit mask), and how many ranks but the straggler have each chunk."""
+
+    def __init__(self, n: int, rounds: int, weights: Weights, random: Random) -> None:
+        self.n, self.rounds, self.weights, self.random = n, rounds, weights, random
+        self.levels = (n - 1).bit_length()
+        self.spare = rounds - (n + self.levels - 2)
+        self.have = [0] * n
+        self.holders = [0] * (n - 1)
+
+    def free(self, now: int) -> list[int]:
+        """Ranks that spread in round ``now``: after the last swap the straggler, too."""
+        return [p for p in range(self.n - 1) if p != now] if now <= self.n - 2 else list(range(self.n))
+
+    def live(self, now: int) -> list[int]:
+        """Chunks that are final somewhere but not everywhere."""
+        return [c for c in range(min(now, self.n - 1)) if self.holders[c] < self.n - 1]
+
+    def due(self, chunk: int, now: int) -> int:
+        """The round in which ``chunk`` should be everywhere: ``levels`` after its swap."""
+        return max(now, min(chunk + self.levels + self.spare, self.rounds - 1))
+
+    def best(self, now: int, ranks: list[int]) -> Best:
+        """The best transfer from each of ``ranks`` to each."""
+        wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
+        found: Best = {}
+        for dst in ranks:
+            wishes = [] if dst == self.n - 1 else self._wishes(dst, now, wanted)
+            found[dst] = {src: next(((w, c) for w, c in wishes if self.have[src] >> c & 1), (0.0, -1)) for src in ranks}
+        return found
+
+    def _growth(self, chunk: int, now: int) -> float:
+        """The share of its holders by which ``chunk`` must at least grow in this round, if it then doubles."""
+        needed = -(-(self.n - 1) // (1 << self.due(chunk, now) - now))
+        return max(0, needed - self.holders[chunk]) / self.holders[chunk]
+
+    def _wishes(self, dst: int, now: int, wanted: dict[int, float]) -> list[tuple[float, int]]:
+        """(weight, chunk) of what ``dst`` has not, heaviest first."""
+        meets_soon = now < dst < now + self.levels
+        wishes = []
+        for chunk, growth in wanted.items():
+            if self.have[dst] >> chunk & 1:
+                continue
+            weight = 10 + self.random.random() + self.weights.grow * growth
+            due = self.due(chunk, now)
+            if due - (due == dst) <= now:
+                weight += self.weights.last
+            if meets_soon and chunk == dst - self.levels:
+                weight += self.weights.window
+            elif meets_soon and chunk > dst - self.levels:
+                weight -= min(9, self.weights.window)
+            wishes.append((weight, chunk))
+        return sorted(wishes, reverse=True)
+
+    def carry_out(self, now: int, moves: list[Move]) -> None:
+        """What the ranks have after round ``now``."""
+        for _, dst, chunk, op in moves:
+            self.have[dst] |= 1 << chunk
+            if dst != self.n - 1:
+                self.holders[chunk] += 1
+
+    def too_late(self, now: int) -> bool:
+        """Whether a chunk cannot be everywhere in time, even if it doubled in each round that is left."""
+        left = self.rounds - 1 - now
+        with_straggler = int(now >= self.n - 2)
+        return any((self.holders[c] + with_straggler) << left < self.n - 1 for c in self.live(now + 1)) or (
+            left == 0 and min(self.holders) < self.n - 1
+        )
+
+
+def _pairs(ranks: list[int], best: Best) -> list[tuple[int, int]]:
+    """Disjoint pairs of great weight, as (src, dst) both ways: heaviest first, then as long as two pairs gain by
+    exchanging partners.
+    """
+    weight = {a: {b: best[b][a][0] + best[a][b][0] for b in ranks} for a in ranks}
+    edges = sorted(((weight[a][b], a, b) for i, a in enumerate(ranks) for b in ranks[i + 1 :]), reverse=True)
+    pairs: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for _, a, b in edges:
+        if a not in taken and b not in taken:
+            taken |= {a, b}
+            pairs.append((a, b))
+    better = True
+    while better:
+        better = False
+        for i in range(len(pairs)):
+            for j in range(i):
+                (a, b), (c, d) = pairs[i], pairs[j]
+                least = weight[a][b] + weight[c][d] + 1e-9
+                across, along = weight[a][c] + weight[b][d], weight[a][d] + weight[b][c]
+                if max(across, along) > least:
+                    pairs[i], pairs[j] = ((a, c), (b, d)) if across >= along else ((a, d), (b, c))
+                    better = True
+    return [way for a, b in pairs for way in ((a, b), (b, a))]
+
+
+def _senders(ranks: list[int], best: Best) -> list[tuple[int, int]]:
+    """A sender for each receiver, of great weight, as (src, dst): heaviest first, then as long as two receivers gain
+    by exchanging senders.
+    """
+    edges = sorted(((best[b][a][0], a, b) for b in ranks for a in ranks), reverse=True)
+    sender: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, a, b in edges:
+        if a not in taken and b not in sender:
+            taken.add(a)
+            sender[b] = a
+    better = True
+    while better:
+        better = False
+        for i, b in enumerate(ranks):
+            for d in ranks[:i]:
+                now = best[b][sender[b]][0] + best[d][sender[d]][0]
+                if best[b][sender[d]][0] + best[d][sender[b]][0] > now + 1e-9:
+                    sender[b], sender[d] = sender[d], sender[b]
+                    better = True
+    return [(a, b) for b, a in sender.items()]
