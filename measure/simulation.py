@@ -22,7 +22,17 @@ from railyard.errors import ControlError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.collectives.catalog import schedule_of
-from workloads.exchange import Exchange, Part, collective_exchange, elements_of, recv_exchange, send_exchange
+from workloads.collectives.gate import Gate
+from workloads.exchange import (
+    Exchange,
+    Part,
+    Progress,
+    by_position,
+    collective_exchange,
+    elements_of,
+    recv_exchange,
+    send_exchange,
+)
 from workloads.executor import (
     Blocked,
     Executor,
@@ -36,10 +46,11 @@ from workloads.executor import (
     StepBegan,
     StepEnded,
 )
+from workloads.gatekeeper import Gatekeeper
 from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
-from workloads.program import Collective, Communication, Dimension, Domain, Program, Send
-from workloads.schedule import Schedule, Transfer
+from workloads.program import Collective, Communication, Dimension, Domain, Program, Recv, Send
+from workloads.schedule import Transfer
 
 Message = tuple[str, str, int, int, int]
 """(group, stream, number, source rank, transfer): what one message of the run is called on both ends."""
@@ -68,8 +79,21 @@ class _Flow:
     exchange: Exchange
     name: tuple[str, str, int]
     began: float
+    gate: Gate | None = None
     unsent: int = 0
     sent_bytes: int = 0
+    takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
+    """Up to which round this rank takes what comes by a path (``Part.way``)."""
+    held: list[Part] = field(default_factory=list)
+    """What waits for its receiver, or for its circuit."""
+
+    def on_circuit(self, part: Part) -> bool:
+        """Whether ``part`` takes a circuit that is asked for."""
+        return self.gate is not None and part.transfer in self.gate.circuits
+
+
+_Early = tuple[Part, float, float]
+"""What came before its receive: first and last byte."""
 
 
 @dataclass
@@ -78,9 +102,12 @@ class _Rank:
 
     executor: Executor
     dimensions: tuple[Dimension, ...]
+    gates: Gatekeeper[_Flow]
     paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     flows: dict[tuple[str, str, int], _Flow] = field(default_factory=dict)
-    early: dict[tuple[str, str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    early: dict[tuple[str, str, int], list[tuple[Part, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     began: dict[tuple[str, int], float] = field(default_factory=dict)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
@@ -161,14 +188,19 @@ class Simulation:
         mine = [group for group in self.program.groups.values() if rank in group.members]
         told = {name: answer for (r, name), answer in self._checked_in.items() if r == rank}
         asks = {name for name, answer in told.items() if answer.asks}
+        circuits = {name for name in asks if self.program.groups[name].parent}
         executor = Executor(
             self.program.operations[rank],
             [phase.operations for phase in found],
-            asks,
+            asks - circuits,
             self.steps,
             provisioned=self.provisioned,
         )
-        agent = _Rank(executor, tuple(phase.dimension for phase in found))
+        gates: Gatekeeper[_Flow] = Gatekeeper(
+            rank, lambda message: self._ask(rank, message), lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f)
+        )
+        gates.asking = circuits
+        agent = _Rank(executor, tuple(phase.dimension for phase in found), gates)
         for group in mine:
             final = told.get(group.name)
             wired = wired_paths(group, self.plan.ports_per_gpu)
@@ -188,16 +220,8 @@ class Simulation:
                 self._start(rank, agent, step, op, phase)
             case Blocked():
                 agent.blocked[intent.op.id] = (intent, self.now)
-            case Request(group, index):
-                self._at(
-                    self.now + self.costs.control_s / 2,
-                    lambda: self._act(self._engine.request(rank, group, index, self.now)),
-                )
-            case Release(group, index):
-                self._at(
-                    self.now + self.costs.control_s / 2,
-                    lambda: self._act(self._engine.release(rank, group, index, self.now)),
-                )
+            case Request() | Release():
+                self._ask(rank, intent)
             case StepBegan(step):
                 agent.began["step", step] = self.now
             case StepEnded(step):
@@ -207,6 +231,14 @@ class Simulation:
             case PhaseEnded(step, number):
                 began = agent.began.pop(("phase", number))
                 self._note("phase", began, rank=rank, step=step, phase=number, dimension=agent.dimensions[number])
+
+    def _ask(self, rank: int, message: Request | Release) -> None:
+        """A message to the controller."""
+        hear = self._engine.request if isinstance(message, Request) else self._engine.release
+        self._at(
+            self.now + self.costs.control_s / 2,
+            lambda: self._act(hear(rank, message.group, message.index, self.now)),
+        )
 
     def _computed(self, rank: int, step: int, op: int, name: str, began: float) -> None:
         self._note("compute", began, rank=rank, step=step, op=op, name=name, late_s=0.0)
@@ -221,13 +253,35 @@ class Simulation:
             self._note(
                 "wait", began, rank=rank, step=step, op=op.id, group=intent.group, index=intent.index, phase=phase
             )
-        name = self._flow_name(rank, agent, op)
-        flow = _Flow(op, step, phase, self._exchange(rank, op), name, self.now)
-        agent.flows[name] = flow
-        self._send(rank, agent, flow, flow.exchange.begin().send)
-        for transfer in agent.early.pop(name, []):
-            self._send(rank, agent, flow, flow.exchange.arrived(transfer).send)
+        flow = _Flow(op, step, phase, Exchange(), self._flow_name(rank, agent, op), self.now)
+        self._plan(rank, agent, flow)
+        flow.unsent = len(flow.exchange.outgoing)
+        agent.flows[flow.name] = flow
+        if flow.gate is not None:
+            agent.gates.say(flow, flow.gate.begin(), self.now)
+        self._carry_on(rank, flow, flow.exchange.begin())
+        for part, began, ended in agent.early.pop(flow.name, []):
+            self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
         self._finish_if_done(rank, agent, flow)
+
+    def _plan(self, rank: int, agent: _Rank, flow: _Flow) -> None:
+        """What ``rank`` has to do in ``flow``, and the circuits it asks for."""
+        op = flow.op
+        elements = elements_of(self.scale.emulated_bytes(op.bytes))
+        if isinstance(op, Send):
+            flow.exchange = send_exchange(op.peer, elements)
+        elif isinstance(op, Recv):
+            flow.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
+        else:
+            group = self.program.groups[op.group]
+            plan = schedule_of(self.program, op)
+            if id(plan) not in self._transfers:
+                self._transfers[id(plan)] = by_position(plan)
+            if group.domain == "scale-out":
+                flow.gate = agent.gates.gate(group, plan)
+            mine = self._transfers[id(plan)][group.members.index(rank)]
+            circuits = flow.gate.circuits if flow.gate is not None else ()
+            flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
     def _flow_name(self, rank: int, agent: _Rank, op: Communication) -> tuple[str, str, int]:
         """The same on all members: the group, the stream in it, and the number in that stream."""
@@ -239,48 +293,99 @@ class Simulation:
         agent.count[op.group, stream] = number + 1
         return op.group, stream, number
 
-    def _exchange(self, rank: int, op: Communication) -> Exchange:
-        elements = elements_of(self.scale.emulated_bytes(op.bytes))
-        if not isinstance(op, Collective):
-            return (send_exchange if isinstance(op, Send) else recv_exchange)(op.peer, elements)
-        members = self.program.groups[op.group].members
-        plan = schedule_of(self.program, op)
-        if id(plan) not in self._transfers:
-            self._transfers[id(plan)] = _by_position(plan)
-        position = members.index(rank)
-        return collective_exchange(plan, members, rank, elements, self._transfers[id(plan)][position])
+    def _carry_on(self, rank: int, flow: _Flow, progress: Progress) -> None:
+        for action, part in progress.steps:
+            if action == "send":
+                flow.held.append(part)
+                self._send_held(rank, flow)
+            elif action == "announce":
+                flow.takes[part.way] = part.round
+                sender = self._ranks[part.peer].flows.get(flow.name)
+                if sender is not None:
+                    self._send_held(part.peer, sender)
 
-    def _send(self, rank: int, agent: _Rank, flow: _Flow, parts: list[Part]) -> None:
-        for part in parts:
-            flow.unsent += 1
-            flow.sent_bytes += part.bytes
-            end = self._wire_end(rank, agent, flow.op.group, part) + self.costs.alpha_s
-            self._at(end, lambda part=part: self._arrived(rank, flow, part))  # type: ignore[misc]
+    def _send_held(self, rank: int, flow: _Flow) -> None:
+        """Put on the wire what may go now."""
+        waiting, flow.held = flow.held, []
+        for part in waiting:
+            if self._may_go(rank, flow, part):
+                self._send(rank, flow, part)
+            else:
+                flow.held.append(part)
 
-    def _wire_end(self, rank: int, agent: _Rank, group: str, part: Part) -> float:
+    def _may_go(self, rank: int, flow: _Flow, part: Part) -> bool:
+        if flow.gate is not None and flow.on_circuit(part):
+            return flow.gate.stands(part.transfer)
+        if self.program.eager and isinstance(flow.op, Send):
+            return True
+        there = self._ranks[part.peer].flows.get(flow.name)
+        return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
+
+    def _send(self, rank: int, flow: _Flow, part: Part) -> None:
+        flow.sent_bytes += part.bytes
+        domain, mine, theirs = self._ports(rank, flow, part)
+        began, left = self._wires.book(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes)
+        if part.transfer in flow.exchange.awaits_sent:
+            self._at(left, lambda: self._carry_on(rank, flow, flow.exchange.sent(part.transfer)))
+        self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, began))
+
+    def _ports(self, rank: int, flow: _Flow, part: Part) -> tuple[Domain, int, int]:
+        """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
+        group = flow.op.group
         domain = self._domain[group]
+        if part.scale_up:
+            return "scale-up", 0, 0
+        if flow.gate is not None and flow.on_circuit(part):
+            return domain, *flow.gate.lanes(part.transfer)
         forwarded = domain != "scale-out" or self._packet_rails
         ports = self.plan.ports_per_gpu if domain == "scale-out" else 1
-        path = choose_path(agent.paths[group], rank, part.peer, part.lane, forwarded=forwarded, ports_per_gpu=ports)
+        path = choose_path(
+            self._ranks[rank].paths[group], rank, part.peer, part.lane, forwarded=forwarded, ports_per_gpu=ports
+        )
         if path is None:
             raise ControlError(f"group {group} has no circuit from rank {rank} to rank {part.peer}")
-        _, lane, peer, peer_lane = path
-        return self._wires.send(self.now, domain, (rank, lane), (peer, peer_lane), part.bytes)
+        return domain, path[1], path[3]
 
-    def _arrived(self, rank: int, flow: _Flow, part: Part) -> None:
+    def _arrived(self, rank: int, flow: _Flow, part: Part, began: float) -> None:
         """The last byte of ``part`` is at the peer, and acknowledged to ``rank``."""
         peer = self._ranks[part.peer]
         there = peer.flows.get(flow.name)
         if there is None:
-            peer.early[flow.name].append(part.transfer)
+            peer.early[flow.name].append((part, began, self.now))
         else:
-            self._send(part.peer, peer, there, there.exchange.arrived(part.transfer).send)
-            self._finish_if_done(part.peer, peer, there)
+            self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
         flow.unsent -= 1
+        self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
+
+    def _take(self, rank: int, flow: _Flow, part: Part, began: float, ended: float) -> None:
+        """``part`` is here (since ``ended``)."""
+        fields = {
+            "rank": rank,
+            "step": flow.step,
+            "op": flow.op.id,
+            "transfer": part.transfer,
+            "round": part.round,
+            "chunk": part.chunk,
+            "peer": part.peer,
+            "bytes": part.bytes,
+            "reduce": part.reduce,
+        }
+        self.events.append(Event(began, "agent", "transfer", ended, fields))
+        progress = flow.exchange.arrived(part.transfer)
+        self._over(rank, flow, part)
+        self._carry_on(rank, flow, progress)
+        self._finish_if_done(rank, self._ranks[rank], flow)
+
+    def _over(self, rank: int, flow: _Flow, part: Part) -> None:
+        """Nothing of ``part`` is in flight: its circuit may go."""
+        if flow.gate is not None and flow.on_circuit(part):
+            self._ranks[rank].gates.say(flow, flow.gate.over(part.transfer), self.now)
 
     def _finish_if_done(self, rank: int, agent: _Rank, flow: _Flow) -> None:
         if flow.unsent or not flow.exchange.received_all or flow.name not in agent.flows:
+            return
+        if flow.gate is not None and not flow.gate.finished:
             return
         del agent.flows[flow.name]
         op = flow.op
@@ -297,6 +402,8 @@ class Simulation:
             bytes=self.scale.emulated_bytes(op.bytes),
             sent_bytes=flow.sent_bytes,
             phase=flow.phase,
+            posted=flow.began,
+            payload_bytes=flow.sent_bytes,
         )
         self._carry_out(rank, agent.executor.communication_done(op.id))
 
@@ -324,20 +431,16 @@ class Simulation:
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]
+        if ack.group in agent.gates.asking:
+            flow, _ = agent.gates.acknowledged(ack.group, ack.index, self.now)
+            self._send_held(ack.rank, flow)
+            return
         agent.paths[ack.group] = ack.paths
         self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
 
     def _waits_for(self, agent: _Rank) -> str:
         blocked = [intent.group for intent, _ in agent.blocked.values()]
+        blocked += [group for group, _, _ in agent.gates.waits()]
         if blocked:
             return f"the circuits of group {blocked[0]}"
         return ", ".join(f"{f.op.name} in group {f.op.group}" for f in agent.flows.values()) or "another operation"
-
-
-def _by_position(plan: Schedule) -> list[list[tuple[int, Transfer]]]:
-    """By position: the transfers that it takes part in, with their numbers."""
-    mine: list[list[tuple[int, Transfer]]] = [[] for _ in range(plan.n)]
-    for number, transfer in enumerate(plan.transfers):
-        mine[transfer.src].append((number, transfer))
-        mine[transfer.dst].append((number, transfer))
-    return mine

@@ -27,7 +27,10 @@ class Event:
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
                          phase (interval: data moving, without waiting for the ack), and if known:
-                         lanes (numbers of the ports it sent on)
+                         lanes (numbers of the ports it sent on), posted (when its rank came to it),
+                         payload_bytes (of what it sent, without headers)
+    agent    transfer    rank (the receiver), step, op, transfer (number in its schedule), round,
+                         chunk, peer, bytes, reduce (interval: first byte to last)
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
     agent    verified    rank, step, op, wrong (elements that are not what they must be)

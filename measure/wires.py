@@ -35,7 +35,13 @@ class Wires:
         self._receives_until: dict[End, float] = {}
 
     def send(self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int) -> float:
-        """When the last byte of ``payload`` from port ``src`` to port ``dst`` (rank, lane) arrives.
+        """When the last byte of ``payload`` from port ``src`` to port ``dst`` (rank, lane) arrives (``book``)."""
+        return self.book(now, domain, src, dst, payload)[1]
+
+    def book(
+        self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int
+    ) -> tuple[float, float]:
+        """When the first and the last byte of ``payload`` from port ``src`` to port ``dst`` (rank, lane) arrive.
 
         It starts when both ports are free. On a network that the plan does not have (a front-end for scalars, say)
         bytes take no time.
@@ -43,8 +49,8 @@ class Wires:
         network = NETWORK_OF_DOMAIN[domain]
         out, into = (network, *src), (network, *dst)
         if out not in self._rate or into not in self._rate:
-            return now
+            return now, now
         start = max(now, self._sends_until.get(out, 0.0), self._receives_until.get(into, 0.0))
         end = start + wire_bytes(payload, self._mtu) / min(self._rate[out], self._rate[into])
         self._sends_until[out] = self._receives_until[into] = end
-        return end
+        return start, end

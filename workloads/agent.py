@@ -15,8 +15,9 @@ from typing import Any
 
 from railyard.errors import ControlError, VerifyError
 from workloads.agent_config import AgentConfig
+from workloads.carriage import Carriage
 from workloads.connection import Connection, PeerLost
-from workloads.courier import Carriage, Courier
+from workloads.courier import Courier
 from workloads.event_log import EventLog
 from workloads.executor import (
     NO_PHASE,
@@ -53,11 +54,15 @@ class Agent:
         self._control = control
         self._control_in = b""
         self._log = EventLog(config.events, config.rank)
-        self._courier = Courier(config, self._communication_done)
+        self._courier = Courier(config, self._communication_done, self._ask, self._log.note)
         self._channel: JobChannel | None = None
         self._phases = phases(config.program, config.rank)
         used = {op.group for op in config.program.communications(config.rank)}
-        self._groups = [group for group in config.program.groups.values() if group.name in used]
+        self._groups = [
+            group
+            for group in config.program.groups.values()
+            if group.name in used or (group.parent in used and config.rank in group.members)
+        ]
         self._asks: set[str] = set()
         self._unchecked: set[str] = set()
         self._executor: Executor | None = None
@@ -148,13 +153,19 @@ class Agent:
         return min(times)
 
     def _check_bounds(self, now: float) -> None:
-        self._courier.check_progress(now)
         for blocked, since in self._blocked.values():
             if now - since > self._config.ack_timeout_s:
                 raise ControlError(
                     f"rank {self._config.rank} got no acknowledgement of request {blocked.index} of group "
                     f"{blocked.group} within {self._config.ack_timeout_s:g} s, and does not send without one"
                 )
+        for name, index, since in self._courier.gates.waits():
+            if now - since > self._config.peer_timeout_s:
+                raise ControlError(
+                    f"rank {self._config.rank} got no acknowledgement of request {index} of circuit {name} within "
+                    f"{self._config.peer_timeout_s:g} s, and does not send without one"
+                )
+        self._courier.check_progress(now)
 
     # -- before the first step -----------------------------------------------------------------------
 
@@ -197,6 +208,7 @@ class Agent:
             config.steps,
             provisioned=config.mode == "provisioned",
         )
+        self._courier.open_early()
         self._carry_out(self._executor.begin(), at)
 
     # -- what others say -----------------------------------------------------------------------------
@@ -223,14 +235,18 @@ class Agent:
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
+                if group in self._courier.gates.asking:
+                    self._courier.circuit_stands(group, index, now)
+                    continue
                 self._courier.paths[group] = _paths(answer)
+                self._courier.open_early(group)
                 self._carry_out(self._executor.acknowledged(group, index), now)
 
     def _checked_in(self, name: str, answer: dict[str, Any]) -> None:
         self._unchecked.discard(name)
         group = self._config.program.groups[name]
         if answer.get("asks") and group.domain == "scale-out":
-            self._asks.add(name)
+            (self._courier.gates.asking if group.parent else self._asks).add(name)
             return
         paths = _paths(answer)
         self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
@@ -246,9 +262,7 @@ class Agent:
             elif isinstance(intent, StartCommunication):
                 self._start(intent, now)
             elif isinstance(intent, Request | Release):
-                assert self._channel is not None
-                op = "request" if isinstance(intent, Request) else "release"
-                self._channel.ask(op, group=intent.group, index=intent.index)
+                self._ask(intent)
             elif isinstance(intent, Blocked):
                 self._blocked[intent.op.id] = (intent, now)
             elif isinstance(intent, PhaseBegan):
@@ -259,6 +273,11 @@ class Agent:
                 self._step_began = now
             else:
                 self._end_step(intent, now)
+
+    def _ask(self, message: Request | Release) -> None:
+        assert self._channel is not None
+        op = "request" if isinstance(message, Request) else "release"
+        self._channel.ask(op, group=message.group, index=message.index)
 
     def _start(self, intent: StartCommunication, now: float) -> None:
         waited = self._blocked.pop(intent.op.id, None)
@@ -311,6 +330,7 @@ class Agent:
             phase=None if carriage.phase == NO_PHASE else carriage.phase,
             lanes=sorted(carriage.lanes),
             posted=carriage.posted,
+            payload_bytes=carriage.payload_bytes,
         )
         if carriage.wrong is not None:
             self._log.note("verified", now, step=carriage.step, op=op.id, wrong=carriage.wrong)
@@ -343,6 +363,7 @@ class Agent:
         now = time.monotonic()
         for blocked, since in self._blocked.values():
             self._note_wait(blocked, since, now)
+        self._courier.gates.note_unfinished(now)
 
 
 def _paths(answer: dict[str, Any]) -> tuple[Path, ...]:

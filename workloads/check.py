@@ -7,15 +7,19 @@ does), unless the program's sends are buffered, and a collective waits for all m
 from __future__ import annotations
 
 from collections import defaultdict
+from math import isfinite
 
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, VerifyError
+from workloads.collectives.verify import verify
 from workloads.executor import all_dependencies
 from workloads.program import Collective, Compute, Operation, Program, Recv, Send
+from workloads.schedule import Schedule
 
 
 def check(program: Program) -> None:
     """Raise ``ConfigError`` naming rank and operation when ``program`` cannot run as it stands."""
     _check_groups(program)
+    _check_schedules(program)
     for rank, operations in enumerate(program.operations):
         for place, op in enumerate(operations):
             _check_operation(program, rank, place, op)
@@ -40,6 +44,15 @@ def _check_groups(program: Program) -> None:
                 raise ConfigError(f"{where} has member {rank}; ranks are 0 to {program.ranks - 1}")
 
 
+def _check_schedules(program: Program) -> None:
+    """The program's own schedules do what they promise."""
+    for name, schedule in program.schedules.items():
+        try:
+            verify(schedule)
+        except VerifyError as error:
+            raise ConfigError(f"program {program.name}: schedule {name} is wrong: {error}") from None
+
+
 def _check_operation(program: Program, rank: int, place: int, op: Operation) -> None:
     where = _where(program, rank, op)
     if op.id != place:
@@ -48,8 +61,11 @@ def _check_operation(program: Program, rank: int, place: int, op: Operation) -> 
         if not 0 <= dep < place:
             raise ConfigError(f"{where} depends on operation {dep}; it can depend on those before it, 0 to {place - 1}")
     if isinstance(op, Compute):
-        if not op.seconds >= 0:
-            raise ConfigError(f"{where} lasts {op.seconds} s; it must be 0 or more")
+        if not (op.seconds >= 0 and isfinite(op.seconds)):
+            raise ConfigError(f"{where} lasts {op.seconds} s; it must be 0 or more, and finite")
+        for late in op.late:
+            if not (late >= 0 and isfinite(late)):
+                raise ConfigError(f"{where} is late by {late} s; it must be 0 or more, and finite")
         return
     group = program.groups.get(op.group)
     if group is None:
@@ -60,6 +76,16 @@ def _check_operation(program: Program, rank: int, place: int, op: Operation) -> 
         raise ConfigError(f"{where} moves {op.bytes} bytes; it must move at least 1")
     if isinstance(op, (Send, Recv)) and (op.peer not in group.members or op.peer == rank):
         raise ConfigError(f"{where} names peer {op.peer}; it must be another member of {op.group}")
+    if isinstance(op, Collective) and op.algorithm in program.schedules:
+        _check_fits(where, op, program.schedules[op.algorithm], len(group.members))
+
+
+def _check_fits(where: str, op: Collective, schedule: Schedule, members: int) -> None:
+    if (schedule.kind, schedule.n) != (op.kind, members):
+        raise ConfigError(
+            f"{where} is {op.kind} over the {members} members of {op.group}, but its schedule {op.algorithm} is "
+            f"{schedule.kind} over {schedule.n}; both must be the same"
+        )
 
 
 def _check_collectives(program: Program) -> None:
@@ -70,16 +96,20 @@ def _check_collectives(program: Program) -> None:
         first = group.members[0]
         for member in group.members[1:]:
             for ours, theirs in zip(lists[first], lists[member], strict=False):
-                if (ours.kind, ours.bytes) != (theirs.kind, theirs.bytes):
+                if (ours.kind, ours.bytes, ours.algorithm) != (theirs.kind, theirs.bytes, theirs.algorithm):
                     raise ConfigError(
-                        f"{_where(program, member, theirs)} is {theirs.kind} of {theirs.bytes} bytes in group {name}, "
-                        f"where rank {first} runs {ours.kind} of {ours.bytes} bytes ({ours.name}); "
+                        f"{_where(program, member, theirs)} is {_what(theirs)} in group {name}, "
+                        f"where rank {first} runs {_what(ours)} ({ours.name}); "
                         "members must run the same collectives in the same order"
                     )
             short, long = sorted((first, member), key=lambda rank: len(lists[rank]))
             if len(lists[short]) != len(lists[long]):
                 extra = lists[long][len(lists[short])]
                 raise ConfigError(f"{_where(program, long, extra)} has no counterpart on rank {short} in group {name}")
+
+
+def _what(op: Collective) -> str:
+    return f"{op.kind} of {op.bytes} bytes" + (f" by {op.algorithm}" if op.algorithm else "")
 
 
 def _check_pairs(program: Program) -> None:

@@ -31,6 +31,8 @@ _CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_INFO_RETRANSMITS = 100
 """Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
 _SIOCOUTQ = termios.TIOCOUTQ
+_SIOCOUTQNSD = 0x894B
+"""Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_BINDTODEVICE = 25
@@ -194,9 +196,17 @@ class Connection:
 
     def unacknowledged(self) -> int:
         """Bytes that the peer's kernel has not acknowledged yet, queued ones included."""
-        queued = sum(m.size - m.sent for m in self._queue)
-        answer = fcntl.ioctl(self.sock.fileno(), _SIOCOUTQ, b"\0\0\0\0")
-        return queued + int.from_bytes(answer, sys.byteorder)
+        return sum(m.size - m.sent for m in self._queue) + self._in_kernel(_SIOCOUTQ)
+
+    def _in_kernel(self, which: int) -> int:
+        return int.from_bytes(fcntl.ioctl(self.sock.fileno(), which, b"\0\0\0\0"), sys.byteorder)
+
+    def left_s(self, mark: int, *, acknowledged: bool) -> float:
+        """Seconds until the first ``mark`` bytes of this connection have left, or are ``acknowledged``, by the port's
+        rate (0: they have).
+        """
+        done = self.sent_bytes - self._in_kernel(_SIOCOUTQ if acknowledged else _SIOCOUTQNSD)
+        return max(0, mark - done) / self._share / self._bucket.bytes_per_s
 
     def drain_s(self) -> float:
         """Seconds until all is acknowledged, judged by the port's rate (0: nothing is in flight)."""

@@ -1,9 +1,11 @@
 """Carries out communications: which bytes go over which connection now, and when is one done.
 
-A receiver that has reached an operation says so with a small ``ready`` message on every path it will receive on; the
-sender's data waits for it. So data never meets a rank that has not posted its operation (as with NCCL), what arrives
-can always be read at once, and what was not announced is an error. An operation is done when everything has arrived,
-everything is written and the peers' kernels have acknowledged all of it: nothing of it is in flight any more.
+A receiver that has reached an operation says so with a small ``ready`` message on every path it will receive on, when
+the sender's turn comes; the sender's data waits for it. So data never meets a rank that has not posted its operation
+(as with NCCL), what arrives can always be read at once, and what was not announced is an error. Two cases need no such
+message: a circuit that both ends asked for, and the sends of an eager program, whose receiver keeps what comes early.
+An operation is done when everything has arrived, everything is written and the peers' kernels have acknowledged all of
+it: nothing of it is in flight any more.
 """
 
 from __future__ import annotations
@@ -11,99 +13,91 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from railyard.errors import ControlError, VerifyError
 from workloads import payload
 from workloads.agent_config import AgentConfig
+from workloads.carriage import Carriage, FlowKey
 from workloads.collectives.catalog import schedule_of
 from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
+from workloads.early import EarlyArrivals
 from workloads.exchange import (
     Exchange,
     Part,
     Progress,
+    by_position,
     collective_exchange,
     elements_of,
     recv_exchange,
     send_exchange,
 )
+from workloads.executor import Release, Request
 from workloads.flows import flow_names
-from workloads.message import Flow, Header
+from workloads.gatekeeper import Gatekeeper
+from workloads.message import Header
 from workloads.paths import Path, choose_path
-from workloads.program import Collective, Communication, Group, Recv, Send
-from workloads.schedule import Schedule
+from workloads.program import Collective, Communication, Recv, Send
+from workloads.schedule import Schedule, Transfer
 from workloads.transport import Transport
 
 _LEAST_POLL_S = 0.0002
 _NOTHING = memoryview(b"")
-_FlowKey = tuple[Flow, int]
-"""A flow, and the peer for point to point (-1 for a collective)."""
-
-
-@dataclass
-class Carriage:
-    """One communication under way on this rank. ``first_byte`` is when data began to move."""
-
-    step: int
-    op: Communication
-    phase: int
-    group: Group
-    flow: Flow
-    exchange: Exchange
-    elements: int
-    posted: float
-    schedule: Schedule | None = None
-    buffer: payload.Floats | None = None
-    staged: dict[int, payload.Floats] = field(default_factory=dict)
-    unsent: int = 0
-    sent_bytes: int = 0
-    first_byte: float | None = None
-    last_progress: float = 0.0
-    connections: dict[PeerKey, Connection] = field(default_factory=dict)
-    opened: set[PeerKey] = field(default_factory=set)
-    """Paths on which data of this communication has been sent."""
-    lanes: set[int] = field(default_factory=set)
-    draining: bool = False
-    wrong: int | None = None
-
-    @property
-    def moved(self) -> bool:
-        """Everything has arrived and everything is in the kernel's hands."""
-        return self.exchange.received_all and self.unsent == 0
-
-    @property
-    def key(self) -> _FlowKey:
-        """Under which messages find this communication."""
-        return self.flow, -1 if isinstance(self.op, Collective) else self.op.peer
 
 
 class Courier:
-    """All communications of one rank; ``done`` is called with each one that is done."""
+    """All communications of one rank.
 
-    def __init__(self, config: AgentConfig, done: Callable[[Carriage, float], None]) -> None:
+    ``done`` is called with each one that is done, ``ask`` with what to tell the controller, ``note`` with events.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        done: Callable[[Carriage, float], None],
+        ask: Callable[[Request | Release], None],
+        note: Callable[..., Any],
+    ) -> None:
         self._config = config
         self._rank = config.rank
         self._done = done
+        self._note = note
         self.transport = Transport(config.plan, config.rank, self)
+        self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
         self.paths: dict[str, tuple[Path, ...]] = {}
         self._names = flow_names(config.program, config.rank)
-        self._sending: dict[_FlowKey, Carriage] = {}
-        self._receiving: dict[_FlowKey, Carriage] = {}
-        self._ready: set[tuple[PeerKey, _FlowKey]] = set()
-        self._held: dict[tuple[PeerKey, _FlowKey], list[tuple[Carriage, Part, memoryview]]] = {}
+        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
+        """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
+        self._sending: dict[FlowKey, Carriage] = {}
+        self._receiving: dict[FlowKey, Carriage] = {}
+        self._early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.verify)
+        self._began: dict[PeerKey, float] = {}
+        """When the message that is coming in on a connection began."""
+        self._ready: dict[FlowKey, dict[PeerKey, int]] = {}
+        """Up to which round a receiver takes what comes by a path."""
+        self._held: dict[tuple[PeerKey, FlowKey], list[tuple[Carriage, Part, memoryview]]] = {}
         self._unopened: dict[PeerKey, list[Outgoing]] = {}
         """Messages for paths that the peer has yet to open."""
-        self._polls: list[tuple[float, int, Carriage]] = []
+        self._polls: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = itertools.count()
         self._blank = _NOTHING
         self._now = 0.0
 
     # -- starting ----------------------------------------------------------------------------------
 
+    def open_early(self, group: str | None = None) -> None:
+        """Open the paths by which eager sends come (of one group, or of all), where that is for this rank to do."""
+        program = self._config.program
+        for op in program.communications(self._rank) if program.eager else ():
+            if isinstance(op, Recv) and op.peer > self._rank and group in (None, op.group):
+                place = self._place(op.group, op.peer, 0, incoming=True)
+                if place is not None:
+                    self._open((program.groups[op.group].domain, place[0], op.peer, place[1]))
+
     def start(self, step: int, op: Communication, phase: int, now: float) -> None:
-        """Carry out ``op``; its circuits stand."""
+        """Carry out ``op``; its circuits stand, or its gate asks for them."""
         self._now = now
         carriage = self._make(step, op, phase, now)
         key = carriage.key
@@ -111,28 +105,38 @@ class Courier:
             self._sending[key] = carriage
         if not isinstance(op, Send):
             self._receiving[key] = carriage
-            self._announce(carriage)
+        if carriage.gate is not None:
+            self.gates.say(carriage, carriage.gate.begin(), now)
         self._carry_on(carriage, carriage.exchange.begin())
+        if isinstance(op, Recv):
+            self._take_early(carriage)
 
     def _make(self, step: int, op: Communication, phase: int, now: float) -> Carriage:
         config = self._config
         group = config.program.groups[op.group]
         flow = self._names[op.id].at(step)
         elements = elements_of(config.scale.emulated_bytes(op.bytes))
-        plan: Schedule | None = None
+        carriage = Carriage(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
         if isinstance(op, Collective):
-            plan = schedule_of(config.program, op)
-            exchange = collective_exchange(plan, group.members, self._rank, elements)
+            carriage.schedule = plan = schedule_of(config.program, op)
+            if group.domain == "scale-out":
+                carriage.gate = self.gates.gate(group, plan)
+            circuits = carriage.gate.circuits if carriage.gate is not None else ()
+            mine = self._mine(plan)[group.members.index(self._rank)]
+            carriage.exchange = collective_exchange(plan, group.members, self._rank, elements, mine, circuits)
         elif isinstance(op, Send):
-            exchange = send_exchange(op.peer, elements)
+            carriage.exchange = send_exchange(op.peer, elements)
         else:
-            exchange = recv_exchange(op.peer, elements)
-        carriage = Carriage(step, op, phase, group, flow, exchange, elements, now, plan)
-        carriage.unsent = len(exchange.outgoing)
-        carriage.last_progress = now
+            carriage.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
+        carriage.unsent = len(carriage.exchange.outgoing)
         if config.verify:
             carriage.buffer = self._contribution(carriage)
         return carriage
+
+    def _mine(self, plan: Schedule) -> list[list[tuple[int, Transfer]]]:
+        if id(plan) not in self._transfers:
+            self._transfers[id(plan)] = by_position(plan)
+        return self._transfers[id(plan)]
 
     def _contribution(self, carriage: Carriage) -> payload.Floats:
         seed, flow, op = self._config.seed, carriage.flow, carriage.op
@@ -143,56 +147,103 @@ class Courier:
             return payload.total(seed, flow, [self._rank], 0, carriage.elements)
         return np.full(carriage.elements, -1, dtype=np.float32)
 
-    def _announce(self, carriage: Carriage) -> None:
-        """Tell every path that will bring something that this rank is ready for it."""
-        keys = dict.fromkeys(self._key(carriage, part, incoming=True) for part in carriage.exchange.incoming.values())
-        for key in keys:
-            self._send(carriage, key, Outgoing(Header("ready", carriage.flow).pack(), _NOTHING))
+    def _take_early(self, carriage: Carriage) -> None:
+        """Data that was here before its receive."""
+        early = self._early.take(carriage.key)
+        if early is None:
+            return
+        (part,) = carriage.exchange.incoming.values()
+        carriage.first_byte = self._now
+        if early.values is not None:
+            carriage.staged[part.transfer] = early.values
+        if early.ended is not None:
+            self._note_transfer(carriage, part, early.began, early.ended)
+            self._carry_on(carriage, carriage.exchange.arrived(part.transfer))
+
+    def _announce(self, carriage: Carriage, part: Part) -> None:
+        """Tell the path of ``part`` that everything up to its round may come."""
+        key = self._key(carriage, part, incoming=True)
+        self._send(carriage, key, Outgoing(Header("ready", carriage.flow, part.round).pack(), _NOTHING))
 
     def _key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side."""
-        group = carriage.group
-        source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
-        forwarded = group.domain == "scale-out" and self._config.mode in ("native", "electrical")
-        paths, ports = self.paths.get(group.name, ()), self._config.plan.ports_per_gpu
-        path = choose_path(paths, source, target, part.lane, forwarded=forwarded, ports_per_gpu=ports)
-        if path is None:
+        if part.scale_up:
+            return "scale-up", 0, part.peer, 0
+        if carriage.gate is not None and carriage.on_circuit(part):
+            own, far = carriage.gate.lanes(part.transfer)
+            return "scale-out", own, part.peer, far
+        place = self._place(carriage.group.name, part.peer, part.lane, incoming=incoming)
+        if place is None:
+            source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
             raise ControlError(
-                f"group {group.name} has no circuit between rank {source} and rank {target}, which "
+                f"group {carriage.group.name} has no circuit between rank {source} and rank {target}, which "
                 f"{carriage.op.name} needs; the policy must light one"
             )
-        lane, peer_lane = (path[3], path[1]) if incoming else (path[1], path[3])
-        return group.domain, lane, part.peer, peer_lane
+        return carriage.group.domain, place[0], part.peer, place[1]
+
+    def _place(self, group: str, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
+        """Which ports (here, at the peer) a transfer takes; None where no path is known."""
+        config = self._config
+        scale_out = config.program.groups[group].domain == "scale-out"
+        forwarded = scale_out and config.mode in ("native", "electrical")
+        source, target = (peer, self._rank) if incoming else (self._rank, peer)
+        paths, ports = self.paths.get(group, ()), config.plan.ports_per_gpu
+        path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
+        if path is None:
+            return None
+        return (path[3], path[1]) if incoming else (path[1], path[3])
 
     # -- sending -----------------------------------------------------------------------------------
 
     def _carry_on(self, carriage: Carriage, progress: Progress) -> None:
-        for is_send, part in progress.steps:
-            if is_send:
+        for action, part in progress.steps:
+            if action == "send":
                 self._offer(carriage, part)
-            elif carriage.buffer is not None:
-                self._apply(carriage.buffer, part, carriage.staged.pop(part.transfer))
+            elif action == "apply":
+                carriage.apply(part)
+            elif action == "keep":
+                carriage.keep(part)
+            else:
+                self._announce(carriage, part)
         self._check_moved(carriage)
 
-    @staticmethod
-    def _apply(buffer: payload.Floats, part: Part, values: payload.Floats) -> None:
-        if part.reduce:
-            buffer[part.start : part.end] += values
-        else:
-            buffer[part.start : part.end] = values
-
     def _offer(self, carriage: Carriage, part: Part) -> None:
-        """Send ``part``, now or when the receiver has said that it is ready."""
+        """Send ``part``, now or when its circuit stands or the receiver has said that it is ready."""
         key = self._key(carriage, part, incoming=False)
         if carriage.buffer is None:
             content = self._blank_bytes(part.bytes)
         else:
             content = memoryview(carriage.buffer[part.start : part.end].tobytes())
-        if (key, carriage.key) in self._ready:
+        if carriage.gate is not None and carriage.on_circuit(part):
+            if carriage.gate.stands(part.transfer):
+                self._post(carriage, key, part, content)
+            else:
+                carriage.shut[part.transfer] = part, content
+        elif self._may_send(carriage, key, part):
             self._post(carriage, key, part, content)
         else:
             self._held.setdefault((key, carriage.key), []).append((carriage, part, content))
             self._open(key)  # the receiver cannot say so over a path that it is for this rank to open
+
+    def _may_send(self, carriage: Carriage, key: PeerKey, part: Part) -> bool:
+        """Whether the receiver takes ``part`` now."""
+        if self._config.program.eager and isinstance(carriage.op, Send):
+            return True
+        return self._ready.get(carriage.key, {}).get(key, -1) >= part.round
+
+    def circuit_stands(self, group: str, index: int, now: float) -> None:
+        """The controller has acknowledged a circuit that a gate asked for."""
+        self._now = now
+        carriage, transfers = self.gates.acknowledged(group, index, now)
+        carriage.last_progress = now
+        for part in carriage.exchange.incoming.values():
+            if part.transfer in transfers:
+                self._open(self._key(carriage, part, incoming=True))
+                break
+        for transfer in transfers:
+            if transfer in carriage.shut:
+                part, content = carriage.shut.pop(transfer)
+                self._post(carriage, self._key(carriage, part, incoming=False), part, content)
 
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
@@ -210,9 +261,10 @@ class Courier:
             carriage.first_byte = self._now
         header = Header("data", carriage.flow, part.transfer, part.bytes).pack()
         carriage.sent_bytes += len(header) + part.bytes
+        carriage.payload_bytes += part.bytes
         fresh = key not in carriage.opened
         carriage.opened.add(key)
-        self._send(carriage, key, Outgoing(header, content, token=carriage, fresh=fresh))
+        self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh))
 
     def _send(self, carriage: Carriage, key: PeerKey, message: Outgoing) -> None:
         carriage.lanes.add(key[1])
@@ -234,9 +286,13 @@ class Courier:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
         if header.kind == "ready":
             return None
-        carriage = self._receiving.get(self._flow_key(connection, header))
-        part = carriage.exchange.incoming.get(header.transfer) if carriage else None
-        if carriage is None or part is None:
+        self._began[connection.key] = self._now
+        key = self._flow_key(connection, header)
+        carriage = self._receiving.get(key)
+        if carriage is None:
+            return self._expect_early(connection, header, key)
+        part = carriage.exchange.incoming.get(header.transfer)
+        if part is None:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
         if part.bytes != header.length or self._key(carriage, part, incoming=True) != connection.key:
             raise VerifyError(
@@ -251,6 +307,17 @@ class Courier:
         values = carriage.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
 
+    def _expect_early(self, connection: Connection, header: Header, key: FlowKey) -> memoryview | None:
+        op = self._early.receive_of(key)
+        if op is None:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
+        try:
+            return self._early.expect(key, header, self._config.scale.emulated_bytes(op.bytes), self._now)
+        except ValueError:
+            raise VerifyError(
+                f"misdelivered: {self._describe(connection, header)}, where {op.bytes} bytes are due ({op.name})"
+            ) from None
+
     def _describe(self, connection: Connection, header: Header) -> str:
         flow = header.flow
         group = list(self._config.program.groups)[flow.group] if flow.group < len(self._config.program.groups) else "?"
@@ -260,36 +327,94 @@ class Courier:
         )
 
     @staticmethod
-    def _flow_key(connection: Connection, header: Header) -> _FlowKey:
+    def _flow_key(connection: Connection, header: Header) -> FlowKey:
         return header.flow, connection.peer if header.flow.point_to_point else -1
 
     def arrived(self, connection: Connection, header: Header) -> None:
         """A message is complete."""
-        flow_key = self._flow_key(connection, header)
-        if header.kind == "data":
-            carriage = self._receiving[flow_key]
-            carriage.last_progress = self._now
-            self._carry_on(carriage, carriage.exchange.arrived(header.transfer))
+        key = self._flow_key(connection, header)
+        if header.kind == "ready":
+            self._take_ready(connection, key, header.transfer)
             return
-        self._ready.add((connection.key, flow_key))
-        for carriage, part, content in self._held.pop((connection.key, flow_key), []):
-            carriage.last_progress = self._now
-            self._post(carriage, connection.key, part, content)
+        carriage = self._receiving.get(key)
+        if carriage is None:
+            self._early.ended(key, self._now)
+            return
+        carriage.last_progress = self._now
+        part = carriage.exchange.incoming[header.transfer]
+        self._note_transfer(carriage, part, self._began[connection.key], self._now)
+        progress = carriage.exchange.arrived(header.transfer)
+        self._over(carriage, part)
+        self._carry_on(carriage, progress)
+
+    def _take_ready(self, connection: Connection, key: FlowKey, last_round: int) -> None:
+        """The receiver takes everything up to ``last_round`` by this path."""
+        self._ready.setdefault(key, {})[connection.key] = last_round
+        held = self._held.pop((connection.key, key), [])
+        wait = [entry for entry in held if entry[1].round > last_round]
+        if wait:
+            self._held[connection.key, key] = wait
+        for carriage, part, content in held:
+            if part.round <= last_round:
+                carriage.last_progress = self._now
+                self._post(carriage, connection.key, part, content)
+
+    def _note_transfer(self, carriage: Carriage, part: Part, began: float, ended: float) -> None:
+        self._note(
+            "transfer",
+            began,
+            ended,
+            step=carriage.step,
+            op=carriage.op.id,
+            transfer=part.transfer,
+            round=part.round,
+            chunk=part.chunk,
+            peer=part.peer,
+            bytes=part.bytes,
+            reduce=part.reduce,
+        )
 
     def written(self, connection: Connection, token: object) -> None:
         """A message is in the kernel's hands."""
-        assert isinstance(token, Carriage)
-        token.connections[connection.key] = connection
-        token.unsent -= 1
-        token.last_progress = self._now
-        self._check_moved(token)
+        assert isinstance(token, tuple)
+        carriage, part = token
+        carriage.connections[connection.key] = connection
+        carriage.unsent -= 1
+        carriage.last_progress = self._now
+        mark = connection.sent_bytes
+        if part.transfer in carriage.exchange.awaits_sent:
+            self._watch(connection, mark, False, lambda: self._left(carriage, part))
+        if carriage.on_circuit(part):
+            self._watch(connection, mark, True, lambda: self._over(carriage, part))
+        self._check_moved(carriage)
+
+    def _left(self, carriage: Carriage, part: Part) -> None:
+        """All bytes of ``part`` have left: the port is free for the next receiver."""
+        self._carry_on(carriage, carriage.exchange.sent(part.transfer))
+
+    def _over(self, carriage: Carriage, part: Part) -> None:
+        """Nothing of ``part`` is in flight: its circuit may go."""
+        if carriage.gate is not None and carriage.on_circuit(part):
+            self.gates.say(carriage, carriage.gate.over(part.transfer), self._now)
+            self._check_moved(carriage)
+
+    def _watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
+        """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
+        left = connection.left_s(mark, acknowledged=acknowledged)
+        if left > 0:
+            self._later(left, lambda: self._watch(connection, mark, acknowledged, then))
+        else:
+            then()
+
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._polls, (self._now + max(seconds, _LEAST_POLL_S), next(self._tie), what))
 
     # -- ending ------------------------------------------------------------------------------------
 
     def _check_moved(self, carriage: Carriage) -> None:
         if carriage.moved and not carriage.draining:
             carriage.draining = True
-            heapq.heappush(self._polls, (self._now, next(self._tie), carriage))
+            heapq.heappush(self._polls, (self._now, next(self._tie), lambda: self._poll(carriage)))
 
     def tick(self, now: float) -> None:
         """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
@@ -298,31 +423,30 @@ class Courier:
             if connection.has_something_to_send(now):
                 connection.flush(now)
         while self._polls and self._polls[0][0] <= now:
-            _, _, carriage = heapq.heappop(self._polls)
-            self._poll(carriage, now)
+            heapq.heappop(self._polls)[2]()
 
-    def _poll(self, carriage: Carriage, now: float) -> None:
+    def _poll(self, carriage: Carriage) -> None:
         left = max((c.drain_s() for key, c in carriage.connections.items() if key in carriage.opened), default=0.0)
         if left > 0:
-            heapq.heappush(self._polls, (now + max(left, _LEAST_POLL_S), next(self._tie), carriage))
+            self._later(left, lambda: self._poll(carriage))
             return
         self._forget(carriage)
         if carriage.buffer is not None:
             carriage.wrong = self._wrong_elements(carriage, carriage.buffer)
-        self._done(carriage, now)
+        self._done(carriage, self._now)
 
     def _forget(self, carriage: Carriage) -> None:
         for table in (self._sending, self._receiving):
             if table.get(carriage.key) is carriage:
                 del table[carriage.key]
-        if not isinstance(carriage.op, Collective | Send):
-            return
-        self._ready -= {entry for entry in self._ready if entry[1] == carriage.key}
+        if isinstance(carriage.op, Collective | Send):
+            self._ready.pop(carriage.key, None)
 
     def _wrong_elements(self, carriage: Carriage, buffer: payload.Floats) -> int | None:
         seed, flow, op = self._config.seed, carriage.flow, carriage.op
         if carriage.schedule is not None:
-            return payload.wrong_elements(buffer, seed, flow, carriage.schedule, carriage.group.members, self._rank)
+            members, elements = carriage.group.members, carriage.elements
+            return payload.wrong_elements(buffer, seed, flow, carriage.schedule, members, self._rank, elements)
         if isinstance(op, Send):
             return None
         assert not isinstance(op, Collective)

@@ -33,7 +33,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class Header:
-    """``data`` carries ``length`` bytes of ``transfer``; ``ready`` says that the receiver has posted ``flow``."""
+    """``data`` carries ``length`` bytes of ``transfer``.
+
+    ``ready`` says that the receiver has posted ``flow`` and takes, by this path, everything up to the round that stands
+    in the place of ``transfer``.
+    """
 
     kind: Kind
     flow: Flow

@@ -7,7 +7,7 @@ a chunk in the wrong place, a rank missing or counted twice, or data of another 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from workloads.message import Flow
 from workloads.schedule import Schedule
 
 Floats = npt.NDArray[np.float32]
+
+_SUMS = ("all_reduce", "reduce_scatter", "reduce")
+_FROM_ROOT = ("broadcast", "scatter")
 
 
 def _salt(seed: int, flow: Flow) -> int:
@@ -41,30 +44,51 @@ def total(seed: int, flow: Flow, ranks: Sequence[int], start: int, end: int) -> 
 
 
 def initial(seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int) -> Floats:
-    """The buffer of ``rank`` before the collective: its contribution, or its own chunks of a gather (the rest -1)."""
-    if schedule.kind in ("all_reduce", "reduce_scatter"):
-        return total(seed, flow, [rank], 0, elements)
-    buffer = np.full(elements, -1, dtype=np.float32)
-    for chunk, (start, end) in enumerate(schedule.chunk_bounds(elements)):
-        if members[_owner(schedule, chunk)] == rank:
-            buffer[start:end] = total(seed, flow, [rank], start, end)
+    """All slots of ``rank`` before the collective: what it contributes in the input slots, nothing elsewhere.
+
+    "Nothing" is 0 in memory that was never touched, so that the address space of an all-to-all costs only what is used.
+    """
+    bounds = schedule.chunk_bounds(elements)
+    buffer = np.zeros(bounds[-1][1], dtype=np.float32)
+    me = members.index(rank)
+    for chunk in _held_first(schedule, me):
+        start, end = bounds[chunk]
+        into, until = bounds[schedule.input + chunk]
+        buffer[into:until] = total(seed, flow, [rank], start, end)
     return buffer
 
 
-def wrong_elements(buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int) -> int:
-    """Number of elements of ``buffer`` that are not what the collective promises ``rank``."""
+def wrong_elements(
+    buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
+) -> int:
+    """Number of elements of ``buffer`` (all slots) that are not what the collective promises ``rank``."""
     wrong = 0
-    for chunk, (start, end) in enumerate(schedule.chunk_bounds(len(buffer))):
-        owner = members[_owner(schedule, chunk)]
-        if schedule.kind == "reduce_scatter" and owner != rank:
-            continue
-        if schedule.kind in ("all_reduce", "reduce_scatter"):
-            ranks: Sequence[int] = members
-        else:
-            ranks = [owner]
+    bounds = schedule.chunk_bounds(elements)
+    for chunk, position in _held_last(schedule, members.index(rank)):
+        start, end = bounds[chunk]
+        ranks = members if position is None else [members[position]]
         wrong += int(np.count_nonzero(buffer[start:end] != total(seed, flow, ranks, start, end)))
     return wrong
 
 
-def _owner(schedule: Schedule, chunk: int) -> int:
-    return schedule.owner[0 if schedule.kind == "broadcast" else chunk]
+def _held_first(schedule: Schedule, me: int) -> Iterator[int]:
+    """The chunks of the input that position ``me`` holds before the collective (``Schedule``)."""
+    for chunk, owner in enumerate(schedule.owner):
+        if schedule.kind in _SUMS or me == (schedule.root if schedule.kind in _FROM_ROOT else owner):
+            yield chunk
+
+
+def _held_last(schedule: Schedule, me: int) -> Iterator[tuple[int, int | None]]:
+    """The chunks promised to position ``me``, each with the position it comes from (None: the sum over all)."""
+    n, kind = schedule.n, schedule.kind
+    for chunk, owner in enumerate(schedule.owner):
+        if kind in ("reduce_scatter", "scatter"):
+            promised = owner == me
+        elif kind in ("reduce", "gather"):
+            promised = schedule.root == me
+        elif kind == "all_to_all":
+            promised = chunk * n * n // schedule.chunks % n == me
+        else:
+            promised = True
+        if promised:
+            yield chunk, None if kind in _SUMS else schedule.root if kind in _FROM_ROOT else owner

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,8 @@ class FakeController:
             thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        with sock, sock.makefile() as lines:
+        # An agent that is stopped may leave the answer to its last release unread, which resets the connection.
+        with suppress(ConnectionResetError), sock, sock.makefile() as lines:
             for line in lines:
                 message = json.loads(line)
                 with self._lock:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import VerifyError
+from railyard.errors import ConfigError, VerifyError
 from workloads import payload
 from workloads.collectives.catalog import ALGORITHMS, schedule
-from workloads.exchange import Exchange, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
+from workloads.collectives.verify import verify
+from workloads.exchange import Part, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
 from workloads.message import Flow
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
@@ -18,32 +22,91 @@ CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algo
 FLOW = Flow(step=3, group=1, sequence=2)
 
 
-def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, payload.Floats]:
-    """Run ``plan`` on numbers, with messages delivered in a random order; the buffers at the end."""
-    exchanges: dict[int, Exchange] = {}
-    buffers = {m: payload.initial(1, FLOW, plan, members, m, elements) for m in members}
-    wire: list[tuple[int, int, payload.Floats]] = []
-    staged: dict[tuple[int, int], payload.Floats] = {}
+@dataclass
+class Carried:
+    """A schedule carried out on numbers, messages delivered in a random order."""
 
-    def act(rank: int, progress: Progress) -> None:
-        for is_send, part in progress.steps:
-            if is_send:
-                wire.append((part.peer, part.transfer, buffers[rank][part.start : part.end].copy()))
+    plan: Schedule
+    members: list[int]
+    elements: int
+    rng: random.Random
+    circuits: bool = False
+    wire: list[tuple[int, Part, payload.Floats]] = field(default_factory=list)
+    """(sender, part, values) of what was sent and has not left."""
+    staged: dict[tuple[int, int], payload.Floats] = field(default_factory=dict)
+    limit: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
+    """(sender, receiver, lane, network) -> the round up to which the receiver takes what comes."""
+    under_way: dict[tuple[int, bool, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Peers that a rank sends to or receives from at this moment."""
+    most_peers: int = 0
+    order: list[int] = field(default_factory=list)
+    """Rounds of the transfers as they arrived."""
+
+    def run(self) -> dict[int, payload.Floats]:
+        """The buffers at the end."""
+        plan, members = self.plan, self.members
+        circuits = range(len(plan.transfers)) if self.circuits else ()
+        self.buffers = {m: payload.initial(1, FLOW, plan, members, m, self.elements) for m in members}
+        self.exchanges = {m: collective_exchange(plan, members, m, self.elements, circuits=circuits) for m in members}
+        for member in members:
+            self.act(member, self.exchanges[member].begin())
+        while self.wire:
+            ready = [n for n, (rank, part, _) in enumerate(self.wire) if self.may_go(rank, part)]
+            assert ready, "nobody may send: the run stands still"
+            self.deliver(*self.wire.pop(self.rng.choice(ready)))
+        assert all(exchange.received_all for exchange in self.exchanges.values())
+        assert not any(exchange.awaits_sent for exchange in self.exchanges.values())
+        assert not self.staged
+        return self.buffers
+
+    def may_go(self, rank: int, part: Part) -> bool:
+        """Whether the receiver has said that it takes this."""
+        return self.circuits or self.limit.get((rank, part.peer, part.lane, part.scale_up), -1) >= part.round
+
+    def deliver(self, rank: int, part: Part, values: payload.Floats) -> None:
+        """One message leaves, and arrives."""
+        self.staged[part.peer, part.transfer] = values
+        self.order.append(part.round)
+        self.under_way[rank, part.scale_up, "to"].discard(part.peer)
+        if part.transfer in self.exchanges[rank].awaits_sent:
+            self.act(rank, self.exchanges[rank].sent(part.transfer))
+        self.act(part.peer, self.exchanges[part.peer].arrived(part.transfer))
+
+    def act(self, rank: int, progress: Progress) -> None:
+        """Do what became possible."""
+        buffer = self.buffers[rank]
+        for action, part in progress.steps:
+            if action == "announce":
+                self.limit[part.peer, rank, part.lane, part.scale_up] = part.round
+            elif action == "send":
+                self.wire.append((rank, part, buffer[part.start : part.end].copy()))
+                to = self.under_way[rank, part.scale_up, "to"]
+                to.add(part.peer)
+                self.most_peers = max(self.most_peers, len(to))
+            elif action == "keep":
+                self.staged[rank, part.transfer] = buffer[part.start : part.end].copy()
             elif part.reduce:
-                buffers[rank][part.start : part.end] += staged.pop((rank, part.transfer))
+                buffer[part.start : part.end] += self.staged.pop((rank, part.transfer))
             else:
-                buffers[rank][part.start : part.end] = staged.pop((rank, part.transfer))
+                buffer[part.start : part.end] = self.staged.pop((rank, part.transfer))
 
-    for member in members:
-        exchanges[member] = collective_exchange(plan, members, member, elements)
-    for member in members:
-        act(member, exchanges[member].begin())
-    while wire:
-        rank, transfer, values = wire.pop(rng.randrange(len(wire)))
-        staged[rank, transfer] = values
-        act(rank, exchanges[rank].arrived(transfer))
-    assert all(exchange.received_all for exchange in exchanges.values())
-    return buffers
+
+def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, payload.Floats]:
+    """The buffers after ``plan``."""
+    return Carried(plan, members, elements, rng).run()
+
+
+def wrong(plan: Schedule, members: list[int], elements: int, buffers: dict[int, payload.Floats]) -> dict[int, int]:
+    """Wrong elements of each member."""
+    return {m: payload.wrong_elements(buffers[m], 1, FLOW, plan, members, m, elements) for m in members}
+
+
+def built(kind: CollectiveKind, n: int, algorithm: str) -> Schedule:
+    """The catalog's schedule for the number of positions nearest to ``n`` that it can do."""
+    for size in (n, *range(n + 1, 2 * n + 3)):
+        with suppress(ConfigError):
+            return schedule(kind, size, algorithm)
+    raise AssertionError(f"{algorithm} does no number of positions near {n}")
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), CASES)
@@ -51,11 +114,14 @@ def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random)
 def test_any_order_of_arrival_gives_the_right_numbers(
     algorithm: str, kind: CollectiveKind, n: int, elements: int, seed: int
 ) -> None:
-    plan = schedule(kind, n, algorithm)
-    members = list(range(10, 10 + 3 * n, 3))
-    buffers = carry(plan, members, elements, random.Random(seed))
-    for member in members:
-        assert payload.wrong_elements(buffers[member], 1, FLOW, plan, members, member) == 0
+    plan = built(kind, n, algorithm)
+    members = list(range(10, 10 + 3 * plan.n, 3))
+    for lockstep, circuits in ((False, False), (True, False), (False, True)):
+        carried = Carried(replace(plan, lockstep=lockstep), members, elements, random.Random(seed), circuits)
+        buffers = carried.run()
+        assert wrong(plan, members, elements, buffers) == dict.fromkeys(members, 0)
+        if plan.one_port and not circuits:
+            assert carried.most_peers <= 1, "a rank never sends to two at once"
 
 
 def test_an_exchange_in_one_round_sends_what_stood_before() -> None:
@@ -67,9 +133,9 @@ def test_an_exchange_in_one_round_sends_what_stood_before() -> None:
 def test_an_arrival_ahead_of_its_round_waits() -> None:
     plan = Schedule("relay", "all_reduce", 3, 1, (0,), (Transfer(0, 1, 0, 0, "reduce"), Transfer(1, 2, 0, 0, "copy")))
     exchange = collective_exchange(plan, [0, 1, 2], 0, 4)
-    assert exchange.begin().steps == ()
+    assert [(action, part.peer) for action, part in exchange.begin().steps] == [("announce", 1), ("announce", 2)]
     assert exchange.arrived(1).steps == ()
-    assert [part.transfer for part in exchange.arrived(0).apply] == [0, 1]
+    assert [part.transfer for part in exchange.arrived(0).parts("apply")] == [0, 1]
 
 
 def test_an_arrival_nobody_awaits_is_an_error() -> None:
@@ -80,7 +146,7 @@ def test_an_arrival_nobody_awaits_is_an_error() -> None:
 
 
 def test_point_to_point() -> None:
-    (part,) = send_exchange(5, 10).begin().send
+    (part,) = send_exchange(5, 10).begin().parts("send")
     assert (part.peer, part.bytes, part.lane) == (5, 40, 0)
     assert send_exchange(5, 10).received_all
     assert [elements_of(n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
@@ -90,16 +156,99 @@ def test_the_check_sees_a_wrong_chunk_and_a_missing_rank() -> None:
     plan = schedule("all_reduce", 4)
     members = [0, 1, 2, 3]
     right = payload.total(1, FLOW, members, 0, 64)
-    assert payload.wrong_elements(right, 1, FLOW, plan, members, 0) == 0
+    assert payload.wrong_elements(right, 1, FLOW, plan, members, 0, 64) == 0
     rolled = np.roll(right, 8)
-    assert payload.wrong_elements(rolled, 1, FLOW, plan, members, 0) > 32
+    assert payload.wrong_elements(rolled, 1, FLOW, plan, members, 0, 64) > 32
     missing = payload.total(1, FLOW, [0, 1, 3, 3], 0, 64)
-    assert payload.wrong_elements(missing, 1, FLOW, plan, members, 0) == 64
+    assert payload.wrong_elements(missing, 1, FLOW, plan, members, 0, 64) == 64
     other = payload.total(1, Flow(4, 1, 2), members, 0, 64)
-    assert payload.wrong_elements(other, 1, FLOW, plan, members, 0) > 32
+    assert payload.wrong_elements(other, 1, FLOW, plan, members, 0, 64) > 32
 
 
 def test_sums_of_128_ranks_are_exact() -> None:
     ranks = list(range(128))
     total = sum(payload.total(9, FLOW, [rank], 0, 300) for rank in ranks)
     assert np.array_equal(total, payload.total(9, FLOW, ranks, 0, 300))
+
+
+def transfers(*rows: tuple[int, int, int, int, str, int]) -> tuple[Transfer, ...]:
+    """(round, src, dst, chunk, op, to) each."""
+    return tuple(Transfer(r, src, dst, chunk, op, 0, to) for r, src, dst, chunk, op, to in rows)  # type: ignore[arg-type]
+
+
+def test_copies_inside_a_rank_read_what_stood_at_the_start_of_the_round() -> None:
+    # Three slots of one element: 0 and 1 change places through nothing but their order, 2 is added to 0 afterwards.
+    steps = transfers((0, 0, 0, 0, "copy", 1), (0, 0, 0, 1, "copy", 0), (1, 0, 0, 2, "reduce", 0))
+    plan = Schedule("turn", "all_reduce", 1, 3, (0, 0, 0), steps)
+    buffers = carry(plan, [0], 3, random.Random(1))
+    before = payload.initial(1, FLOW, plan, [0], 0, 3)
+    assert buffers[0].tolist() == [before[1] + before[2], before[0], before[2]]
+
+
+def test_a_schedule_with_scratch_and_an_input_of_its_own() -> None:
+    # Two ranks: copy the own input (slots 2 and 3) to the result, swap inputs into scratch (4 and 5), add them.
+    rows = []
+    for rank in range(2):
+        for chunk in range(2):
+            rows.append((0, rank, rank, 2 + chunk, "copy", chunk))
+            rows.append((0, rank, 1 - rank, 2 + chunk, "copy", 4 + chunk))
+            rows.append((1, rank, rank, 4 + chunk, "reduce", chunk))
+    plan = Schedule("apart", "all_reduce", 2, 2, (0, 1), transfers(*rows), scratch=4, input=2)
+    verify(plan)
+    for elements in (1, 5, 8):
+        buffers = carry(plan, [3, 7], elements, random.Random(elements))
+        assert len(buffers[3]) == 3 * plan.buffer_elements(elements)
+        assert wrong(plan, [3, 7], elements, buffers) == {3: 0, 7: 0}
+
+
+def test_several_sums_into_one_slot_in_one_round() -> None:
+    rows = [(0, src, 0, 0, "reduce", -1) for src in range(1, 6)]
+    plan = Schedule("gather-sum", "reduce", 6, 1, (0,), transfers(*rows))  # type: ignore[arg-type]
+    buffers = carry(plan, list(range(6)), 9, random.Random(2))
+    assert wrong(plan, list(range(6)), 9, buffers)[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["reduce", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter"])
+def test_the_check_sees_what_never_arrived(kind: CollectiveKind) -> None:
+    plan = schedule(kind, 4, "direct")
+    members = [0, 1, 2, 3]
+    lost = replace(plan, transfers=plan.transfers[:-1])
+    assert sum(wrong(plan, members, 64, carry(plan, members, 64, random.Random(1))).values()) == 0
+    assert sum(wrong(lost, members, 64, carry(lost, members, 64, random.Random(1))).values()) > 0
+
+
+def test_an_all_to_all_touches_only_what_it_moves() -> None:
+    plan = schedule("all_to_all", 4, "direct")
+    buffer = payload.initial(1, FLOW, plan, [0, 1, 2, 3], 2, 16)
+    assert len(buffer) == 64
+    assert not buffer[:32].any() and not buffer[48:].any() and buffer[32:48].all()
+
+
+def test_in_one_port_a_rank_turns_to_the_next_when_the_one_before_is_done() -> None:
+    plan = Schedule(
+        "fan", "all_reduce", 3, 1, (0,), transfers((0, 0, 1, 0, "copy", -1), (1, 0, 2, 0, "copy", -1)), one_port=True
+    )
+    source = collective_exchange(plan, [0, 1, 2], 0, 4)
+    assert [part.peer for part in source.begin().parts("send")] == [1]
+    assert [part.peer for part in source.sent(0).parts("send")] == [2]
+    turned = replace(plan, transfers=transfers((0, 1, 0, 0, "reduce", -1), (1, 2, 0, 0, "reduce", -1)))
+    sink = collective_exchange(turned, [0, 1, 2], 0, 4)
+    assert [part.peer for part in sink.begin().parts("announce")] == [1]
+    assert [part.peer for part in sink.arrived(0).parts("announce")] == [2]
+
+
+def test_chunks_do_not_wait_for_each_other_unless_in_lock_step() -> None:
+    rows = ((0, 1, 0, 0, "copy", -1), (1, 0, 1, 1, "copy", -1))
+    plan = Schedule("two", "all_reduce", 2, 2, (0, 0), transfers(*rows))
+    free = collective_exchange(plan, [0, 1], 0, 4)
+    assert free.begin().parts("send")
+    stepped = collective_exchange(replace(plan, lockstep=True), [0, 1], 0, 4)
+    assert not stepped.begin().parts("send")
+    assert stepped.arrived(0).parts("send")
+
+
+def test_the_scale_up_network_is_told_apart() -> None:
+    rows = (Transfer(0, 1, 0, 0, "copy", scale_up=True), Transfer(0, 2, 0, 1, "copy"))
+    plan = Schedule("both", "all_reduce", 3, 2, (0, 0), rows, one_port=True)
+    announced = collective_exchange(plan, [0, 1, 2], 0, 4).begin().parts("announce")
+    assert {(part.peer, part.scale_up) for part in announced} == {(1, True), (2, False)}

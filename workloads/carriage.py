@@ -1,0 +1,76 @@
+"""One communication under way on a rank: what is known of it until it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from workloads import payload
+from workloads.collectives.gate import Gate
+from workloads.connection import Connection, PeerKey
+from workloads.exchange import Exchange, Part
+from workloads.message import Flow
+from workloads.program import Collective, Communication, Group
+from workloads.schedule import Schedule
+
+FlowKey = tuple[Flow, int]
+"""A flow, and the peer for point to point (-1 for a collective)."""
+
+
+@dataclass
+class Carriage:
+    """``first_byte`` is when data began to move; sizes are emulated bytes, times monotonic seconds."""
+
+    step: int
+    op: Communication
+    phase: int
+    group: Group
+    flow: Flow
+    exchange: Exchange
+    elements: int
+    posted: float
+    schedule: Schedule | None = None
+    gate: Gate | None = None
+    buffer: payload.Floats | None = None
+    staged: dict[int, payload.Floats] = field(default_factory=dict)
+    shut: dict[int, tuple[Part, memoryview]] = field(default_factory=dict)
+    """What is ready to go when its circuit stands, by transfer."""
+    unsent: int = 0
+    sent_bytes: int = 0
+    payload_bytes: int = 0
+    first_byte: float | None = None
+    last_progress: float = 0.0
+    connections: dict[PeerKey, Connection] = field(default_factory=dict)
+    opened: set[PeerKey] = field(default_factory=set)
+    """Paths on which data of this communication has been sent."""
+    lanes: set[int] = field(default_factory=set)
+    draining: bool = False
+    wrong: int | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Everything has arrived, everything is in the kernel's hands, and no circuit is held."""
+        return self.exchange.received_all and self.unsent == 0 and (self.gate is None or self.gate.finished)
+
+    @property
+    def key(self) -> FlowKey:
+        """Under which messages find this communication."""
+        return self.flow, -1 if isinstance(self.op, Collective) else self.op.peer
+
+    def on_circuit(self, part: Part) -> bool:
+        """Whether ``part`` takes a circuit that is asked for."""
+        return self.gate is not None and part.transfer in self.gate.circuits
+
+    def apply(self, part: Part) -> None:
+        """Add or store what arrived (or was kept) for ``part``."""
+        if self.buffer is None:
+            return
+        values = self.staged.pop(part.transfer)
+        if part.reduce:
+            self.buffer[part.start : part.end] += values
+        else:
+            self.buffer[part.start : part.end] = values
+
+    def keep(self, part: Part) -> None:
+        """Read what stays on this rank, for a later ``apply``."""
+        if self.buffer is not None:
+            self.staged[part.transfer] = self.buffer[part.start : part.end].copy()

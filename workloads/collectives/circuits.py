@@ -1,0 +1,188 @@
+"""The circuits that a schedule needs, when, and as groups that ask a controller for them.
+
+A GPU has two ports on an optical rail. A round in which every position has one peer at most is a matching: each pair is
+joined by lane 0 of both. In any other round a position that sends to one and receives from one sends by lane 1 into
+lane 0 (a ring); the counter-clockwise half of two rings goes back over the circuits of the clockwise one. Transfers on
+the scale-up network and those inside a position need no circuit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from railyard.errors import ConfigError
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective, Compute, Group, Operation, Program
+from workloads.schedule import Schedule, Transfer
+
+End = tuple[int, int]
+"""(position, lane)."""
+Ends = tuple[End, End]
+
+PORTS = 2
+"""Of a GPU on an optical rail, for circuits that follow a schedule."""
+
+
+@dataclass(frozen=True)
+class CircuitUse:
+    """The duplex circuit between ``ends`` carries ``transfers`` (numbers in the schedule) in rounds first to last.
+
+    Neither port is used otherwise in between, so the circuit may stand all that time.
+    """
+
+    ends: Ends
+    first: int
+    last: int
+    transfers: tuple[int, ...]
+
+
+@dataclass
+class _Open:
+    ends: Ends
+    first: int
+    last: int
+    transfers: list[int] = field(default_factory=list)
+
+
+def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
+    """The uses of all circuits in order of their first round.
+
+    Raises ``ConfigError`` where a position needs more than two ports in one round.
+    """
+    uses: list[_Open] = []
+    holds: dict[End, _Open] = {}
+    numbered = sorted(
+        ((number, t) for number, t in enumerate(schedule.transfers) if not (t.local or t.scale_up)),
+        key=lambda entry: (entry[1].round, entry[0]),
+    )
+    for number_of_round, in_round in groupby(numbered, key=lambda entry: entry[1].round):
+        for ends, transfers in _circuits_of(schedule, list(in_round)).items():
+            use = holds.get(ends[0])
+            if use is None or use.ends != ends or holds.get(ends[1]) is not use:
+                use = _Open(ends, number_of_round, number_of_round)
+                holds[ends[0]] = holds[ends[1]] = use
+                uses.append(use)
+            use.last = number_of_round
+            use.transfers += transfers
+    return tuple(CircuitUse(use.ends, use.first, use.last, tuple(use.transfers)) for use in uses)
+
+
+def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> dict[Ends, list[int]]:
+    """The circuits of one round, each with its transfers; ``ConfigError`` if they share a port."""
+    peers: dict[int, set[int]] = {}
+    for _, t in transfers:
+        peers.setdefault(t.src, set()).add(t.dst)
+        peers.setdefault(t.dst, set()).add(t.src)
+    both_lanes = any(t.lane for _, t in transfers)
+    matching = not both_lanes and all(len(others) == 1 for others in peers.values())
+    turned = {} if matching or both_lanes else _turned(transfers)
+    circuits: dict[Ends, list[int]] = {}
+    far: dict[End, End] = {}
+    for number, t in transfers:
+        ends = _ends(t, matching, turned)
+        for end, other in (ends, ends[::-1]):
+            if far.setdefault(end, other) != other:
+                raise ConfigError(
+                    f"{schedule.algorithm} {schedule.kind} over {schedule.n} needs circuits from position {end[0]} to "
+                    f"positions {', '.join(map(str, sorted(peers[end[0]])))} in round {t.round}, more than its "
+                    f"{PORTS} ports can hold; ring, pairwise and stragglar fit",
+                    key="algorithm",
+                )
+        circuits.setdefault(ends, []).append(number)
+    return circuits
+
+
+def _ends(t: Transfer, matching: bool, turned: Collection[tuple[int, int]]) -> Ends:
+    """The circuit of one transfer, the lower end first."""
+    if matching:
+        a, b = (t.src, 0), (t.dst, 0)
+    elif t.lane or (t.src, t.dst) in turned:
+        a, b = (t.src, 0), (t.dst, 1)
+    else:
+        a, b = (t.src, 1), (t.dst, 0)
+    return (a, b) if a < b else (b, a)
+
+
+def _turned(transfers: list[tuple[int, Transfer]]) -> set[tuple[int, int]]:
+    """The transfers that go against their circuit (into lane 1), as (source, destination).
+
+    None where everybody sends to one and receives from one at most. Else circuits are laid along the chains and rings
+    that pairs of peers form, each serving both directions.
+    """
+    pairs = sorted({(t.src, t.dst) for _, t in transfers})
+    if len({src for src, _ in pairs}) == len({dst for _, dst in pairs}) == len(pairs):
+        return set()
+    peers: dict[int, list[int]] = {}
+    for src, dst in sorted({(min(pair), max(pair)) for pair in pairs}):
+        peers.setdefault(src, []).append(dst)
+        peers.setdefault(dst, []).append(src)
+    along: set[tuple[int, int]] = set()
+    for start in sorted(peers, key=lambda p: (len(peers[p]), p)):
+        here = start
+        while onward := [p for p in peers[here] if (here, p) not in along and (p, here) not in along]:
+            along.add((here, onward[0]))
+            here = onward[0]
+    return {pair for pair in pairs if pair not in along}
+
+
+def circuit_name(group: Group, ends: Ends) -> str:
+    """What the group of one circuit of ``group`` is called: ranks and lanes of its ends."""
+    (a, lane_a), (b, lane_b) = ends
+    return f"{group.name}/{group.members[a]}.{lane_a}-{group.members[b]}.{lane_b}"
+
+
+def circuit_groups(group: Group, schedule: Schedule) -> dict[str, Group]:
+    """One group of two for every circuit that ``schedule`` over ``group`` uses, in order of first use."""
+    groups: dict[str, Group] = {}
+    for use in circuit_uses(schedule):
+        name = circuit_name(group, use.ends)
+        (a, lane_a), (b, lane_b) = use.ends
+        members = group.members[a], group.members[b]
+        groups[name] = replace(group, name=name, members=members, lanes=(lane_a, lane_b), parent=group.name)
+    return groups
+
+
+def follow_circuits(program: Program) -> Program:
+    """``program`` with the groups of the circuits that its scale-out collectives use, for a controller that follows.
+
+    What a rank sends and receives on the rails is put in program order around each such collective: two of them must
+    not wait for each other's ports. Raises ``ConfigError`` where a collective needs more ports than there are.
+    """
+    circuits: dict[str, Group] = {}
+    for operations in program.operations:
+        for op in operations:
+            if isinstance(op, Collective) and program.groups[op.group].domain == "scale-out":
+                _add(circuits, program, op)
+    in_order = tuple(_in_order(program, ops) for ops in program.operations)
+    return replace(program, operations=in_order, groups={**program.groups, **circuits})
+
+
+def _add(circuits: dict[str, Group], program: Program, op: Collective) -> None:
+    group = program.groups[op.group]
+    if len(group.members) < 2:
+        return
+    try:
+        circuits.update(circuit_groups(group, schedule_of(program, op)))
+    except ConfigError as error:
+        raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
+
+
+def _in_order(program: Program, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Each rail collective after all rail operations before it, each other rail operation after the last collective."""
+    ordered: list[Operation] = []
+    last: int | None = None
+    since: list[int] = []
+    for op in operations:
+        if isinstance(op, Compute) or program.groups[op.group].domain != "scale-out":
+            ordered.append(op)
+            continue
+        after = {*op.deps, *([] if last is None else [last])}
+        if isinstance(op, Collective):
+            after.update(since)
+            last, since = op.id, []
+        else:
+            since.append(op.id)
+        ordered.append(replace(op, deps=tuple(sorted(after))))
+    return tuple(ordered)
