@@ -1,0 +1,309 @@
+"""What is in a workload file and what it would send from whom to whom; a collective as rounds. Nothing runs.
+
+Bytes are those of the real system, payload only, counted from the very schedules that a run carries out. A layer file
+for so many ranks that its program would take minutes to build is summed up from its plan instead: then bytes per rank
+are those that the bus factor of each collective gives (nccl-tests), and there is no traffic matrix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from railyard.errors import ConfigError
+from workloads.catalog import CATALOG, Workload, load_workload, workload_of
+from workloads.collectives.catalog import schedule_of
+from workloads.exchange import ELEMENT_BYTES, elements_of
+from workloads.formats.detect import format_of, read_workload_file
+from workloads.formats.layer_groups import Role
+from workloads.formats.layer_text import LayerFile, read_layer_file
+from workloads.formats.layers import FORMAT as LAYERS_FORMAT
+from workloads.formats.layers import Plan, make_plan
+from workloads.formats.reading import Reading
+from workloads.formats.units import read_unit
+from workloads.program import Collective, Compute, Program, Recv, Send
+from workloads.schedule import CollectiveKind, Schedule
+
+MOST_OPERATIONS = 60_000
+"""Operations of all ranks beyond which a layer file is summed up from its plan."""
+IGNORE = "ignore"
+
+
+@dataclass(frozen=True)
+class CollectiveCount:
+    """``count`` collectives of one kind and size, each over ``members`` ranks (0: the file does not say)."""
+
+    kind: CollectiveKind
+    bytes: int
+    members: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds. ``sent`` and ``received`` are bytes by rank, ``traffic`` bytes by (source, destination).
+
+    ``operations`` counts those of all ranks by type, ``compute_s`` is the accelerator time of each rank. Fields are
+    empty where the file alone does not say: ``notes`` tell what is missing. ``workload`` is what a run would take.
+    """
+
+    source: str
+    format: str
+    name: str
+    ranks: int | None = None
+    layers: int | None = None
+    operations: tuple[tuple[str, int], ...] = ()
+    collectives: tuple[CollectiveCount, ...] = ()
+    compute_s: tuple[float, ...] = ()
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+    traffic: tuple[tuple[int, int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    workload: Workload | None = None
+
+
+def inspect_file(
+    name_or_path: str,
+    *,
+    compute_unit: str | None = None,
+    ranks: int | None = None,
+    size: int | None = None,
+    model_parallel: int | None = None,
+    gpus_per_server: int | None = None,
+) -> Contents:
+    """What is in a file, or in a workload of the catalog; the options are those of ``load_workload``.
+
+    A missing unit or number of ranks is no error here, but a note. Raises ``ConfigError`` for a file that is wrong.
+    """
+    path = Path(name_or_path)
+    options: dict[str, Any] = {"compute_unit": compute_unit, "ranks": ranks, "size": size,
+                               "model_parallel": model_parallel}  # fmt: skip
+    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+        workload = load_workload(name_or_path, **options, gpus_per_server=gpus_per_server)
+        return of_workload(name_or_path, "recipe", workload, ())
+    if format_of(path) == "layers" and size is None:
+        return _layer_file(path, compute_unit, ranks, model_parallel, gpus_per_server)
+    reading, notes = _read(path, options)
+    workload = workload_of(reading, gpus_per_server or 1)
+    return of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
+
+
+def _read(path: Path, options: dict[str, Any]) -> tuple[Reading, tuple[str, ...]]:
+    """The file; without its compute times where their unit is missing."""
+    try:
+        return read_workload_file(path, **options), ()
+    except ConfigError as error:
+        if error.key != "compute_unit" or options["compute_unit"] is not None:
+            raise
+        reading = read_workload_file(path, **{**options, "compute_unit": IGNORE})
+        return reading, (f"compute is left out: {error}.",)
+
+
+def of_workload(source: str, format_: str, workload: Workload, notes: tuple[str, ...]) -> Contents:
+    """What a program holds and sends."""
+    program = workload.program
+    traffic = traffic_of(program)
+    sent, received = _ends(program.ranks, traffic.items())
+    return Contents(
+        source=source,
+        format=format_,
+        name=workload.name,
+        ranks=program.ranks,
+        operations=tuple(_operation_counts(program).items()),
+        collectives=_collective_counts(program),
+        compute_s=tuple(sum(op.seconds for op in ops if isinstance(op, Compute)) for ops in program.operations),
+        sent=tuple(sent),
+        received=tuple(received),
+        traffic=tuple((src, dst, size) for (src, dst), size in sorted(traffic.items())),
+        notes=notes,
+        workload=workload,
+    )
+
+
+def traffic_of(program: Program) -> dict[tuple[int, int], int]:
+    """Bytes that each rank sends to each other in one step, by (source, destination)."""
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    repeated: Counter[tuple[str, CollectiveKind, int, str]] = Counter()
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if isinstance(op, Send):
+                found[rank, op.peer] += elements_of(op.bytes) * ELEMENT_BYTES
+            elif isinstance(op, Collective) and program.groups[op.group].members[0] == rank:
+                repeated[op.group, op.kind, op.bytes, op.algorithm] += 1
+    for (group, kind, size, algorithm), times in repeated.items():
+        members = program.groups[group].members
+        schedule = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
+        for (src, dst), moved in _moved(schedule, size).items():
+            found[members[src], members[dst]] += moved * times
+    return dict(found)
+
+
+@lru_cache(maxsize=4096)
+def _moved(schedule: Schedule, size: int) -> dict[tuple[int, int], int]:
+    """Bytes between positions in one collective of ``size`` bytes."""
+    bounds = schedule.chunk_bounds(elements_of(size))
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    for t in schedule.transfers:
+        if not t.local:
+            start, end = bounds[t.chunk]
+            found[t.src, t.dst] += (end - start) * ELEMENT_BYTES
+    return dict(found)
+
+
+def _operation_counts(program: Program) -> Counter[str]:
+    """Operations of all ranks by type; a collective counts on each of its members."""
+    names = {Compute: "compute", Send: "send", Recv: "recv"}
+    return Counter(
+        op.kind if isinstance(op, Collective) else names[type(op)] for ops in program.operations for op in ops
+    )
+
+
+def _collective_counts(program: Program) -> tuple[CollectiveCount, ...]:
+    counted: Counter[tuple[CollectiveKind, int, int]] = Counter()
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if isinstance(op, Collective):
+                members = program.groups[op.group].members
+                if members[0] == rank:
+                    counted[op.kind, op.bytes, len(members)] += 1
+    return tuple(CollectiveCount(*key, count) for key, count in sorted(counted.items()))
+
+
+# -- layer files -----------------------------------------------------------------------------------
+
+
+def _layer_file(
+    path: Path, compute_unit: str | None, ranks: int | None, model_parallel: int | None, gpus: int | None
+) -> Contents:
+    file = read_layer_file(path)
+    notes: list[str] = []
+    try:
+        plan = make_plan(file, read_unit(compute_unit), ranks, model_parallel)
+    except ConfigError as error:
+        if error.key != "compute_unit" or compute_unit is not None:
+            return _layers_alone(file, ranks, error)
+        notes.append(f"compute is left out: {error}.")
+        try:
+            plan = make_plan(file, read_unit(IGNORE), ranks, model_parallel)
+        except ConfigError as missing:
+            return _layers_alone(file, ranks, missing, tuple(notes))
+    if plan.layout.ranks * len(plan.steps) > MOST_OPERATIONS:
+        found = _of_plan(plan, (*plan.notes, *notes))
+    else:
+        workload = workload_of(Reading(LAYERS_FORMAT, plan.program()), gpus or 1)
+        found = of_workload(str(path), LAYERS_FORMAT, workload, (*plan.notes, *notes))
+    return replace(found, source=str(path), layers=len(file.layers), format=f"{LAYERS_FORMAT}, {file.parallelism}")
+
+
+def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: tuple[str, ...] = ()) -> Contents:
+    """The layers where the ranks are not known; any other complaint is an error."""
+    if ranks is not None or why.key not in ("ranks", "model_parallel"):
+        raise why
+    counted = Counter((part.kind, part.bytes) for layer in file.layers for part in layer.parts if part.kind)
+    return Contents(
+        source=file.source,
+        format=f"{LAYERS_FORMAT}, {file.parallelism}",
+        name=Path(file.source).stem,
+        layers=len(file.layers),
+        collectives=tuple(CollectiveCount(kind, size, 0, n) for (kind, size), n in sorted(counted.items())),
+        notes=(*notes, f"what goes from whom to whom is not known: {why}."),
+    )
+
+
+def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
+    """The sums of a plan, without a list for every rank."""
+    from measure.transfers import bus_factor
+
+    layout, steps = plan.layout, plan.steps
+    counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()
+    operations: Counter[str] = Counter()
+    for step in steps:
+        operations[step.kind or "compute"] += layout.ranks
+        if step.kind is not None:
+            counted[step.kind, step.bytes, step.role] += 1
+    sent = sum(bus_factor(kind, layout.size(role)) * size * n for (kind, size, role), n in counted.items())
+    rows: Counter[tuple[CollectiveKind, int, int]] = Counter()
+    for (kind, size, role), n in counted.items():
+        rows[kind, size, layout.size(role)] += n * (layout.ranks // layout.size(role))
+    return Contents(
+        source="",
+        format=LAYERS_FORMAT,
+        name=plan.name,
+        ranks=layout.ranks,
+        operations=tuple(operations.items()),
+        collectives=tuple(CollectiveCount(*key, n) for key, n in sorted(rows.items())),
+        compute_s=(sum(step.seconds for step in steps),) * layout.ranks,
+        sent=(round(sent),) * layout.ranks,
+        received=(round(sent),) * layout.ranks,
+        notes=(
+            *notes,
+            f"{layout.ranks} ranks x {len(steps)} operations: bytes per rank follow from the bus factor of each "
+            "collective, and nothing is predicted; fewer ranks (--ranks) show every pair.",
+        ),
+    )
+
+
+def contents_json(contents: Contents) -> dict[str, Any]:
+    """Plain data for ``json.dump``; ``compute_s`` and bytes are lists by rank."""
+    return {
+        "file": contents.source,
+        "format": contents.format,
+        "name": contents.name,
+        "ranks": contents.ranks,
+        "layers": contents.layers,
+        "operations": dict(contents.operations),
+        "collectives": [vars(one) for one in contents.collectives],
+        "compute_s": list(contents.compute_s),
+        "bytes_sent": list(contents.sent),
+        "bytes_received": list(contents.received),
+        "traffic": [list(row) for row in contents.traffic],
+        "notes": list(contents.notes),
+    }
+
+
+# -- schedules -------------------------------------------------------------------------------------
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as rounds of ``[src, dst, chunk, "copy"|"reduce"]``, for other programs.
+
+    The transfers of a round read the state at its start; ``reduce`` means dst[chunk] += src[chunk]. ``phase1_rounds``
+    of the rounds come first and do without the straggler; ``chunk_owner[c]`` is the position that the schedule gives
+    chunk c. A transfer that writes another slot than it reads has that slot as a fifth item.
+    """
+    return {
+        "algorithm": schedule.algorithm,
+        "kind": schedule.kind,
+        "n": schedule.n,
+        "straggler": schedule.straggler,
+        "chunks": schedule.chunks,
+        "chunk_owner": list(schedule.owner),
+        "phase1_rounds": schedule.first_phase,
+        "rounds": rounds_of(schedule),
+    }
+
+
+def rounds_of(schedule: Schedule) -> list[list[list[int | str]]]:
+    """The transfers by round, in order of sender and chunk."""
+    rounds: list[list[list[int | str]]] = [[] for _ in range(schedule.rounds)]
+    for t in sorted(schedule.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
+        row: list[int | str] = [t.src, t.dst, t.chunk, t.op]
+        rounds[t.round].append(row if t.slot == t.chunk else [*row, t.slot])
+    return rounds
+
+
+def sent_by_position(schedule: Schedule, size: int) -> tuple[list[int], list[int]]:
+    """Bytes that each position sends and receives for a buffer of ``size`` bytes."""
+    return _ends(schedule.n, _moved(schedule, size).items())
+
+
+def _ends(n: int, moved: Iterable[tuple[tuple[int, int], int]]) -> tuple[list[int], list[int]]:
+    sent, received = [0] * n, [0] * n
+    for (src, dst), size in moved:
+        sent[src] += size
+        received[dst] += size
+    return sent, received
