@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from railyard.errors import ConfigError
+from workloads.collectives.chain import CHAIN_KINDS, chain
 from workloads.collectives.direct import DIRECT_KINDS, direct
+from workloads.collectives.double_binary_tree import DOUBLE_BINARY_TREE_KINDS, double_binary_tree
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
+from workloads.collectives.hierarchical import HIERARCHICAL_KINDS, hierarchical
+from workloads.collectives.hops import ring_all_to_all
+from workloads.collectives.pairwise import PAIRWISE_KINDS, pairwise
 from workloads.collectives.ring import RING_KINDS, ring
 from workloads.collectives.stragglar import STRAGGLAR_KINDS, stragglar
+from workloads.collectives.straggler_direct import STRAGGLER_DIRECT_KINDS, straggler_direct
 from workloads.collectives.tree import TREE_KINDS, tree
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
@@ -38,15 +44,31 @@ class Algorithm:
         return n >= self.least
 
 
+def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
+    """What one ring can do: ring, chain and hop by hop."""
+    if kind == "all_to_all":
+        return ring_all_to_all(n)
+    return chain(kind, n) if kind in CHAIN_KINDS else ring(kind, n)
+
+
+def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
+    """What two rings, one each way, can do."""
+    return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, bidirectional=True)
+
+
 ALGORITHMS: dict[str, Algorithm] = {
-    "ring": Algorithm(ring, RING_KINDS),
-    "bidirectional-ring": Algorithm(partial(ring, bidirectional=True), RING_KINDS),
+    "ring": Algorithm(_on_ring, (*RING_KINDS, "all_to_all", *CHAIN_KINDS)),
+    "bidirectional-ring": Algorithm(_on_two_rings, (*RING_KINDS, "all_to_all")),
     "recursive-halving-doubling": Algorithm(halving_doubling, ("all_reduce",)),
     "recursive-doubling": Algorithm(recursive_doubling, ("all_reduce", "all_gather")),
     "recursive-halving": Algorithm(recursive_halving, ("reduce_scatter",)),
     "tree": Algorithm(tree, TREE_KINDS),
+    "double-binary-tree": Algorithm(double_binary_tree, DOUBLE_BINARY_TREE_KINDS),
+    "pairwise": Algorithm(pairwise, PAIRWISE_KINDS),
+    "hierarchical": Algorithm(hierarchical, HIERARCHICAL_KINDS, servers=True),
     "direct": Algorithm(direct, DIRECT_KINDS),
     "stragglar": Algorithm(stragglar, STRAGGLAR_KINDS, least=2, straggler=True),
+    "straggler-direct": Algorithm(straggler_direct, STRAGGLER_DIRECT_KINDS, least=2, straggler=True),
 }
 
 
@@ -130,7 +152,9 @@ def schedule_of(program: Program, op: Collective) -> Schedule:
 
 
 def algorithm_for(kind: CollectiveKind, domain: Domain) -> str:
-    """The algorithm a group uses unless told otherwise: trees for scalars on the front-end, rings elsewhere."""
-    if kind == "broadcast" or (kind == "all_reduce" and domain == "front-end"):
+    """The algorithm a group uses unless told otherwise: trees where there is a root and for scalars on the front-end;
+    elsewhere rings, which do with circuits that never change.
+    """
+    if kind in ("broadcast", "reduce", "gather", "scatter") or (kind == "all_reduce" and domain == "front-end"):
         return "tree"
     return "bidirectional-ring"

@@ -133,7 +133,7 @@ class _State:
 
     def carry_out(self, now: int, moves: list[Move]) -> None:
         """What the ranks have after round ``now``."""
-        for _, dst, chunk, op in moves:
+        for _, dst, chunk, _ in moves:
             self.have[dst] |= 1 << chunk
             if dst != self.n - 1:
                 self.holders[chunk] += 1

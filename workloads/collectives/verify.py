@@ -51,7 +51,7 @@ def _check_shape(schedule: Schedule) -> None:
         raise VerifyError(f"{title}: root {schedule.root} must be a position below {n}")
     if schedule.scratch < 0 or not 0 <= schedule.input <= schedule.scratch:
         raise VerifyError(
-            f"{title}: the {chunks} input chunks from slot {schedule.input} on must lie within its {schedule.slots} slots"
+            f"{title}: {chunks} input chunks from slot {schedule.input} on must lie within its {schedule.slots} slots"
         )
     if schedule.kind != "all_to_all":
         return
