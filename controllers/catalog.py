@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from controllers.electrical import ElectricalPolicy
+from controllers.follow import FollowPolicy
 from controllers.oneshot import OneShotPolicy
 from controllers.opus import OpusPolicy
 from controllers.policy import Policy
@@ -21,6 +22,7 @@ POLICIES: dict[str, type[Policy]] = {
     "electrical": ElectricalPolicy,
     "one-shot": OneShotPolicy,
     "static": StaticPolicy,
+    "follow": FollowPolicy,
 }
 """The policies that come with Railyard."""
 

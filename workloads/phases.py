@@ -96,9 +96,13 @@ def _on_rail(program: Program, op: Communication) -> bool:
 
 
 def _dimension_changes(program: Program, stream: list[Communication]) -> set[int]:
-    """Positions at which a phase begins because the dimension is another."""
-    dimensions = [program.groups[op.group].dimension for op in stream]
-    return {i for i, dimension in enumerate(dimensions) if i == 0 or dimension != dimensions[i - 1]}
+    """Positions at which a phase begins because the dimension is another.
+
+    A collective whose circuits follow its schedule takes its ports from the groups before it, so it is on its own too.
+    """
+    alone = {group.parent for group in program.groups.values() if group.parent}
+    kinds = [(program.groups[op.group].dimension, op.group if op.group in alone else "") for op in stream]
+    return {i for i, kind in enumerate(kinds) if i == 0 or kind != kinds[i - 1]}
 
 
 def _runs(stream: list[Communication], cut: set[int]) -> list[list[Communication]]:
