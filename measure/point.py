@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from measure.critical import Critical, OperationKey
 from measure.timeline import Event
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
@@ -17,7 +18,9 @@ class Point:
     """What was run. Delays and the prediction are real seconds; ``number`` counts the points of a run from 0.
 
     ``warmup_steps`` are left out of every per-step number (the first step starts from the starting circuits and
-    from cold sockets): None means one if there is more than one step, else none.
+    from cold sockets): None means one if there is more than one step, else none. ``critical`` is what the schedules
+    of its operations need at least, where that is known (``measure.critical``). ``predicted_step_times_s`` are those of
+    every step, the warm-up included, for a program whose steps differ on purpose.
     """
 
     number: int
@@ -29,6 +32,8 @@ class Point:
     link_recovery_s: float = 0.0
     predicted_step_time_s: float | None = None
     warmup_steps: int | None = None
+    critical: Mapping[OperationKey, Critical] = field(default_factory=dict)
+    predicted_step_times_s: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from measure.critical import Critical
 from measure.point import Point
 from measure.quantiles import median
 from measure.timeline import Event
@@ -21,8 +22,10 @@ class Transfer:
     """One collective, or one send with its receive. Wall-clock seconds, emulated bytes.
 
     Data can move from ``t``, when the last member began, to ``end``, when the last one finished; ``first_t`` is
-    when the first began. ``line_rate_share`` is the goodput of the member that came nearest to the rate of the ports
-    it sent on; None where no rate is known (scale-up).
+    when the first began. ``ideal_s`` is what it takes at the rate of the ports: what the member that came nearest to it
+    sent, or, where the schedule is known to need longer, its critical path (``Point.critical``). ``line_rate_share`` is
+    that against ``seconds``; None where no rate is known (scale-up). ``rounds`` of messages follow one another in it
+    (0: not known); between them circuits change ``changes`` times.
     """
 
     kind: str
@@ -34,6 +37,8 @@ class Transfer:
     first_t: float
     ideal_s: float
     line_rate_share: float | None
+    rounds: int = 0
+    changes: int = 0
 
     @property
     def together(self) -> bool:
@@ -113,12 +118,9 @@ def _pairs(point: Point, of_rank: dict[tuple[int, str], list[Event]], members: S
 
 def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer:
     """One operation from the events of its members."""
-    start, end = max(e.t for e in together), max(e.end or e.t for e in together)
-    ideal = 0.0
-    for e in together:
-        rate = _line_rate_bps(point, e)
-        if rate and e.get("sent_bytes"):
-            ideal = max(ideal, e["sent_bytes"] * 8 / rate)
+    start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
+    critical = point.critical.get((together[0]["group"], together[0]["name"])) if point.critical else None
+    ideal = max(_sent_s(point, together, start, end), _critical_s(point, together, critical))
     kind = "send_recv" if together[0]["op_kind"] in ("send", "recv") else together[0]["op_kind"]
     share = ideal / (end - start) if ideal and end > start else None
     return Transfer(
@@ -128,10 +130,42 @@ def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer
         bytes=max(e["bytes"] for e in together),
         t=start,
         end=end,
-        first_t=min(e.t for e in together),
+        first_t=min(_began(e) for e in together),
         ideal_s=ideal,
         line_rate_share=share,
+        rounds=critical.rounds if critical else 0,
+        changes=critical.changes if critical else 0,
     )
+
+
+def _began(e: Event) -> float:
+    """When a member was there: a collective's members may see the first byte of it rounds later (the leaves of a tree).
+
+    A receive is posted long before its send, and begins with it.
+    """
+    return float(e.t if e["op_kind"] in ("send", "recv") else e.get("posted", e.t))
+
+
+def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -> float:
+    """What the busiest member sent, at the rate of its ports. One that began well before the last one is left out: it
+    may have sent something before ``start``.
+    """
+    ideal = 0.0
+    for e in together:
+        rate = _line_rate_bps(point, e)
+        if rate and e.get("sent_bytes") and start - _began(e) <= _TOGETHER * (end - start):
+            ideal = max(ideal, e["sent_bytes"] * 8 / rate)
+    return ideal
+
+
+def _critical_s(point: Point, together: Sequence[Event], critical: Critical | None) -> float:
+    """The critical path from the last member's start, at the rate of the fastest port in it."""
+    rates = [port.rate_mbps for e in together for port in point.rail_ports(e["rank"])]
+    if critical is None or not rates:
+        return 0.0
+    started = sorted(_began(e) for e in together)
+    gap = started[-1] - started[-2] if len(started) > 1 else 0.0
+    return critical.seconds(max(rates) * 1e6 / 8 * goodput_share(point.plan.mtu), gap)
 
 
 def _line_rate_bps(point: Point, e: Event) -> float:
