@@ -6,7 +6,7 @@ does), unless the program's sends are buffered, and a collective waits for all m
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from math import isfinite
 
 from railyard.errors import ConfigError, VerifyError
@@ -90,9 +90,13 @@ def _check_fits(where: str, op: Collective, schedule: Schedule, members: int) ->
 
 def _check_collectives(program: Program) -> None:
     """All members run the same collectives of a group in the same order."""
-    for name, group in program.groups.items():
-        lists = {m: [op for op in program.operations[m] if isinstance(op, Collective) and op.group == name]
-                 for m in group.members}  # fmt: skip
+    by_group: dict[str, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if isinstance(op, Collective):
+                by_group[op.group][rank].append(op)
+    for name, lists in by_group.items():
+        group = program.groups[name]
         first = group.members[0]
         for member in group.members[1:]:
             for ours, theirs in zip(lists[first], lists[member], strict=False):
@@ -139,11 +143,10 @@ def _check_pairs(program: Program) -> None:
 def _check_ends(program: Program) -> None:
     """Run the program without time; name the first operation that never gets its turn."""
     run = _AbstractRun(program)
-    while run.sweep():
-        pass
+    run.run()
     for rank, operations in enumerate(program.operations):
         for op in operations:
-            if op.id not in run.done[rank]:
+            if not run.done[rank][op.id]:
                 raise ConfigError(
                     f"{_where(program, rank, op)} never starts: its dependencies, or the operations of other ranks "
                     "that it needs, wait for each other"
@@ -151,55 +154,68 @@ def _check_ends(program: Program) -> None:
 
 
 class _AbstractRun:
-    """The order of things without their duration."""
+    """The order of things without their duration; its work grows with the operations and their dependencies only."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.done: list[set[int]] = [set() for _ in range(program.ranks)]
-        self.needs = [all_dependencies(operations) for operations in program.operations]
-        self.left = [list(operations) for operations in program.operations]
-        self.joined: dict[tuple[str, int], set[int]] = defaultdict(set)
-        self.posted: dict[tuple[str, int, int], set[int]] = defaultdict(set)
-        self.sent: dict[tuple[str, int, int], int] = defaultdict(int)
-        self.received: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.done = [[False] * len(operations) for operations in program.operations]
+        self.ready: deque[tuple[int, Operation]] = deque()
+        self.missing: list[list[int]] = []
+        self.enables: list[list[list[int]]] = []
+        for rank, operations in enumerate(program.operations):
+            needs = all_dependencies(operations)
+            self.missing.append([len(wanted) for wanted in needs])
+            enables: list[list[int]] = [[] for _ in operations]
+            for op, wanted in enumerate(needs):
+                for need in wanted:
+                    enables[need].append(op)
+            self.enables.append(enables)
+            self.ready.extend((rank, op) for op in operations if not needs[op.id])
+        self.joined: dict[tuple[str, int], list[tuple[int, Operation]]] = defaultdict(list)
         self.collectives: dict[tuple[str, int], int] = defaultdict(int)
+        self.sends: dict[tuple[str, int, int], deque[Operation]] = defaultdict(deque)
+        self.recvs: dict[tuple[str, int, int], deque[Operation]] = defaultdict(deque)
+        self.arrived: dict[tuple[str, int, int], int] = defaultdict(int)
 
-    def sweep(self) -> bool:
-        """Let every rank go as far as it can; whether anything moved."""
-        moved = False
-        posted = sum(map(len, self.posted.values()))
-        for rank, operations in enumerate(self.left):
-            waiting = []
-            for op in operations:
-                if self.done[rank] >= self.needs[rank][op.id] and self._finish(rank, op):
-                    self.done[rank].add(op.id)
-                else:
-                    waiting.append(op)
-            moved = moved or len(waiting) < len(operations)
-            self.left[rank] = waiting
-        return moved or sum(map(len, self.posted.values())) > posted
+    def run(self) -> None:
+        """Go as far as it goes."""
+        while self.ready:
+            rank, op = self.ready.popleft()
+            if isinstance(op, Compute):
+                self._finish(rank, op)
+            elif isinstance(op, Collective):
+                self._join(rank, op)
+            elif isinstance(op, Send):
+                self.sends[op.group, rank, op.peer].append(op)
+                self._meet(op.group, rank, op.peer)
+            else:
+                self.recvs[op.group, op.peer, rank].append(op)
+                self._meet(op.group, op.peer, rank)
 
-    def _finish(self, rank: int, op: Operation) -> bool:
-        """Whether an operation whose dependencies are done can finish now."""
-        if isinstance(op, Compute):
-            return True
-        if isinstance(op, Send):
-            key = (op.group, rank, op.peer)
-            if not self.program.eager and self.sent[key] >= len(self.posted[key]):
-                return False
-            self.sent[key] += 1
-            return True
-        if isinstance(op, Recv):
-            key = (op.group, op.peer, rank)
-            self.posted[key].add(op.id)
-            if self.received[key] >= self.sent[key]:
-                return False
-            self.received[key] += 1
-            return True
+    def _join(self, rank: int, op: Collective) -> None:
+        """A collective ends when all members are in it."""
         number = self.collectives[op.group, rank]
-        members = self.joined[op.group, number]
-        members.add(rank)
-        if len(members) < len(self.program.groups[op.group].members):
-            return False
         self.collectives[op.group, rank] += 1
-        return True
+        members = self.joined[op.group, number]
+        members.append((rank, op))
+        if len(members) == len(self.program.groups[op.group].members):
+            for member, theirs in members:
+                self._finish(member, theirs)
+
+    def _meet(self, group: str, src: int, dst: int) -> None:
+        """Sends that may go do so (buffered ones always may), and receives take what has arrived."""
+        key = (group, src, dst)
+        sends, recvs = self.sends[key], self.recvs[key]
+        while sends and (self.program.eager or len(recvs) > self.arrived[key]):
+            self._finish(src, sends.popleft())
+            self.arrived[key] += 1
+        while recvs and self.arrived[key]:
+            self._finish(dst, recvs.popleft())
+            self.arrived[key] -= 1
+
+    def _finish(self, rank: int, op: Operation) -> None:
+        self.done[rank][op.id] = True
+        for follower in self.enables[rank][op.id]:
+            self.missing[rank][follower] -= 1
+            if self.missing[rank][follower] == 0:
+                self.ready.append((rank, self.program.operations[rank][follower]))
