@@ -48,7 +48,8 @@ _DASHED = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), label
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
-    """Every figure that the rows hold a study for, by name."""
+    """Every figure that the rows hold a study for, by name; rows of other experiments are passed over."""
+    rows = [row for row in rows if row["experiment"] == "straggler"]
     made = {
         "straggler_delay": total_against_delay(rows, laws),
         "straggler_ranks": speedup_against_ranks(rows),
@@ -62,8 +63,9 @@ def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str
 def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure | None:
     """Total time against the straggler's delay, a panel for each fabric, n and size; T_RS and T_crit are marked.
 
-    ``laws`` (matched by n and bytes) draw the model's lines and T_RS; without them the lines join the rows'
-    ``predicted_time_s``. The measured T_crit is where the straight lines between the markers cross.
+    ``laws`` (matched by n and bytes) say where T_RS and T_crit are, and draw the lines of algorithms whose rows have no
+    ``predicted_time_s``; without them T_crit is where these lines cross. The measured one is where the straight lines
+    between the markers cross.
     """
     rows = [r for r in _study(rows, "delay") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
     panels = _panels(rows, _value("straggler_delay_s"), ("fabric", "collective", "n", "bytes"))
@@ -104,8 +106,8 @@ def _draw_near(axes: Axes, drawn: Mapping[str, Curve], unit: str) -> None:
 
 
 def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor: float) -> Curve:
-    """The curve with the law's line, its bends included; other algorithms keep the line of their rows."""
-    if name not in LAW_ALGORITHMS or (name == "recursive-halving-doubling" and law.n & (law.n - 1)):
+    """The curve with the law's line, its bends included, if it has none and the law knows it."""
+    if curve.model or name not in LAW_ALGORITHMS or (name == "recursive-halving-doubling" and law.n & (law.n - 1)):
         return curve
     bends = (law.first_phase_s, law.direct_first_phase_s)
     delays = sorted({0.0, longest_s, *(bend for bend in bends if bend < longest_s)})
@@ -186,8 +188,8 @@ def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _after_model(row: Mapping[str, Any]) -> float | None:
     """What the model says from the arrival on."""
-    predicted = row.get("predicted_time_s")
-    return None if predicted is None else predicted - row["straggler_delay_s"]
+    after, total = row.get("predicted_after_arrival_s"), row.get("predicted_time_s")
+    return after if after is not None or total is None else total - row["straggler_delay_s"]
 
 
 def time_against_size(rows: Rows) -> Figure | None:
@@ -241,13 +243,16 @@ def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) 
     figure, axes = _grid(len(panels))
     drawn = []
     for panel, here in zip(axes, panels, strict=True):
-        law = next((law for law in laws if (law.n, law.bytes) == (here[0]["n"], here[0]["bytes"])), None)
-        drawn.append(_reconfiguration_panel(panel, here, law))
-    key(figure, drawn, _DASHED)
+        same = (here[0]["n"], here[0]["bytes"])
+        law = next((law for law in laws if (law.n, law.bytes) == same), None)
+        packets = [r for r in rows if r["fabric"] == "electrical" and (r["n"], r["bytes"]) == same]
+        drawn.append(_reconfiguration_panel(panel, here, packets, law))
+    packet = Line2D([], [], color=TEXT, linewidth=1.2, linestyle=(0, (1, 2)), label="on packets, measured")
+    key(figure, drawn, _DASHED, *([packet] if len(rows) > len(circuits) else []))
     return figure
 
 
-def _reconfiguration_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
+def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
     factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
     x = _value("reconfiguration_delay_ms")
     drawn = curves(rows, x, _value("after_arrival_s", factor), _scaled(_after_model, factor))
@@ -255,6 +260,10 @@ def _reconfiguration_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> 
     axes.set_xlim(-0.02 * longest, 1.02 * longest)
     panel_title(axes, _what(rows[0]), "reconfiguration delay (ms)", f"time after arrival ({unit})")
     _draw_near(axes, drawn, unit)
+    for row in packets:
+        look = drawn[row["algorithm"]].look if row["algorithm"] in drawn else None
+        if look is not None:
+            axes.axhline(row["after_arrival_s"] * factor, color=look.colour, linewidth=1.2, linestyle=(0, (1, 2)))
     predicted = law.critical_reconfiguration_s * 1e3 if law else None
     _mark_break_even(axes, drawn, ("stragglar", "ring"), "break-even", "ms", predicted)
     return drawn
@@ -304,16 +313,16 @@ def _mark_break_even(
 
 
 def _study(rows: Rows, name: str) -> Rows:
-    """The rows of one study; all of them where no row names its study."""
-    named = [r for r in rows if r.get("study")]
-    return [r for r in named if r["study"] == name] if named else [r for r in rows if r.get("time_s") is not None]
+    """The rows of one study that were measured; all of them where no row names its study."""
+    named = any(r.get("study") for r in rows)
+    return [r for r in rows if (not named or r.get("study") == name) and r.get("time_s") and r.get("after_arrival_s")]
 
 
 def _panels(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> list[Rows]:
     """Rows that belong in one panel, those with ``least`` values of x or more, in order."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row.get("time_s") is not None and x(row) is not None:
+        if x(row) is not None:
             groups[tuple(row[name] for name in same)].append(row)
     wide = [groups[group] for group in sorted(groups) if len({x(row) for row in groups[group]}) >= least]
     return list(wide[:_MOST_PANELS])

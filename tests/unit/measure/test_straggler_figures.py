@@ -108,6 +108,19 @@ def test_without_a_law_the_lines_are_those_of_the_rows() -> None:
     assert not any("T_{RS}" in text for text in words(figure))
 
 
+def test_a_law_draws_the_lines_that_the_rows_lack() -> None:
+    """With the bend at T_RS, which no row was measured at."""
+    rows = [{**r, "predicted_time_s": None} for r in delay_rows() if r["straggler_delay_s"] != LAW.first_phase_s]
+    figure = total_against_delay(rows, [LAW])
+    assert figure is not None
+    ends = max(r["straggler_delay_s"] for r in rows)
+    places = (0.0, LAW.first_phase_s, ends)
+    wanted = [LAW.total_s("stragglar", delay) for delay in places]
+    lines = [dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in figure.axes[0].lines]
+    found = [[line[x] for x in places] for line in lines if all(x in line for x in places)]
+    assert any(line == pytest.approx(wanted) for line in found)
+
+
 def test_a_panel_for_each_number_of_ranks() -> None:
     laws = [StragglerLaw(n, (n - 1) * 1_000_000, 0.002, 50e6 / 8) for n in (16, 4, 8)]
     figure = total_against_delay([r for law in laws for r in delay_rows(law)], laws)
@@ -141,6 +154,20 @@ def test_break_evens_of_the_other_studies() -> None:
     expected = (wrong - LAW.ring_s) / (wrong - right)
     (measured,) = [text for text in words(made["straggler_prediction"]) if text.startswith("measured")]
     assert float(measured.split()[2]) == pytest.approx(expected, rel=0.01)
+
+
+def test_circuits_are_compared_with_packets_and_other_experiments_are_passed_over() -> None:
+    packets = [row(LAW, a, 9.0, LAW.after_arrival_s(a, 9.0), study="reconfiguration") for a in ("ring", "stragglar")]
+    figure = straggler_figures([*reconfiguration_rows(), *packets])["straggler_reconfiguration"]
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "on packets, measured" in labels
+    assert straggler_figures([{**r, "experiment": "collective", "study": ""} for r in size_rows()]) == {}
+
+
+def test_what_the_model_says_of_the_time_after_arrival_is_used() -> None:
+    rows = [{**r, "predicted_after_arrival_s": 7.0 if r["algorithm"] == "ring" else 3.5} for r in rank_rows()]
+    (line,) = [one for one in straggler_figures(rows)["straggler_ranks"].axes[0].lines if len(one.get_xdata()) == 3][:1]
+    assert list(line.get_ydata()) == [2.0, 2.0, 2.0]
 
 
 def test_speedups_are_those_of_the_rows() -> None:
