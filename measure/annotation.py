@@ -65,7 +65,8 @@ class Names:
         kind = "send" if flow.point_to_point else "collective" if op is None else op.kind.replace("_", "-")
         what = f"step {flow.step}, {kind} {group.name} #{flow.sequence}"
         if header.kind == "ready":
-            return f"{what}: {src} is ready to receive from {dst}"
+            rounds = "" if flow.point_to_point else f", up to round {header.transfer}"
+            return f"{what}: {src} is ready to receive from {dst}{rounds}"
         if op is None:
             return f"{what}: {src} -> {dst}"
         return f"{what}, transfer {header.transfer}: " + self._transfer(op, group, header.transfer)

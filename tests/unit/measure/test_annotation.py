@@ -96,13 +96,13 @@ def test_a_message_over_many_packets() -> None:
 
 
 def test_several_messages_in_one_packet_and_a_header_alone() -> None:
-    ready = Header("ready", FLOW).pack()
+    ready = Header("ready", FLOW, 5).pack()
     later = RING.transfers.index(next(t for t in RING.transfers if t.src == 2 and t.round == 1))
     content = ready + _message(FIRST, 100) + Header("data", FLOW, later, 50).pack() + bytes(50)
     cut = HEADER_BYTES * 3 + 100
     frames = [_frame(2, 3, 77, b"", "S"), _frame(2, 3, 78, content[:cut]), _frame(2, 3, 78 + cut, content[cut:])]
     _, first, second = _says(_packets(frames))
-    assert first[0] == "step 2, all-reduce dp0 #1: rank 2 is ready to receive from rank 3"
+    assert first[0] == "step 2, all-reduce dp0 #1: rank 2 is ready to receive from rank 3, up to round 5"
     assert first[1] == f"{SAYS}, bytes 0-99 of 100"
     assert first[2].endswith("rank 2 -> rank 3, header of 50 bytes") and "round 1" in first[2]
     assert second == (first[2].replace("header of 50 bytes", "bytes 0-49 of 50"),)
@@ -169,6 +169,9 @@ def test_a_connection_that_opens_again_is_a_new_stream() -> None:
 
 def test_a_send_of_a_pair() -> None:
     content = _message(0, 4096, Flow(3, 0, 0, point_to_point=True))
+    ready = Header("ready", Flow(3, 0, 0, point_to_point=True)).pack()
+    (_, comment) = _says(_packets(_stream(ready, src=2, dst=0)))
+    assert comment == ("step 3, send pp0 #0: rank 2 is ready to receive from rank 0",)
     (_, comment) = _says(_packets(_stream(content, src=0, dst=2)))
     assert comment == ("step 3, send pp0 #0: rank 0 -> rank 2, bytes 0-4095 of 4096",)
 
