@@ -9,7 +9,6 @@ TensorRT-LLM and MSCCL++; in Chan et al., "Collective communication: theory, pra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
 
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
@@ -21,7 +20,8 @@ DIRECT_KINDS: tuple[CollectiveKind, ...] = (
 def direct(kind: CollectiveKind, n: int) -> Schedule:
     """The schedule of ``kind`` over ``n`` positions in one round; the root is position 0.
 
-    Chunks: 1 (all_reduce, broadcast, reduce), n x n (all_to_all) or n.
+    Chunks: 1 (all_reduce, broadcast, reduce), n x n (all_to_all) or n. Everybody sends to the next position first, so
+    that no two begin with the same receiver.
     """
     chunks = 1 if kind in ("all_reduce", "broadcast", "reduce") else n * n if kind == "all_to_all" else n
     owner = tuple(c // n for c in range(chunks)) if kind == "all_to_all" else tuple(range(chunks))
@@ -29,7 +29,7 @@ def direct(kind: CollectiveKind, n: int) -> Schedule:
 
 
 def _transfers(kind: CollectiveKind, n: int) -> Iterator[Transfer]:
-    for src, dst in permutations(range(n), 2):
+    for src, dst in ((src, (src + turn) % n) for turn in range(1, n) for src in range(n)):
         if kind == "all_reduce" or (kind == "reduce" and dst == 0):
             yield Transfer(0, src, dst, 0, "reduce")
         elif kind == "reduce_scatter":
