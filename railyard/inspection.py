@@ -15,12 +15,20 @@ from railyard.command import carry_out
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
 from workloads.collectives.catalog import ALGORITHMS, schedule
-from workloads.inspection import Contents, contents_json, inspect_file, rounds_of, schedule_json, sent_by_position
+from workloads.inspection import (
+    Contents,
+    contents_json,
+    inspect_file,
+    rounds_of,
+    schedule_json,
+    sent_by_position,
+    work_of,
+)
 from workloads.schedule import CollectiveKind, Schedule
 
 SCRIPT = "inspect.py"
-MOST_PREDICTED = 20_000
-"""Operations of all ranks up to which a file is predicted without being asked to: about a second."""
+MOST_PREDICTED = 5_000
+"""Operations and transfers of all ranks up to which a file is predicted without being asked to: half a second."""
 MOST_ROWS = 16
 DEFAULT_RANKS = 8
 STEPS = 2
@@ -97,9 +105,8 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
     workload = contents.workload
     if options.predict is False or workload is None:
         return None, ""
-    operations = sum(map(len, workload.program.operations))
-    if options.predict is None and operations > MOST_PREDICTED:
-        return None, f"{operations} operations: the time of a run is predicted only with --predict."
+    if options.predict is None and work_of(workload.program) > MOST_PREDICTED:
+        return None, "the program is large: the time of a run is predicted only with --predict."
     from measure import calibrate
     from railyard.experiment import make_experiment
     from railyard.forecast import forecast

@@ -1,8 +1,8 @@
 """What is in a workload file and what it would send from whom to whom; a collective as rounds. Nothing runs.
 
 Bytes are those of the real system, payload only, counted from the very schedules that a run carries out. A layer file
-for so many ranks that its program would take minutes to build is summed up from its plan instead: then bytes per rank
-are those that the bus factor of each collective gives (nccl-tests), and there is no traffic matrix.
+of many layers or ranks is counted from its plan, which is the same for all ranks, without a program; where even its
+pairs are too many, bytes per rank are those that the bus factor of each collective gives (nccl-tests).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from railyard.errors import ConfigError
 from workloads.catalog import CATALOG, Workload, load_workload, workload_of
-from workloads.collectives.catalog import schedule_of
+from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.exchange import ELEMENT_BYTES, elements_of
 from workloads.formats.detect import format_of, read_workload_file
-from workloads.formats.layer_groups import Role
+from workloads.formats.layer_groups import Layout, Role
 from workloads.formats.layer_text import LayerFile, read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
 from workloads.formats.layers import Plan, make_plan
@@ -28,8 +28,10 @@ from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.schedule import CollectiveKind, Schedule
 
-MOST_OPERATIONS = 60_000
-"""Operations of all ranks beyond which a layer file is summed up from its plan."""
+MOST_OPERATIONS = 20_000
+"""Operations of all ranks beyond which a layer file is counted from its plan, and cannot be predicted."""
+MOST_RANKS, MOST_MEMBERS = 2048, 64
+"""Sizes of a job and of its groups up to which a plan's traffic is counted pair by pair."""
 IGNORE = "ignore"
 
 
@@ -136,18 +138,18 @@ def traffic_of(program: Program) -> dict[tuple[int, int], int]:
                 repeated[op.group, op.kind, op.bytes, op.algorithm] += 1
     for (group, kind, size, algorithm), times in repeated.items():
         members = program.groups[group].members
-        schedule = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
-        for (src, dst), moved in _moved(schedule, size).items():
+        way = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
+        for (src, dst), moved in _moved(way, size).items():
             found[members[src], members[dst]] += moved * times
     return dict(found)
 
 
 @lru_cache(maxsize=4096)
-def _moved(schedule: Schedule, size: int) -> dict[tuple[int, int], int]:
+def _moved(way: Schedule, size: int) -> dict[tuple[int, int], int]:
     """Bytes between positions in one collective of ``size`` bytes."""
-    bounds = schedule.chunk_bounds(elements_of(size))
+    bounds = way.chunk_bounds(elements_of(size))
     found: dict[tuple[int, int], int] = defaultdict(int)
-    for t in schedule.transfers:
+    for t in way.transfers:
         if not t.local:
             start, end = bounds[t.chunk]
             found[t.src, t.dst] += (end - start) * ELEMENT_BYTES
@@ -171,6 +173,18 @@ def _collective_counts(program: Program) -> tuple[CollectiveCount, ...]:
                 if members[0] == rank:
                     counted[op.kind, op.bytes, len(members)] += 1
     return tuple(CollectiveCount(*key, count) for key, count in sorted(counted.items()))
+
+
+def work_of(program: Program) -> int:
+    """How much there is to simulate in a step: computes, messages, and the transfers of collectives, of all ranks."""
+    total = 0
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if not isinstance(op, Collective):
+                total += 1
+            elif program.groups[op.group].members[0] == rank:
+                total += len(schedule_of(program, op).transfers)
+    return total
 
 
 # -- layer files -----------------------------------------------------------------------------------
@@ -225,7 +239,14 @@ def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
         operations[step.kind or "compute"] += layout.ranks
         if step.kind is not None:
             counted[step.kind, step.bytes, step.role] += 1
-    sent = sum(bus_factor(kind, layout.size(role)) * size * n for (kind, size, role), n in counted.items())
+    traffic: dict[tuple[int, int], int] = {}
+    if layout.ranks <= MOST_RANKS and all(layout.size(role) <= MOST_MEMBERS for _, _, role in counted):
+        traffic = _plan_traffic(layout, counted)
+        sent, received = _ends(layout.ranks, traffic.items())
+    else:
+        each = sum(bus_factor(kind, layout.size(role)) * size * n for (kind, size, role), n in counted.items())
+        sent = received = [round(each)] * layout.ranks
+        notes = (*notes, "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair.")
     rows: Counter[tuple[CollectiveKind, int, int]] = Counter()
     for (kind, size, role), n in counted.items():
         rows[kind, size, layout.size(role)] += n * (layout.ranks // layout.size(role))
@@ -237,14 +258,26 @@ def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
         operations=tuple(operations.items()),
         collectives=tuple(CollectiveCount(*key, n) for key, n in sorted(rows.items())),
         compute_s=(sum(step.seconds for step in steps),) * layout.ranks,
-        sent=(round(sent),) * layout.ranks,
-        received=(round(sent),) * layout.ranks,
-        notes=(
-            *notes,
-            f"{layout.ranks} ranks x {len(steps)} operations: bytes per rank follow from the bus factor of each "
-            "collective, and nothing is predicted; fewer ranks (--ranks) show every pair.",
-        ),
+        sent=tuple(sent),
+        received=tuple(received),
+        traffic=tuple((src, dst, size) for (src, dst), size in sorted(traffic.items())),
+        notes=(*notes, f"{layout.ranks} ranks x {len(steps)} operations are too many to predict a run of them."),
     )
+
+
+def _plan_traffic(layout: Layout, counted: Counter[tuple[CollectiveKind, int, Role]]) -> dict[tuple[int, int], int]:
+    """Bytes between ranks: those between the positions of a group, for every group."""
+    between: dict[Role, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for (kind, size, role), times in counted.items():
+        members = layout.size(role)
+        for pair, moved in _moved(schedule(kind, members, algorithm_for(kind, "scale-out")), size).items():
+            between[role][pair] += moved * times
+    found: Counter[tuple[int, int]] = Counter()
+    for role, pairs in between.items():
+        for ranks in {layout.members(role, rank) for rank in range(layout.ranks)}:
+            for (src, dst), moved in pairs.items():
+                found[ranks[src], ranks[dst]] += moved
+    return dict(found)
 
 
 def contents_json(contents: Contents) -> dict[str, Any]:
@@ -268,7 +301,7 @@ def contents_json(contents: Contents) -> dict[str, Any]:
 # -- schedules -------------------------------------------------------------------------------------
 
 
-def schedule_json(schedule: Schedule) -> dict[str, Any]:
+def schedule_json(way: Schedule) -> dict[str, Any]:
     """A schedule as rounds of ``[src, dst, chunk, "copy"|"reduce"]``, for other programs.
 
     The transfers of a round read the state at its start; ``reduce`` means dst[chunk] += src[chunk]. ``phase1_rounds``
@@ -276,29 +309,29 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
     chunk c. A transfer that writes another slot than it reads has that slot as a fifth item.
     """
     return {
-        "algorithm": schedule.algorithm,
-        "kind": schedule.kind,
-        "n": schedule.n,
-        "straggler": schedule.straggler,
-        "chunks": schedule.chunks,
-        "chunk_owner": list(schedule.owner),
-        "phase1_rounds": schedule.first_phase,
-        "rounds": rounds_of(schedule),
+        "algorithm": way.algorithm,
+        "kind": way.kind,
+        "n": way.n,
+        "straggler": way.straggler,
+        "chunks": way.chunks,
+        "chunk_owner": list(way.owner),
+        "phase1_rounds": way.first_phase,
+        "rounds": rounds_of(way),
     }
 
 
-def rounds_of(schedule: Schedule) -> list[list[list[int | str]]]:
+def rounds_of(way: Schedule) -> list[list[list[int | str]]]:
     """The transfers by round, in order of sender and chunk."""
-    rounds: list[list[list[int | str]]] = [[] for _ in range(schedule.rounds)]
-    for t in sorted(schedule.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
+    rounds: list[list[list[int | str]]] = [[] for _ in range(way.rounds)]
+    for t in sorted(way.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
         row: list[int | str] = [t.src, t.dst, t.chunk, t.op]
         rounds[t.round].append(row if t.slot == t.chunk else [*row, t.slot])
     return rounds
 
 
-def sent_by_position(schedule: Schedule, size: int) -> tuple[list[int], list[int]]:
+def sent_by_position(way: Schedule, size: int) -> tuple[list[int], list[int]]:
     """Bytes that each position sends and receives for a buffer of ``size`` bytes."""
-    return _ends(schedule.n, _moved(schedule, size).items())
+    return _ends(way.n, _moved(way, size).items())
 
 
 def _ends(n: int, moved: Iterable[tuple[tuple[int, int], int]]) -> tuple[list[int], list[int]]:
