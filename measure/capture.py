@@ -1,8 +1,8 @@
 """Captures what passes chosen ports of the hosts, in a process of its own, with the kernel's time of every packet.
 
 Packet sockets in the hosts' namespaces, emptied fifty times a second into a spool file. Outgoing packets are seen
-behind the port's shaper, as they go on the wire; what one host sends and another receives is captured at both. That costs
-processor time: 16 hosts of 50 Mb/s run some percent slower while they are captured (half of that if ``received`` only).
+behind the port's shaper, as they go on the wire; what one host sends and another receives is captured at both. That
+costs processor time: an all-reduce over 16 hosts of 50 Mb/s took 4 to 16 % longer on two cores while it was captured.
 """
 
 from __future__ import annotations
