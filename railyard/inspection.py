@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -27,8 +28,9 @@ from workloads.inspection import (
 from workloads.schedule import CollectiveKind, Schedule
 
 SCRIPT = "inspect.py"
-MOST_PREDICTED = 5_000
-"""Operations and transfers of all ranks up to which a file is predicted without being asked to: half a second."""
+MOST_OPERATIONS, MOST_WORK = 5_000, 20_000
+"""Operations of all ranks, and these with the transfers of collectives, up to which a file is predicted without being
+asked to: about a second."""
 MOST_ROWS = 16
 DEFAULT_RANKS = 8
 STEPS = 2
@@ -36,7 +38,13 @@ STEPS = 2
 
 def main(description: str, arguments: Sequence[str] | None = None) -> int:
     """The script; returns its exit status."""
-    return carry_out(SCRIPT, lambda: run(parse(description, arguments)))
+    try:
+        status = carry_out(SCRIPT, lambda: run(parse(description, arguments)))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read along has seen enough; what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -105,7 +113,8 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
     workload = contents.workload
     if options.predict is False or workload is None:
         return None, ""
-    if options.predict is None and work_of(workload.program) > MOST_PREDICTED:
+    large = sum(map(len, workload.program.operations)) > MOST_OPERATIONS or work_of(workload.program) > MOST_WORK
+    if options.predict is None and large:
         return None, "the program is large: the time of a run is predicted only with --predict."
     from measure import calibrate
     from railyard.experiment import make_experiment

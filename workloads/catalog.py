@@ -149,10 +149,14 @@ def _file(
     except ConfigError:
         if path.suffix or path.exists() or path.parent != Path():
             raise
-        raise ConfigError(
-            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace",
-            key="workload",
-        ) from None
+        raise unknown_workload(name_or_path) from None
+
+
+def unknown_workload(name: str) -> ConfigError:
+    """The error for a name that is neither a workload nor a file."""
+    return ConfigError(
+        f"{name!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace", key="workload"
+    )
 
 
 def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:

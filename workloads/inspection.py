@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import ConfigError
-from workloads.catalog import CATALOG, Workload, load_workload, workload_of
+from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.exchange import ELEMENT_BYTES, elements_of
-from workloads.formats.detect import format_of, read_workload_file
+from workloads.formats.detect import Format, format_of, read_workload_file
 from workloads.formats.layer_groups import Layout, Role
 from workloads.formats.layer_text import LayerFile, read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
@@ -87,11 +87,21 @@ def inspect_file(
     if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
         workload = load_workload(name_or_path, **options, gpus_per_server=gpus_per_server)
         return of_workload(name_or_path, "recipe", workload, ())
-    if format_of(path) == "layers" and size is None:
+    if _known_format(path) == "layers" and size is None:
         return _layer_file(path, compute_unit, ranks, model_parallel, gpus_per_server)
     reading, notes = _read(path, options)
     workload = workload_of(reading, gpus_per_server or 1)
     return of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
+
+
+def _known_format(path: Path) -> Format:
+    """The format of a file; a bare name that is no file was meant for the catalog."""
+    try:
+        return format_of(path)
+    except ConfigError:
+        if path.exists() or path.suffix or path.parent != Path():
+            raise
+        raise unknown_workload(str(path)) from None
 
 
 def _read(path: Path, options: dict[str, Any]) -> tuple[Reading, tuple[str, ...]]:
