@@ -132,6 +132,10 @@ class Connection:
         """The peer's rank."""
         return self.key[2]
 
+    def arrival_s(self, size: int) -> float:
+        """Seconds until a message whose head is here has arrived, by the port's rate (a first piece came with it)."""
+        return max(0.0, size / self._share / self._bucket.bytes_per_s - self._bucket.burst_s)
+
     def fileno(self) -> int:
         """For ``select``."""
         return self.sock.fileno()
@@ -258,7 +262,7 @@ class Connection:
 
     def _begin_payload(self, header: Header) -> None:
         self._header = header
-        self._left = header.length
+        self._left = header.payload_bytes
         self._into = self._inbox.expect(self, header)
 
     def _end_message(self, header: Header) -> None:

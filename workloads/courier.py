@@ -160,10 +160,11 @@ class Courier:
             self._note_transfer(carriage, part, early.began, early.ended)
             self._carry_on(carriage, carriage.exchange.arrived(part.transfer))
 
-    def _announce(self, carriage: Carriage, part: Part) -> None:
+    def _announce(self, carriage: Carriage, part: Part, not_before: float = 0.0) -> None:
         """Tell the path of ``part`` that everything up to its round may come."""
         key = self._key(carriage, part, incoming=True)
-        self._send(carriage, key, Outgoing(Header("ready", carriage.flow, part.round).pack(), _NOTHING))
+        header = Header("ready", carriage.flow, part.round, round(not_before * 1e6))
+        self._send(carriage, key, Outgoing(header.pack(), _NOTHING))
 
     def _key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side."""
@@ -302,6 +303,8 @@ class Courier:
         carriage.connections[connection.key] = connection
         if carriage.first_byte is None:
             carriage.first_byte = self._now
+        for _, following in carriage.exchange.began(part.transfer).steps:
+            self._announce(carriage, following, self._now + connection.arrival_s(part.bytes))
         if carriage.buffer is None:
             return None
         values = carriage.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
@@ -334,7 +337,11 @@ class Courier:
         """A message is complete."""
         key = self._flow_key(connection, header)
         if header.kind == "ready":
-            self._take_ready(connection, key, header.transfer)
+            wait = header.length / 1e6 - self._now
+            if wait > 0:
+                self._later(wait, lambda: self._take_ready(connection, key, header.transfer))
+            else:
+                self._take_ready(connection, key, header.transfer)
             return
         carriage = self._receiving.get(key)
         if carriage is None:

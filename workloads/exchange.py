@@ -5,9 +5,9 @@ of its round): a read waits for the writes of the rounds before it, a write for 
 do not wait for each other otherwise, so a ring keeps all its links busy.
 
 A schedule that claims one port (``one_port``) is given one: a rank turns to its next receiver when what it sends to
-the one before has left it, and lets its next sender begin when what the one before sends is here. Else all senders
-that a rank has in a schedule would share its port from the beginning, and the first round would end with the last.
-In lock-step a rank does neither before everything it does in earlier rounds is done.
+the one before has left it, and tells its next sender to follow when what the one before sends begins to come in. Else
+all senders that a rank has in a schedule would share its port from the beginning, and the first round would end with
+the last. In lock-step a rank does neither before everything it does in earlier rounds is done.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ ELEMENT_BYTES = 4
 """Buffers are made of float32 elements, also when their content does not matter."""
 
 Action = Literal["announce", "send", "keep", "apply"]
-"""``announce``: tell the part's peer that everything up to the part's round may come by its path. ``send``: read the
-part's elements and send them. ``keep``: read them for an ``apply`` of the same transfer later (it stays on this rank).
-``apply``: add or store what arrived or was kept."""
+"""``announce``: tell the part's peer that everything up to the part's round may come by its path, after what comes in
+by now (``Exchange.began``). ``send``: read the part's elements and send them. ``keep``: read them for an ``apply`` of
+the same transfer later (it stays on this rank). ``apply``: add or store what arrived or was kept.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Exchange:
         self._missing: list[int] = []
         self._followers: list[list[int]] = []
         self._arrivals: dict[int, int] = {}
+        self._beginnings: dict[int, int] = {}
         self._departures: dict[int, int] = {}
 
     # -- building ----------------------------------------------------------------------------------
@@ -106,6 +108,12 @@ class Exchange:
         """The moment at which ``part`` arrives."""
         self.incoming[part.transfer] = part
         self._arrivals[part.transfer] = number = self.node(None)
+        self._missing[number] = 1
+        return number
+
+    def beginning(self, transfer: int) -> int:
+        """The moment at which an incoming transfer begins to arrive."""
+        self._beginnings[transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
@@ -137,11 +145,17 @@ class Exchange:
         """What can be done at once."""
         return self._run([node for node, missing in enumerate(self._missing) if missing == 0])
 
+    def began(self, transfer: int) -> Progress:
+        """The first bytes of ``transfer`` are here: whose turn comes after it may be told."""
+        node = self._beginnings.pop(transfer, None)
+        return Progress() if node is None else self._run([node])
+
     def arrived(self, transfer: int) -> Progress:
-        """The payload of ``transfer`` is here. ``VerifyError`` if it is not awaited."""
+        """The payload of ``transfer`` is here (``began`` is implied). ``VerifyError`` if it is not awaited."""
         if transfer not in self._arrivals:
             raise VerifyError(f"transfer {transfer} arrived, which this rank does not await (any more)")
-        return self._run([self._arrivals.pop(transfer)])
+        began = self._beginnings.pop(transfer, None)
+        return self._run([*([] if began is None else [began]), self._arrivals.pop(transfer)])
 
     def sent(self, transfer: int) -> Progress:
         """The payload of ``transfer`` has left this rank: the next may take the port."""
@@ -256,8 +270,10 @@ class _Builder:
     def _turns_of_receives(self, receives: list[tuple[Part, int]]) -> None:
         before: list[int] = []
         for run in _runs(receives):
-            self.exchange.node(("announce", run[-1][0]), before)
-            before = [arrival for _, arrival in run]
+            last = run[-1][0]
+            self.exchange.node(("announce", last), before)
+            before = [arrival for _, arrival in run[:-1]]
+            before.append(self.exchange.beginning(last.transfer))
 
     def lock_step(self, circuits: Collection[int]) -> None:
         """Nothing of a round, the consent to receive included, before all of the rounds before is over."""

@@ -36,13 +36,18 @@ class Header:
     """``data`` carries ``length`` bytes of ``transfer``.
 
     ``ready`` says that the receiver has posted ``flow`` and takes, by this path, everything up to the round that stands
-    in the place of ``transfer``.
+    in the place of ``transfer``, not before the time (monotonic microseconds) that stands in the place of ``length``.
     """
 
     kind: Kind
     flow: Flow
     transfer: int = 0
     length: int = 0
+
+    @property
+    def payload_bytes(self) -> int:
+        """How many bytes follow."""
+        return self.length if self.kind == "data" else 0
 
     def pack(self) -> bytes:
         """The bytes on the wire."""
