@@ -145,7 +145,7 @@ class _Builder:
         if node.type in (NodeType.METADATA, NodeType.COLLECTIVE) or (unit is not None and unit.name == "ignore"):
             return 0.0
         if node.duration_us:
-            seconds = node.duration_us * 1e-6
+            seconds = node.duration_us / 1e6
             if seconds > LONGEST_S:
                 raise node.error(f"lasts {node.duration_us} microseconds; that is more than {LONGEST_S:g} s")
             return seconds

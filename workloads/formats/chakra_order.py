@@ -34,8 +34,8 @@ def local_order(nodes: Sequence[Node]) -> list[Node]:
     order = _sorted(before, {id_: (id_,) for id_ in before})
     if len(order) < len(before):
         cycle = _cycle(before, set(order))
-        around = ", ".join(str(id_) for id_ in cycle[1:6]) or "itself"
-        raise by_id[cycle[0]].error(f"waits for itself (by way of node {around}); a trace must have no cycle")
+        around = f" (by way of node {', '.join(map(str, cycle[1:6]))})" if len(cycle) > 1 else ""
+        raise by_id[cycle[0]].error(f"waits for itself{around}; a trace must have no cycle")
     return [by_id[id_] for id_ in order]
 
 

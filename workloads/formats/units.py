@@ -13,22 +13,22 @@ from railyard.errors import ConfigError
 
 UNITS = "ns, us, ms, s, cycles:GHZ (cycles:1 for a clock of 1 GHz), or ignore to leave compute out"
 OPERATIONS_UNIT = "tflops:RATE (operations, done at RATE TFLOP/s)"
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "ignore": 0.0}
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "ignore": math.inf}
 LONGEST_S = 1e9
 """A compute that lasts longer than this (31 years) was read with the wrong unit."""
 
 
 @dataclass(frozen=True)
 class ComputeUnit:
-    """``seconds`` that one of a file's units lasts; with ``operations`` the unit is one arithmetic operation."""
+    """``per_second`` of a file's units make a second; with ``operations`` the unit is one arithmetic operation."""
 
     name: str
-    seconds: float
+    per_second: float
     operations: bool = False
 
     def of(self, value: float, source: str) -> float:
         """Seconds of ``value``; ``ConfigError`` for a time that is no time."""
-        seconds = value * self.seconds
+        seconds = value / self.per_second
         if not 0 <= seconds <= LONGEST_S:
             raise ConfigError(
                 f"a compute time of {value:g} {self.name} is not a time between 0 and {LONGEST_S:g} s", source=source
@@ -41,13 +41,12 @@ def read_unit(text: str | None) -> ComputeUnit | None:
     if text is None:
         return None
     name, colon, rate = text.strip().lower().partition(":")
-    if not colon and name in _SECONDS:
-        return ComputeUnit(name, _SECONDS[name])
+    if not colon and name in _PER_SECOND:
+        return ComputeUnit(name, _PER_SECOND[name])
     if colon and name in ("cycles", "tflops"):
-        per_second = _positive(rate)
-        if per_second is not None:
-            scale = 1e9 if name == "cycles" else 1e12
-            return ComputeUnit(text.strip(), 1 / (per_second * scale), name == "tflops")
+        number = _positive(rate)
+        if number is not None:
+            return ComputeUnit(text.strip(), number * (1e9 if name == "cycles" else 1e12), name == "tflops")
     raise ConfigError(f"{text!r} is not a unit; the units are {UNITS}, {OPERATIONS_UNIT}", key="compute_unit")
 
 
