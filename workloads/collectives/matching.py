@@ -50,7 +50,7 @@ def match(n: int) -> list[list[Move]]:
 
 def _tries(n: int) -> int:
     """Attempts for each number of rounds: an attempt takes time as n^3, and n = 64 must not take minutes."""
-    return max(12, 3000 // n) if n <= 32 else max(4, 600 // n)
+    return max(12, 3000 // n) if n <= 32 else max(3, 200 // n)
 
 
 def _some_weights(random: Random) -> Weights:
@@ -102,10 +102,14 @@ class _State:
     def best(self, now: int, ranks: list[int]) -> Best:
         """The best transfer from each of ``ranks`` to each."""
         wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
+        nothing = dict.fromkeys(ranks, (0.0, -1))
+        holders = {chunk: [src for src in ranks if self.have[src] >> chunk & 1] for chunk in wanted}
         found: Best = {}
         for dst in ranks:
+            found[dst] = row = nothing.copy()
             wishes = [] if dst == self.n - 1 else self._wishes(dst, now, wanted)
-            found[dst] = {src: next(((w, c) for w, c in wishes if self.have[src] >> c & 1), (0.0, -1)) for src in ranks}
+            for weight, chunk in reversed(wishes):  # the heaviest is written last
+                row.update(dict.fromkeys(holders[chunk], (weight, chunk)))
         return found
 
     def _growth(self, chunk: int, now: int) -> float:
