@@ -4,7 +4,7 @@ A round takes alpha plus the time of the most bytes that one port sends or recei
 without lock-step can be a little faster where rounds are uneven, because chunks do not wait for each other.
 
 Source: Hockney's model as in Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
-MPICH", 2005, section 3; full duplex.
+MPICH", 2005; full duplex.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """One-shot collectives: everything goes straight to where it is wanted, in one round.
 
 One latency, but each position sends to all others through the same port: n - 1 times the bytes of one transfer. For
-small buffers, and for networks with a path between any two positions. Source: one-shot all-reduce as in NVIDIA's
-TensorRT-LLM and MSCCL++; in Chan et al., "Collective communication: theory, practice, and experience", 2007, the
-"simultaneous" sends of section 2.
+small buffers, and for networks with a path between any two positions. Source: the one-shot
+all-reduce of NVIDIA's TensorRT-LLM and of MSCCL++.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Doubling with the whole buffer in each round is the all-reduce with the fewest r
 Where n is no power of two, each position from p = 2^k on first folds what it has into position - p, and gets its part
 of the result from there after the others are done: two rounds more.
 
-Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.
+Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
 
 from __future__ import annotations

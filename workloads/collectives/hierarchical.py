@@ -4,7 +4,7 @@ Position p is GPU p mod g of server p // g, for g GPUs in a server. The server's
 network, so that GPU l has shard l of the server's sum; the GPUs l of all servers all-reduce that shard on a ring along
 rail l; the server's GPUs gather the shards. A rail carries 1 / g of the buffer.
 
-Source: Goyal et al., "Accurate, large minibatch SGD", 2017, section 4.1; Cho et al., "BlueConnect", MLSys 2019.
+Source: Goyal et al., "Accurate, large minibatch SGD", 2017; Cho et al., "BlueConnect", MLSys 2019.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ it, or its receiver is about to meet the straggler. How much more is tried out: 
 tie-breaks, from a seed of their own so that the schedule is always the same, first for the least number of rounds,
 n + L - 2 with L = ceil(log2 n), then for more. An attempt ends as soon as a chunk cannot arrive in time.
 
-Source: arXiv 2505.23523, section 4 (even n: greedy matching with the critical window as a filter). The weights, the
+Source: arXiv 2505.23523 (even n: greedy matching with the critical window as a filter). The weights, the
 search and odd n are our own; it needs fewer rounds than published for n = 12, 14 and 20.
 """
 

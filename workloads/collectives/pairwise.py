@@ -3,7 +3,7 @@
 For a power of two the partner in round r is the position whose number differs by the bits of r, so each round is a
 matching. Otherwise a position sends r places on and receives from r places back.
 
-Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, section 6.
+Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
 
 from __future__ import annotations

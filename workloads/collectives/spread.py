@@ -3,7 +3,7 @@
 Rank n - 1 is the straggler, rank k owns chunk k. In round r <= n - 2 rank r swaps partials with the straggler. The
 others spread what is final: each carries one live chunk, there are L of them, and each doubles in every round.
 
-Source: arXiv 2505.23523, section 4 (schedules for powers of two).
+Source: arXiv 2505.23523 (schedules for powers of two).
 """
 
 from __future__ import annotations

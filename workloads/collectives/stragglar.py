@@ -4,7 +4,7 @@ The buffer has n - 1 chunks. Phase 1: the others reduce-scatter among themselves
 them holds one chunk reduced over all but the straggler. Phase 2: the straggler swaps partials with one of them after
 the other, which makes that chunk final on both, while the others spread the final chunks.
 
-Source: arXiv 2505.23523 ("Efficient AllReduce with Stragglers"); phase 2 is in ``spread.py`` (powers of two)
+Source: arXiv 2505.23523; phase 2 is in ``spread.py`` (powers of two)
 and ``matching.py`` (other n).
 """
 
