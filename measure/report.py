@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +38,8 @@ def exit_status(rows: Iterable[Row]) -> int:
 def report(rows: Sequence[Row], scale: Scale) -> RenderableType:
     """The table, the verdict and the scale, for ``rich.console.Console.print``."""
     title = f"{rows[0]['workload']}, {rows[0]['steps']} steps a point, seed {rows[0]['seed']}" if rows else "no point"
-    return Group(Text(title, style="bold"), _table(rows), *_verdict(rows), Text(f"Scale: {_scale(scale)}.", "dim"))
+    says = verdict_lines(rows, _place)
+    return Group(Text(title, style="bold"), _table(rows), *says, Text(f"Scale: {_scale(scale)}.", "dim"))
 
 
 def print_report(rows: Sequence[Row], scale: Scale, console: Console | None = None) -> None:
@@ -75,6 +76,10 @@ def _table(rows: Sequence[Row]) -> Table:
     return table
 
 
+def _place(row: Row) -> str:
+    return f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms"
+
+
 def _cells(row: Row, rows: Sequence[Row]) -> list[str | Text]:
     step, model = row["step_time_s"], row["predicted_step_time_s"]
     base = next((r["step_time_s"] for name in ("electrical", "native") for r in rows if r["mode"] == name), None)
@@ -105,8 +110,11 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _verdict(rows: Sequence[Row]) -> list[Text]:
-    """One line if all is well; else one for each check that failed at some point, with the points it failed at."""
+def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
+    """One line if all is well; else one for each check that failed at some point, with the points it failed at.
+
+    ``place`` says in words which point a row is.
+    """
     if not rows:
         return [Text(f"{NOT_FAITHFUL}: no point was measured.", "bold red")]
     if all(row["faithful"] for row in rows):
@@ -120,8 +128,7 @@ def _verdict(rows: Sequence[Row]) -> list[Text]:
     for row in rows:
         for check in row["checks"]:
             if not check["ok"]:
-                place = f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms"
-                failed.setdefault(check["name"], []).append((place, check["says"]))
+                failed.setdefault(check["name"], []).append((place(row), check["says"]))
     count = sum(not row["faithful"] for row in rows)
     lines = [Text(f"{NOT_FAITHFUL}: {count} of {len(rows)} points; do not trust their numbers.", "bold red")]
     for found in failed.values():

@@ -139,7 +139,7 @@ class Simulation:
         self.now = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
-        self._wires = Wires(plan)
+        self._wires = Wires(plan, self._at)
         self._engine = Engine(plan)
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
@@ -324,10 +324,13 @@ class Simulation:
     def _send(self, rank: int, flow: _Flow, part: Part) -> None:
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
-        began, left = self._wires.book(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes)
-        if part.transfer in flow.exchange.awaits_sent:
-            self._at(left, lambda: self._carry_on(rank, flow, flow.exchange.sent(part.transfer)))
-        self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, began))
+
+        def done(began: float, left: float) -> None:
+            self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, began))
+            if part.transfer in flow.exchange.awaits_sent:
+                self._carry_on(rank, flow, flow.exchange.sent(part.transfer))
+
+        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes, done)
 
     def _ports(self, rank: int, flow: _Flow, part: Part) -> tuple[Domain, int, int]:
         """(network, own lane, the peer's lane) of a part that ``rank`` sends."""

@@ -1,7 +1,10 @@
-"""The links of a fabric as the model sees them: each port sends one thing after another, at its rate."""
+"""The links of a fabric as the model sees them: what meets at a port shares its rate, and nothing is lost."""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import ceil
 
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
@@ -9,8 +12,12 @@ from topos.plan import FabricPlan
 from workloads.paths import NETWORK_OF_DOMAIN
 from workloads.program import Domain
 
-End = tuple[str, int, int]
-"""(network, rank, lane): one port of a host."""
+Done = Callable[[float, float], None]
+"""Called with the times of the first and the last byte."""
+End = tuple[str, str, int, int]
+"""(out or in, network, rank, lane): one direction of a port of a host."""
+Way = tuple[End, End]
+"""Where a message leaves and where it comes in."""
 
 
 def wire_bytes(payload: int, mtu: int) -> int:
@@ -21,36 +28,118 @@ def wire_bytes(payload: int, mtu: int) -> int:
     return payload + packets * (TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES)
 
 
+@dataclass(eq=False)
+class _Message:
+    """A message on its way: ``left`` bytes of the wire at ``rate`` since ``since``."""
+
+    way: Way
+    left: float
+    done: Done
+    began: float = 0.0
+    since: float = 0.0
+    rate: float = 0.0
+    turn: int = 0
+    """Counts the changes of its rate: an end that was foreseen before the last one is none."""
+
+
 class Wires:
-    """Every port of a plan, full duplex. Times are wall-clock seconds, sizes emulated bytes."""
+    """Every port of a plan, full duplex. Times are wall-clock seconds, sizes emulated bytes.
 
-    def __init__(self, plan: FabricPlan) -> None:
+    Messages from one port to another follow each other, as on a connection. Those of different connections share the
+    ports they meet at, max-min fairly, as TCP's do. ``at(time, what)`` is the clock: it calls ``what`` at ``time``.
+    """
+
+    def __init__(self, plan: FabricPlan, at: Callable[[float, Callable[[], None]], None]) -> None:
         self._mtu = plan.mtu
-        self._rate: dict[End, float] = {
-            (switch.network, port.rank, port.lane): port.rate_mbps * 1e6 / 8
-            for switch in plan.switches
-            for port in switch.ports
-        }
-        self._sends_until: dict[End, float] = {}
-        self._receives_until: dict[End, float] = {}
+        self._at = at
+        self._rate: dict[End, float] = {}
+        for switch in plan.switches:
+            for port in switch.ports:
+                for side in ("out", "in"):
+                    self._rate[side, switch.network, port.rank, port.lane] = port.rate_mbps * 1e6 / 8
+        self._queued: dict[Way, deque[_Message]] = defaultdict(deque)
+        self._busy: dict[End, set[_Message]] = defaultdict(set)
+        self._changed: set[End] = set()
 
-    def send(self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int) -> float:
-        """When the last byte of ``payload`` from port ``src`` to port ``dst`` (rank, lane) arrives (``book``)."""
-        return self.book(now, domain, src, dst, payload)[1]
+    def send(
+        self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int, done: Done
+    ) -> None:
+        """Carry ``payload`` from port ``src`` to port ``dst`` (rank, lane); ``done(began, ended)`` when it is there.
 
-    def book(
-        self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int
-    ) -> tuple[float, float]:
-        """When the first and the last byte of ``payload`` from port ``src`` to port ``dst`` (rank, lane) arrive.
-
-        It starts when both ports are free. On a network that the plan does not have (a front-end for scalars, say)
-        bytes take no time.
+        On a network that the plan does not have (a front-end for scalars, say) bytes take no time.
         """
         network = NETWORK_OF_DOMAIN[domain]
-        out, into = (network, *src), (network, *dst)
-        if out not in self._rate or into not in self._rate:
-            return now, now
-        start = max(now, self._sends_until.get(out, 0.0), self._receives_until.get(into, 0.0))
-        end = start + wire_bytes(payload, self._mtu) / min(self._rate[out], self._rate[into])
-        self._sends_until[out] = self._receives_until[into] = end
-        return start, end
+        way: Way = (("out", network, *src), ("in", network, *dst))
+        if not all(end in self._rate for end in way):
+            self._at(now, lambda: done(now, now))
+            return
+        queue = self._queued[way]
+        queue.append(_Message(way, wire_bytes(payload, self._mtu), done))
+        if len(queue) == 1:
+            self._start(queue[0], now)
+
+    def _start(self, message: _Message, now: float) -> None:
+        message.began = message.since = now
+        for end in message.way:
+            self._busy[end].add(message)
+        self._change(message.way, now)
+
+    def _change(self, way: Way, now: float) -> None:
+        """Share anew, once for all that happens at this moment."""
+        if not self._changed:
+            self._at(now, lambda: self._share(now))
+        self._changed.update(way)
+
+    def _share(self, now: float) -> None:
+        changed, self._changed = self._changed, set()
+        messages = self._touched(changed)
+        for message in messages:
+            message.left = max(0.0, message.left - message.rate * (now - message.since))
+            message.since = now
+        self._fill(messages)
+        for message in messages:
+            message.turn += 1
+            end = now + message.left / message.rate
+            self._at(end, lambda m=message, turn=message.turn, end=end: self._ended(m, turn, end))  # type: ignore[misc]
+
+    def _touched(self, changed: set[End]) -> list[_Message]:
+        """All messages whose share may change: those at the ``changed`` ports, and at the ports of those."""
+        found: dict[_Message, None] = {}
+        seen, ends = set(changed), list(changed)
+        while ends:
+            for message in self._busy[ends.pop()]:
+                found[message] = None
+                ends += [end for end in message.way if end not in seen]
+                seen.update(message.way)
+        return list(found)
+
+    def _fill(self, messages: Iterable[_Message]) -> None:
+        """Max-min fair rates: the fullest port shares itself out, then the fullest of what is left, and so on."""
+        open_at: dict[End, set[_Message]] = defaultdict(set)
+        for message in messages:
+            for end in message.way:
+                open_at[end].add(message)
+        left = {end: self._rate[end] for end in open_at}
+        while open_at:
+            fullest = min(open_at, key=lambda end: left[end] / len(open_at[end]))
+            share = left[fullest] / len(open_at[fullest])
+            for message in list(open_at[fullest]):
+                message.rate = share
+                for end in message.way:
+                    open_at[end].discard(message)
+                    left[end] = max(0.0, left[end] - share)
+                    if not open_at[end]:
+                        del open_at[end]
+
+    def _ended(self, message: _Message, turn: int, now: float) -> None:
+        if message.turn != turn:
+            return
+        for end in message.way:
+            self._busy[end].remove(message)
+        queue = self._queued[message.way]
+        queue.popleft()
+        message.done(message.began, now)
+        if queue:
+            self._start(queue[0], now)
+        else:
+            self._change(message.way, now)

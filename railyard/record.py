@@ -12,6 +12,7 @@ from measure.results import Results, check_folder
 from measure.row import Row
 from measure.timeline import Event
 from railyard.session import Session
+from topos.plan import FabricPlan
 
 
 class Record:
@@ -39,6 +40,11 @@ class Record:
         """Make the folder."""
         self._manifest = manifest
         self._results = Results.create(self._out, manifest)
+
+    def add_plan(self, name: str, plan: FabricPlan) -> None:
+        """Note a fabric in the manifest."""
+        self._manifest["plans"][name] = plan.to_json()
+        self.results.write_manifest(self._manifest)
 
     def add_events(self, events: Iterable[Event]) -> None:
         """Append events."""

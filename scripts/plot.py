@@ -9,6 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from rich.console import Console
+
+from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
 from measure.manifest import scale_of
 from measure.report import exit_status, print_report, redraw
 from measure.results import Results
@@ -22,12 +25,15 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="no table, only the files written")
     options = parser.parse_args()
     try:
-        written = redraw(options.results)
+        results = Results.open(options.results)
+        of_cases = results.manifest()["experiment"].get("experiment") in CASE_EXPERIMENTS
+        written = redraw_cases(options.results) if of_cases else redraw(options.results)
     except RailyardError as error:
         print(f"plot.py: {error}", file=sys.stderr)
         return error.exit_status
-    results = Results.open(options.results)
-    if not options.quiet:
+    if not options.quiet and of_cases:
+        print_cases(results.rows(), Console())
+    elif not options.quiet:
         print_report(results.rows(), scale_of(results.manifest()))
     for path in written:
         print(path)

@@ -14,7 +14,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 
 import argparse
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ from rich.table import Table
 from controllers.jobs import Job
 from measure import calibrate
 from measure.report import exit_status, print_report, redraw
-from railyard.errors import MachineError, RailyardError
+from railyard.command import carry_out, need_root, words
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
 from railyard.forecast import forecast, policy_name
 from railyard.layout import topology_options
@@ -45,8 +44,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
     add("--workload", help=f"{', '.join(CATALOG)}, or a YAML file that describes a model")
-    add("--modes", type=_words, help=f"of {','.join(MODES)}")
-    add("--delays", type=_words, dest="delays_ms", metavar="MS,MS", help="reconfiguration delays in ms of real time")
+    add("--modes", type=words, help=f"of {','.join(MODES)}")
+    add("--delays", type=words, dest="delays_ms", metavar="MS,MS", help="reconfiguration delays in ms of real time")
     add("--link-recovery", dest="link_recovery_ms", metavar="MS", help="dark time after the switch, in ms")
     add("--steps", help="training steps per point")
     add("--seed", help="seed of everything random (payloads of --verify)")
@@ -66,10 +65,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--predict", action="store_true", help="print the model's predictions only; needs no root")
     add("--print-plan", action="store_true", help="print the fabric as JSON (for a controller of your own) and end")
     return parser.parse_args(arguments)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:
@@ -136,8 +131,7 @@ def run(options: argparse.Namespace) -> int:
     if options.predict:
         print_predictions(experiment, workload, console)
         return 0
-    if os.geteuid() != 0:
-        raise MachineError("network namespaces and Open vSwitch need root; run: sudo scripts/rail_reconfiguration.py")
+    need_root("rail_reconfiguration.py")
     if options.cli:
         open_cli(experiment, workload)
         return 0
@@ -166,16 +160,8 @@ def measure(experiment: Experiment, workload: Workload, out: Path | None, consol
 
 def main() -> int:
     """Exit status 0 for a run that can be trusted; the errors of railyard.errors otherwise."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     sys.path.insert(1, os.getcwd())  # a policy of one's own is found beside the experiment
-    try:
-        return run(parse())
-    except RailyardError as error:
-        print(f"rail_reconfiguration.py: {error}", file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        print("rail_reconfiguration.py: stopped; what was measured is in the results folder", file=sys.stderr)
-        return 130
+    return carry_out("rail_reconfiguration.py", lambda: run(parse()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""How every script ends: an exit status, and one sentence on standard error for what went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from railyard.errors import MachineError, RailyardError
+
+STOPPED_EXIT_STATUS = 130
+
+
+def carry_out(script: str, body: Callable[[], int]) -> int:
+    """Run ``body`` and return the exit status of the script; SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        return body()
+    except RailyardError as error:
+        print(f"{script}: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print(f"{script}: stopped; what was measured is in the results folder", file=sys.stderr)
+        return STOPPED_EXIT_STATUS
+
+
+def need_root(script: str) -> None:
+    """Refuse to go on as anybody but root."""
+    if os.geteuid() != 0:
+        raise MachineError(f"network namespaces and Open vSwitch need root; run: sudo scripts/{script}")
+
+
+def words(text: str) -> list[str]:
+    """The words of a list with commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]

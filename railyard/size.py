@@ -1,0 +1,36 @@
+"""Buffer sizes as people type them: ``4096``, ``4K``, ``1M``, ``1.5G``; K, M and G are powers of 1024 (nccl-tests)."""
+
+from __future__ import annotations
+
+import re
+
+from railyard.errors import ConfigError
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
+LARGEST = 1 << 44
+
+
+def parse_size(text: str, key: str = "sizes") -> int:
+    """Bytes of ``text``; ``ConfigError`` naming ``key`` for what is no size, or none above 0.
+
+    >>> parse_size("4K"), parse_size("1.5M"), parse_size("100")
+    (4096, 1572864, 100)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+    if not 1 <= size <= LARGEST:
+        raise ConfigError(f"must be a size of at least 1 byte such as 4096, 4K or 1M, not {text!r}", key=key)
+    return size
+
+
+def in_words(size: int) -> str:
+    """``size`` in the largest unit that divides it.
+
+    >>> in_words(4096), in_words(1 << 20), in_words(1000)
+    ('4K', '1M', '1000')
+    """
+    for unit in ("G", "M", "K"):
+        if size and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""How fast is a collective? Real packets, measured as nccl-tests do, beside what the model says.
+
+sudo scripts/collective.py                                             # ring all-reduce, 8 ranks, 1M
+sudo scripts/collective.py --algorithm ring,stragglar,direct --sizes 4K,64K,1M,4M --verify
+sudo scripts/collective.py --algorithm my_schedule.xml --sizes 1M       # MSCCL XML
+sudo scripts/collective.py --op all_to_all --algorithm pairwise --ranks 16
+sudo scripts/collective.py --fabric ocs --algorithm stragglar --reconfiguration-delay 10
+scripts/collective.py --predict --sizes 1M,16M                          # the model alone: no root, no packets
+scripts/collective.py --list                                            # the algorithms and what they can do
+"""
+
+from __future__ import annotations
+
+import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from measure.case_report import case_place, redraw_cases
+from measure.nccl_table import format_table, table_row
+from measure.ownership import hand_over
+from measure.report import exit_status, verdict_lines
+from measure.row import Row
+from railyard.case_progress import CaseProgress
+from railyard.case_run import CasePlan, CaseRun, foresee_row
+from railyard.collective import CollectiveExperiment
+from railyard.command import carry_out, need_root, words
+from railyard.settings import read_yaml, validated
+from railyard.size import in_words
+from workloads.collectives.catalog import ALGORITHMS
+from workloads.schedule import CollectiveKind
+
+QUICK = {"iterations": 1, "sizes": ["64K", "1M"]}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; an option that is not given leaves the file's value, or the default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
+    add("--algorithm", type=words, dest="algorithms", metavar="NAME|FILE.xml,...", help="see --list")
+    add("--op", dest="collective", choices=get_args(CollectiveKind), help="default all_reduce, or the file's")
+    add("--ranks", help="how many ranks (default 8, or the file's)")
+    add("--sizes", type=words, metavar="4K,1M", help="buffer sizes; K, M, G are powers of 1024 (default 1M)")
+    add("--straggler", help="the rank that a straggler-aware algorithm counts on (default the last)")
+    add("--iterations", help="measured iterations after one that warms up (default 3)")
+    add("--fabric", choices=("electrical", "ocs"), help="packet switches, or circuits that follow the schedule")
+    add("--reconfiguration-delay", dest="reconfiguration_delay_ms", metavar="MS", help="of the OCS, in ms")
+    add("--gpus-per-server", help="GPUs that share a scale-up switch (hierarchical); default 1")
+    add("--ports", help="ports per rank on packet switches: 1 (default) or 2")
+    add("--port-gbps", help="rate of a port (default 0.05)")
+    add("--lockstep", action="store_true", default=None, help="a barrier after every round")
+    add("--verify", action="store_true", default=None, help="carry float32 and check every sum")
+    add("--seed", help="seed of the payloads")
+    add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
+    add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
+    add("--quick", action="store_true", help="two sizes, one iteration")
+    add("--json", type=Path, metavar="FILE", help="write the rows as JSON")
+    add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng, step and chunk as comments")
+    add("--out", type=Path, help="results folder (default results/collective-DATE-TIME)")
+    add("--predict", action="store_true", help="print the model's times only; needs no root")
+    add("--list", action="store_true", help="list the algorithms and end")
+    return parser.parse_args(arguments)
+
+
+def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
+    """The experiment: defaults, then --quick, then the file, then the options."""
+    values: dict[str, Any] = dict(QUICK) if options.quick else {}
+    if options.experiment is not None:
+        values |= read_yaml(options.experiment, "algorithms, ranks, sizes")
+    plain = ("algorithms", "collective", "ranks", "sizes", "straggler", "iterations", "lockstep", "verify", "seed")
+    values |= {key: value for key in plain if (value := getattr(options, key)) is not None}
+    fabric = {"kind": options.fabric}
+    fabric |= {
+        key: getattr(options, key) for key in ("reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps")
+    }
+    for section, given in (("fabric", fabric), ("scale", {"rate": options.rate, "time": options.time})):
+        known = {key: value for key, value in given.items() if value is not None}
+        if known:
+            values[section] = dict(values.get(section, {})) | known
+    return validated(CollectiveExperiment, values, str(options.experiment) if options.experiment else None)
+
+
+def print_table(rows: Sequence[Row], experiment: CollectiveExperiment) -> None:
+    """The table of nccl-tests, one for each algorithm."""
+    for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
+        mine = [row for row in rows if row["algorithm"] == algorithm]
+        print(f"# {algorithm}, {mine[0]['collective']}, {mine[0]['n']} ranks, {mine[0]['fabric']}, "
+              f"{mine[0]['port_gbps']:g} Gb/s a port")  # fmt: skip
+        table = [
+            table_row(row["collective"], row["n"], row["bytes"], row["after_arrival_s"], row["wrong"]) for row in mine
+        ]
+        devices = [f"g{rank}" for rank in range(mine[0]["n"])]
+        print(format_table(table, iterations=experiment.iterations, warmup=1, devices=devices))
+
+
+def list_algorithms(console: Console) -> None:
+    """Every algorithm with the collectives that it can do."""
+    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
+    table.add_column("algorithm")
+    table.add_column("collectives")
+    for name, algorithm in ALGORITHMS.items():
+        table.add_row(name, ", ".join(algorithm.kinds))
+    console.print(table)
+
+
+def print_predictions(experiment: CollectiveExperiment, plan: CasePlan, console: Console) -> None:
+    """What the model says, marked as the model."""
+    table = Table(title="MODEL ONLY, nothing was measured")
+    for column in ("algorithm", "ranks", "size", "fabric", "rounds", "time s", "bound s"):
+        table.add_column(
+            column, justify="right" if column in ("ranks", "size", "rounds", "time s", "bound s") else "left"
+        )
+    for case in experiment.cases():
+        row = foresee_row(case, plan)
+        table.add_row(
+            case.schedule.algorithm,
+            str(case.schedule.n),
+            in_words(case.bytes),
+            case.fabric.kind,
+            str(case.schedule.rounds),
+            f"{row['predicted_time_s']:.6f}",
+            f"{row['bound_s']:.6f}",
+        )
+    console.print(table)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Everything the command line asks for; returns the exit status."""
+    console = Console()
+    if options.list:
+        list_algorithms(console)
+        return 0
+    experiment = experiment_of(options)
+    plan = CasePlan("collective", experiment, experiment.scale.scale(), experiment.iterations)
+    cases = list(experiment.cases())
+    if options.predict:
+        print_predictions(experiment, plan, console)
+        return 0
+    for case in cases:
+        case.program(plan.scale, plan.rounds(case), experiment.seed)
+    need_root("collective.py")
+    out = options.out or Path("results") / f"collective-{time.strftime('%Y%m%d-%H%M%S')}"
+    progress = CaseProgress(Console(stderr=True))
+    case_run = CaseRun(plan, out, progress, capture=options.pcap)
+    try:
+        with case_run:
+            for case in cases:
+                case_run.measure(case)
+    finally:
+        progress.stop()
+        finish(case_run.record.rows, experiment, options, out, console)
+    return exit_status(case_run.record.rows)
+
+
+def finish(
+    rows: Sequence[Row], experiment: CollectiveExperiment, options: argparse.Namespace, out: Path, console: Console
+) -> None:
+    """Show and keep what was measured, also when the run stopped half-way."""
+    if not rows:
+        return
+    print_table(rows, experiment)
+    redraw_cases(out)
+    for line in verdict_lines(rows, case_place):
+        console.print(line)
+    console.print(f"Results in {out}", highlight=False)
+    if options.json is not None:
+        options.json.write_text(json.dumps(list(rows), indent=2) + "\n", encoding="utf-8")
+        hand_over(options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out("collective.py", lambda: run(parse())))

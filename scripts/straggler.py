@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""What does a late rank cost an all-reduce? Ring, halving-doubling, Direct and StragglAR, measured beside the model.
+
+sudo scripts/straggler.py                                   # time against delay, 8 ranks, break-even marked
+sudo scripts/straggler.py --quick                           # the same in under two minutes
+sudo scripts/straggler.py --ranks 4,8,16 --study ranks      # speed-up after arrival against the number of ranks
+sudo scripts/straggler.py --study size,reconfiguration      # buffer sizes; circuits that follow the schedule
+sudo scripts/straggler.py --study prediction,detector,step  # expected rightly or not; as a share of a training step
+sudo scripts/straggler.py --inject slow-link:0.4            # another cause; --inject help lists them
+scripts/straggler.py --predict --ranks 8                    # the model alone: no root, no packets
+"""
+
+from __future__ import annotations
+
+import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from measure.case_report import print_cases, redraw_cases
+from measure.report import exit_status
+from railyard.case_progress import CaseProgress
+from railyard.case_run import CasePlan, CaseRun
+from railyard.command import carry_out, need_root, words
+from railyard.settings import read_yaml, validated
+from railyard.straggler import STUDIES, StragglerExperiment
+from railyard.straggler_report import print_findings, print_predictions
+from railyard.straggler_run import run_studies
+from workloads.stragglers import INJECTIONS
+
+QUICK = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; an option that is not given leaves the file's value, or the default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
+    add("--study", type=words, dest="studies", metavar="NAME,...", help=f"of {','.join(STUDIES)} (default delay)")
+    add("--algorithms", type=words, metavar="NAME,...", help="what is compared (default all four)")
+    add("--ranks", type=words, metavar="4,8,16", help="how many ranks (default 8)")
+    add("--sizes", type=words, metavar="1M,4M", help="buffer sizes (default 512K for each rank)")
+    add("--straggler", help="the late rank (default the last)")
+    add("--delays", type=words, dest="delays_ms", metavar="MS,MS", help="how late, in ms (default around break-even)")
+    add("--reconfiguration-delays", type=words, dest="reconfiguration_delays_ms", metavar="MS,MS", help="of the OCS")
+    add("--inject", metavar="WHAT", help="make it late in another way: 'help' lists them")
+    add("--fabric", choices=("electrical", "ocs"), help="packet switches, or circuits that follow the schedule")
+    add("--port-gbps", help="rate of a port (default 0.05)")
+    add("--iterations", help="measured iterations after one that warms up (default 3)")
+    add("--verify", action="store_true", default=None, help="carry float32 and check every sum")
+    add("--seed", help="seed of delays and payloads")
+    add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
+    add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
+    add("--quick", action="store_true", help="two algorithms, one iteration, smaller buffers")
+    add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng, step and chunk as comments")
+    add("--out", type=Path, help="results folder (default results/straggler-DATE-TIME)")
+    add("--predict", action="store_true", help="print the model's times only; needs no root")
+    return parser.parse_args(arguments)
+
+
+def experiment_of(options: argparse.Namespace) -> StragglerExperiment:
+    """The experiment: defaults, then --quick, then the file, then the options."""
+    values: dict[str, Any] = dict(QUICK) if options.quick else {}
+    if options.experiment is not None:
+        values |= read_yaml(options.experiment, "studies, ranks, sizes, delays_ms")
+    plain = ("studies", "algorithms", "ranks", "sizes", "straggler", "delays_ms", "reconfiguration_delays_ms")
+    more = ("inject", "fabric", "port_gbps", "iterations", "verify", "seed")
+    values |= {key: value for key in (*plain, *more) if (value := getattr(options, key)) is not None}
+    if options.inject and options.studies is None:
+        values["studies"] = ["injection"]
+    scale = {key: value for key in ("rate", "time") if (value := getattr(options, key)) is not None}
+    if scale:
+        values["scale"] = dict(values.get("scale", {})) | scale
+    return validated(StragglerExperiment, values, str(options.experiment) if options.experiment else None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Everything the command line asks for; returns the exit status."""
+    console = Console()
+    if options.inject == "help":
+        for word, example in INJECTIONS.items():
+            console.print(f"{word:<14} such as {example}", highlight=False)
+        return 0
+    experiment = experiment_of(options)
+    plan = CasePlan("straggler", experiment, experiment.scale.scale(), experiment.iterations)
+    if options.predict:
+        print_predictions(experiment, plan, console)
+        return 0
+    for case in experiment.cases():
+        case.program(plan.scale, plan.rounds(case), experiment.seed)
+    need_root("straggler.py")
+    out = options.out or Path("results") / f"straggler-{time.strftime('%Y%m%d-%H%M%S')}"
+    progress = CaseProgress(Console(stderr=True))
+    case_run = CaseRun(plan, out, progress, capture=options.pcap)
+    try:
+        with case_run:
+            run_studies(experiment, case_run)
+    finally:
+        progress.stop()
+        rows = case_run.record.rows
+        if rows:
+            redraw_cases(out)
+            print_cases(rows, console)
+            print_findings(experiment, rows, console)
+            console.print(f"Results in {out}", highlight=False)
+    return exit_status(case_run.record.rows)
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out("straggler.py", lambda: run(parse())))

@@ -1,0 +1,87 @@
+"""The scripts as a person runs them, on real packets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.root
+ROOT = Path(__file__).resolve().parents[3]
+ROW_KEYS = {
+    "experiment", "algorithm", "collective", "n", "bytes", "fabric", "straggler_delay_s", "time_s", "after_arrival_s",
+    "predicted_time_s", "algbw_gbps", "busbw_gbps", "wrong", "faithful",
+}  # fmt: skip
+FINISHED = (0, 8)
+"""A run that ended; 8 says that this machine was too busy, which is no affair of these tests."""
+
+
+def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Path) -> None:
+    algorithms = "ring,recursive-halving-doubling,direct,stragglar"
+    sizes = ["--sizes", "4,1003,64K", "--json", str(tmp_path / "rows.json")]
+    done = script(
+        "collective.py", "--algorithm", algorithms, "--ranks", "4", *sizes, "--verify", "--iterations", "1",
+        "--out", str(tmp_path / "out"), "--pcap",
+    )  # fmt: skip
+    assert done.returncode in FINISHED, done.stderr
+    found = rows(tmp_path / "out")
+    assert len(found) == 12 and json.loads((tmp_path / "rows.json").read_text()) == found
+    assert found[0].keys() >= ROW_KEYS
+    assert [row["wrong"] for row in found] == [0] * 12
+    assert "#wrong" in done.stdout and "Out of bounds values : 0 OK" in done.stdout
+    assert len(list((tmp_path / "out" / "captures").glob("*.pcapng"))) == 12
+    assert (tmp_path / "out" / "figures" / "collective.png").exists()
+
+
+def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
+    done = script(
+        "collective.py", "--algorithm", "ring,stragglar", "--ranks", "4", "--sizes", "64K", "--fabric", "ocs",
+        "--reconfiguration-delay", "10", "--verify", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert done.returncode in FINISHED, done.stderr
+    ring, stragglar = rows(tmp_path / "out")
+    assert ring["wrong"] == stragglar["wrong"] == 0
+    assert ring["reconfigurations"] <= 4 < stragglar["reconfigurations"]
+    assert stragglar["after_arrival_s"] > ring["after_arrival_s"] + 4 * 0.010
+
+
+def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
+    done = script(
+        "straggler.py", "--quick", "--ranks", "4", "--sizes", "1M", "--out", str(tmp_path / "out"), "--iterations", "1"
+    )
+    assert done.returncode in FINISHED, done.stderr
+    found = rows(tmp_path / "out")
+    assert {row["algorithm"] for row in found} == {"ring", "stragglar"}
+    assert "StragglAR is faster than Ring from a delay of" in done.stdout
+    again = script("plot.py", str(tmp_path / "out"))
+    assert again.returncode == done.returncode and "figures/" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sizes", "0"), "must be a size of at least 1 byte"),
+        (("--algorithm", "stragglar", "--ranks", "2"), "2"),
+        (("--algorithm", "stragglar", "--ranks", "4", "--straggler", "4"), "straggler"),
+        (("--algorithm", "direct", "--fabric", "ocs", "--ranks", "4"), "direct"),
+        (("--algorithm", "nowhere.xml"), "nowhere.xml"),
+    ],
+)
+def test_bad_input_is_refused_before_a_packet_is_sent(arguments: tuple[str, ...], said: str) -> None:
+    done = script("collective.py", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr and done.stderr.count("\n") == 1

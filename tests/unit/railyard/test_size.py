@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from railyard.size import in_words, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4", 4), ("4096", 4096), ("4K", 4096), ("4kB", 4096), ("1MiB", 1 << 20), ("1.5M", 3 << 19)]
+)
+def test_sizes_are_read_as_nccl_tests_read_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "", "-1", "4X", "4 4", "K", "1e6", "99999999999G"])
+def test_no_size_is_refused_with_what_would_be_right(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"sizes: must be a size of at least 1 byte such as 4096, 4K or 1M, not"):
+        parse_size(text)
+
+
+@given(st.integers(1, 1 << 40))
+def test_words_read_back(size: int) -> None:
+    assert parse_size(in_words(size)) == size
