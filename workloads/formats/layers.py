@@ -195,15 +195,15 @@ class _Steps:
             chain = self._recompute(index, chain)
             chain = self.compute(f"{layer.name}.input-grad", layer.input_grad.compute, chain, layer)
             blocking = self.file.parallelism in BLOCKING
-            done = chain
+            begun = done = chain
             if blocking or index > 0:  # nobody waits for the input gradient of the first layer
-                done = self.collective(index, layer, "input-grad", layer.input_grad, chain)
+                done = self.collective(index, layer, "input-grad", layer.input_grad, begun)
             if blocking:
-                chain = done = self.update(layer, chain, done)
+                chain = self.update(layer, begun, done)
             chain = self.compute(f"{layer.name}.weight-grad", layer.weight_grad.compute, chain, layer)
             self._weight_collective(index, layer, chain)
-            if not blocking:
-                chain = _both(chain, self.update(layer, chain, done))
+            if not blocking and done != begun:
+                chain = _both(chain, self.update(layer, begun, done))
 
     def _recompute(self, index: int, chain: Ids) -> Ids:
         """The forward passes that a layer of ``checkpoint_initiates`` repeats."""

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.check import check
+from workloads.executor import all_dependencies
+from workloads.formats.layer_groups import layout_of
+from workloads.formats.layer_text import LayerFile, parse_layers
+from workloads.formats.layers import make_plan, read_layer_program
+from workloads.formats.units import read_unit
+from workloads.program import Collective, Compute, Program
+
+CASES = Path(__file__).resolve().parents[5] / "shared" / "cases"
+SIMAI = (
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0"
+)
+
+
+def text(header: str, *layers: str, count: int | None = None) -> str:
+    return "\n".join([header, str(len(layers) if count is None else count), *layers]) + "\n"
+
+
+def parsed(header: str, *layers: str) -> LayerFile:
+    return parse_layers(text(header, *layers), "x.txt")
+
+
+def program(header: str, *layers: str, ranks: int | None = 4, unit: str | None = "s", mp: int | None = None) -> Program:
+    made = make_plan(parsed(header, *layers), read_unit(unit), ranks, mp).program()
+    check(made)
+    return made
+
+
+def shown(made: Program, rank: int = 0) -> list[str]:
+    """What one rank does: name, and for a collective kind, members and bytes."""
+    found = []
+    for op in made.operations[rank]:
+        if isinstance(op, Collective):
+            members = "".join(map(str, made.groups[op.group].members))
+            found.append(f"{op.name} {op.kind} {members} {op.bytes}")
+        elif isinstance(op, Compute):
+            found.append(f"{op.name} {op.seconds:g}s")
+    return found
+
+
+def after(made: Program, name: str, rank: int = 0) -> set[str]:
+    """The names of everything that ``name`` waits for, directly or not, without the order of computes."""
+    ops = made.operations[rank]
+    wanted, found = [op for op in ops if op.name == name][-1:], set()
+    while wanted:
+        for dep in wanted.pop().deps:
+            found.add(ops[dep].name)
+            wanted.append(ops[dep])
+    return found
+
+
+A = "a -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 40 4"
+B = "b\t-1\t10  NONE\t 0\t20\tNONE 0\t30\tALLREDUCE\t80\t5"
+
+
+def test_data_parallel_order() -> None:
+    made = program("DATA", A, B)
+    assert shown(made) == [
+        "a.forward 1s",
+        "b.forward 10s",
+        "b.weight-grad 30s",
+        "b.weight-grad all_reduce 0123 80",
+        "b.input-grad 20s",
+        "a.weight-grad 3s",
+        "a.weight-grad all_reduce 0123 40",
+        "b.update 5s",
+        "a.update 4s",
+    ]
+    assert "b.weight-grad" in after(made, "b.update")
+    needs = all_dependencies(made.operations[0])
+    assert 3 not in needs[4]  # the collective of the weights holds up no compute
+    assert [shown(made, rank) for rank in range(4)] == [shown(made)] * 4
+
+
+def test_a_collective_without_a_group_is_not_sent_and_noted() -> None:
+    plan = make_plan(parsed("DATA", "a -1 1 ALLREDUCE 40 1 NONE 0 1 ALLREDUCE 80 1"), None, 4)
+    assert [step.bytes for step in plan.steps if step.kind] == [80]
+    assert any("DATA sends only" in note for note in plan.notes)
+
+
+def test_model_parallel_order() -> None:
+    """The input gradient's collective runs beside the weight gradient, and the next layer waits for it."""
+    layer = "-1 1 ALLGATHER 40 2 REDUCESCATTER 80 3 ALLREDUCE 7 9"
+    made = program("MODEL", f"a {layer}", f"b {layer}")
+    names = [line.split(" ")[0] for line in shown(made)]
+    assert names == [
+        *("a.forward", "a.forward", "a.update", "b.forward", "b.forward", "b.update"),
+        *("b.input-grad", "b.input-grad", "b.weight-grad", "b.update", "a.input-grad", "a.weight-grad"),
+    ]
+    ops = made.operations[0]
+    assert isinstance(ops[1], Collective)
+    assert ops[1].bytes == 160  # ASTRA-sim counts what one rank contributes
+    assert ops[8].deps == (6,)
+    assert set(ops[10].deps) == {8, 9}
+
+
+def test_transformer_order_and_groups() -> None:
+    """Model-parallel neighbours; a rank waits for the collective of an input gradient at once."""
+    layer = "a -1 1 ALLREDUCE 40 2 ALLREDUCE 80 3 ALLREDUCE 120 0"
+    made = program("HYBRID_TRANSFORMER model_parallel_NPU_group: 2", layer)
+    assert shown(made, 3) == [
+        "a.forward 1s",
+        "a.forward all_reduce 23 40",
+        "a.input-grad 2s",
+        "a.input-grad all_reduce 23 80",
+        "a.weight-grad 3s",
+        "a.weight-grad all_reduce 13 120",
+    ]
+    assert made.operations[0][4].deps == (3,)
+
+
+def test_hybrids_with_first_dimensions() -> None:
+    layer = "a -1 0 ALLREDUCE 40 0 NONE 0 0 ALLREDUCE 120 0"
+    assert shown(program("HYBRID_DATA_MODEL", layer, ranks=6, mp=3), 4) == [
+        "a.forward all_reduce 345 40",
+        "a.weight-grad all_reduce 14 120",
+    ]
+    assert shown(program("HYBRID_MODEL_DATA", layer, ranks=6, mp=3), 4) == [
+        "a.forward all_reduce 024 40",
+        "a.weight-grad all_reduce 45 120",
+    ]
+    with pytest.raises(ConfigError, match="needs the size of a model-parallel group") as error:
+        program("HYBRID_MODEL_DATA", layer)
+    assert error.value.key == "model_parallel"
+
+
+def test_experts() -> None:
+    """8 ranks: model-parallel pairs, 4 data-parallel ranks each, of which 2 share experts."""
+    made = program(
+        SIMAI,
+        "moe -1 1 ALLTOALL_EP 40 1 ALLTOALL_EP 80 1 ALLGATHER_DP_EP 160 1",
+        "b -1 1 ALLGATHER 12 1 REDUCESCATTER 0 1 ALLREDUCE 24 1",
+        ranks=None,
+    )
+    assert [line for line in shown(made, 5) if not line.endswith("s")] == [
+        "moe.forward all_to_all 57 40",
+        "b.forward all_gather 45 12",
+        "b.weight-grad all_reduce 1357 24",
+        "moe.input-grad all_to_all 57 80",
+        "moe.weight-grad all_gather 15 160",
+    ]
+    assert {g.dimension for g in made.groups.values()} == {"tp", "dp", "ep"}
+
+
+def test_pipeline_stages_are_alike() -> None:
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 pp: 2 all_gpus: 8 pp_comm 4096.0"
+    layer = "a -1 1 ALLREDUCE 8 1 NONE 0 1 ALLREDUCE 16 1"
+    file = parsed(header, layer)
+    layout, notes = layout_of(file, None)
+    assert [layout.members("data", rank) for rank in (0, 3, 4, 7)] == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert "2 alike" in notes[0]
+    layout, notes = layout_of(file, 6)
+    assert layout.members("data", 1) == (1, 3, 5)
+    assert "one of 2" in notes[0]
+    assert file.header["pp_comm"] == 4096
+
+
+def test_dlrm_exchanges_beside_the_bottom_layers() -> None:
+    made = program(
+        "HYBRID_DLRM 1",
+        "emb -1 1 ALLTOALL 64 1 ALLTOALL 64 1 NONE 0 0",
+        "bot -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 0",
+        "top -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 0",
+    )
+    ops = {(op.name, type(op).__name__): op for op in made.operations[0]}
+    exchange = ops["emb.forward", "Collective"].id
+    assert ops["bot.forward", "Compute"].deps == (0,)
+    assert exchange in ops["top.forward", "Compute"].deps
+    back = ops["emb.input-grad", "Collective"]
+    assert back.deps == (ops["top.input-grad", "Compute"].id,)
+    assert back.id in ops["emb.weight-grad", "Compute"].deps
+    assert back.id not in ops["bot.weight-grad", "Compute"].deps
+    with pytest.raises(ConfigError, match=r"x\.txt:1: DLRM_LAST_BOTTOM_LAYER is 9"):
+        program("HYBRID_DLRM 9", A)
+    assert parsed("HYBRID_DLRM DLRM_LAST_BOTTOM_LAYER: 0", A).header == {"DLRM_LAST_BOTTOM_LAYER": 0}
+
+
+def test_micro_sends_and_does_nothing_else() -> None:
+    made = program("MICRO", A, B, unit=None)
+    assert shown(made) == ["a.weight-grad all_reduce 0123 40", "b.weight-grad all_reduce 0123 80"]
+    assert made.operations[0][1].deps == (0,)
+
+
+def test_checkpoints_repeat_the_forward_pass() -> None:
+    layers = [f"{name} -1 1 NONE 0 2 NONE 0 3 NONE 0 0" for name in "abc"]
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 checkpoints: 2 0 1 checkpoint_initiates: 1 2"
+    assert [line.split(".")[0] + line[2] for line in shown(program(header, *layers))] == [
+        *("af", "bf", "cf", "bf", "ci", "cw", "bi", "bw", "ai", "aw")
+    ]
+    with pytest.raises(ConfigError, match="no checkpoint stands at or before"):
+        program(header.replace("2 0 1 checkpoint_initiates: 1 2", "1 2 checkpoint_initiates: 1 1"), *layers)
+
+
+def test_customized_layers_have_a_parallelism_of_their_own() -> None:
+    made = program(
+        "HYBRID_CUSTOMIZED",
+        "a -1 0 ALLREDUCE 40 0 NONE 0 0 ALLREDUCE 80 0 DATA",
+        "b -1 0 ALLREDUCE 40 0 NONE 0 0 ALLREDUCE 80 0 HYBRID_TRANSFORMER",
+        mp=2,
+    )
+    assert shown(made, 0) == [
+        "b.forward all_reduce 01 40",
+        "b.weight-grad all_reduce 02 80",
+        "a.weight-grad all_reduce 0123 80",
+    ]
+    with pytest.raises(ConfigError, match="12 columns; a layer of HYBRID_CUSTOMIZED has 13"):
+        program("HYBRID_CUSTOMIZED", A)
+    with pytest.raises(ConfigError, match="lie across each other"):
+        program(
+            "HYBRID_CUSTOMIZED",
+            "a -1 0 ALLREDUCE 40 0 NONE 0 0 NONE 0 0 HYBRID_MODEL_DATA",
+            "b -1 0 ALLREDUCE 40 0 NONE 0 0 NONE 0 0 HYBRID_DATA_MODEL",
+            mp=2,
+        )
+
+
+def test_a_group_of_one_sends_nothing() -> None:
+    plan = make_plan(parsed("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", A), read_unit("ns"), 4)
+    assert not any(step.kind for step in plan.steps)
+    assert any("data groups are not sent" in note for note in plan.notes)
+
+
+# -- units and ranks -------------------------------------------------------------------------------
+
+
+def test_compute_times_need_a_unit() -> None:
+    with pytest.raises(
+        ConfigError, match=r"x\.txt:4: compute_unit: layer b computes for 30.*ASTRA-sim .*AICB"
+    ) as error:
+        program("DATA", "a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 40 100", B, unit=None)
+    assert error.value.key == "compute_unit"
+    assert program("DATA", A, unit="cycles:2").operations[0][0] == Compute(0, "a.forward", 0.5e-9)
+    assert program("DATA", A, unit="ms").operations[0][0] == Compute(0, "a.forward", 1e-3)
+    assert not any(isinstance(op, Compute) for op in program("DATA", A, unit="ignore").operations[0])
+    for wrong in ("cycles", "cycles:0", "cycles:x", "cycles:nan", "hours", "", "ns:2"):
+        with pytest.raises(ConfigError, match="the units are ns, us, ms, s, cycles:GHZ"):
+            program("DATA", A, unit=wrong)
+    with pytest.raises(ConfigError, match="hold times, not operations"):
+        program("DATA", A, unit="tflops:1")
+
+
+def test_placeholders_need_none() -> None:
+    assert not any(isinstance(op, Compute) for op in program("DATA", "a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4 100",
+                                                             unit=None).operations[0])  # fmt: skip
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not a time between 0 and"):
+        program("DATA", A.replace(" 3 ", " 99999999999999 "))
+
+
+@pytest.mark.parametrize(
+    ("header", "ranks", "reason"),
+    [
+        ("DATA", None, "does not say for how many ranks"),
+        ("DATA", 0, "must be 1 to"),
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", 6, "6 ranks do not divide into model-parallel groups of 4"),
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 0", 6, "do not divide"),
+    ],
+)
+def test_ranks_that_do_not_fit(header: str, ranks: int | None, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as error:
+        program(header, A, ranks=ranks)
+    assert error.value.key == "ranks"
+    with pytest.raises(ConfigError, match="expert-parallel groups of 2"):
+        program(SIMAI, "moe -1 1 ALLTOALL_EP 40 1 NONE 0 1 NONE 0 1", ranks=6)
+
+
+# -- malformed files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", r"x\.txt:1: starts with nothing"),
+        ("PARTY\n1\n", r"x\.txt:1: starts with 'PARTY'"),
+        ("DATA\n", r"x\.txt:2: the number of layers is missing"),
+        ("DATA\nmany\n", r"x\.txt:2: the number of layers is 'many'"),
+        ("DATA\n1 2\n", r"x\.txt:2: has 2 words"),
+        ("DATA\n0\n", r"x\.txt:2: says 0 layers"),
+        (text("DATA", A, count=2), r"x\.txt:2: says 2 layers, but 1 lines follow"),
+        (text("DATA", A, B, count=1), r"x\.txt:2: says 1 layers, but 2 lines follow"),
+        (text("DATA", "a -1 1 NONE 0"), r"x\.txt:3: has 5 columns; a layer of DATA has 12"),
+        (text("DATA", A + " 13"), r"x\.txt:3: has 13 columns"),
+        (text("DATA", A.replace("NONE", "GOSSIP", 1)), r"x\.txt:3: 'GOSSIP' is no forward collective"),
+        (text("DATA", A.replace("ALLREDUCE", "ALLREDUCE_TP")), r"'ALLREDUCE_TP' is no weight-gradient collective"),
+        (text("DATA", A.replace(" 40 ", " -40 ")), r"x\.txt:3: the weight-gradient bytes is '-40'"),
+        (text("DATA", A.replace(" 40 ", " 4.5 ")), r"bytes is '4\.5'; it must be a whole number"),
+        (text("DATA", A.replace(" 40 ", " 9999999999999999999 ")), "bytes is '9999999999999999999'"),
+        (text("DATA", A.replace(" 40 ", " 4000000000000000 ")), "at most 1125899906842624"),
+        (text("DATA checkpoints: 2 0", A), r"x\.txt:1: checkpoints counts 2 layers and names 1"),
+        (text("DATA checkpoints: 1 4", A), r"x\.txt:1: checkpoints names layer 4; layers are 0 to 0"),
+        (text("DATA ep:", A), "ep is missing"),
+        (text("DATA ep: two", A), "ep is 'two'"),
+        (text("DATA 7", A), "'7' stands where a key belongs"),
+        (text("DATA ep: 1 ep: 2", A), "ep stands twice"),
+    ],
+)
+def test_malformed_files_are_refused_by_line(content: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as error:
+        parse_layers(content, "x.txt")
+    assert "\n" not in str(error.value)
+
+
+def test_windows_lines_and_trailing_tabs() -> None:
+    content = text("HYBRID_DLRM\t4\t\t\t", *[A] * 6).replace("\n", "\t\t\r\n")
+    assert len(parse_layers(content, "x.txt").layers) == 6
+
+
+_WORDS = st.sampled_from(
+    ["a", "-1", "0", "1", "7", "300", "NONE", "ALLREDUCE", "ALLTOALL_EP", "4096", "1e3", "\u0663", "pp:", "ep:", "2"]
+)
+_HEADERS = st.sampled_from(["DATA", "MODEL", "MICRO", "HYBRID_DLRM 0", SIMAI, "HYBRID_CUSTOMIZED", "HYBRID_MODEL_DATA"])
+
+
+@given(header=_HEADERS, extra=st.lists(_WORDS, max_size=4), lines=st.lists(st.lists(_WORDS, max_size=14), max_size=3))
+def test_any_words_end_in_a_program_or_a_config_error(header: str, extra: list[str], lines: list[list[str]]) -> None:
+    content = text(" ".join([header, *extra]), A, *map(" ".join, lines))
+    try:
+        check(make_plan(parse_layers(content, "x.txt"), read_unit("ns"), 4, 2).program())
+    except ConfigError as error:
+        assert "\n" not in str(error)
+
+
+@given(st.text(max_size=200))
+def test_any_text_ends_in_layers_or_a_config_error(content: str) -> None:
+    for start in ("", "DATA\n1\n"):
+        try:
+            parse_layers(start + content, "x.txt")
+        except ConfigError as error:
+            assert "\n" not in str(error)
+
+
+def test_binary_and_absent_files(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"DATA\n\xff")
+    for name, reason in (("x.txt", "not UTF-8"), ("y.txt", "cannot be read")):
+        with pytest.raises(ConfigError, match=reason):
+            read_layer_program(tmp_path / name)
+
+
+# -- files of others -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
+class TestRealFiles:
+    @pytest.mark.parametrize(
+        ("name", "layers", "sent"),
+        [
+            ("aicb/G175B-M1-C03_GPT175B_megatron_tp8_pp1_mbs1_A100.txt", 33,
+             {"all_reduce", "reduce_scatter", "all_gather"}),
+            ("aicb/L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1_A100.txt", 76,
+             {"broadcast", "all_reduce", "reduce_scatter", "all_gather"}),
+            ("aicb/simai_all_reduce.txt", 19, {"all_reduce"}),
+            ("astra-sim/text/DLRM_HybridParallel.txt", 8, {"all_to_all", "all_reduce"}),
+            ("astra-sim/text/Resnet50_DataParallel.txt", 54, {"all_reduce"}),
+            ("astra-sim/text/microAllReduce.txt", 1, {"all_reduce"}),
+        ],
+    )  # fmt: skip
+    def test_they_are_read_and_proved(self, name: str, layers: int, sent: set[str]) -> None:
+        content = (CASES / name).read_bytes().decode()
+        assert len(parse_layers(content, name).layers) == layers
+        made = read_layer_program(CASES / name, compute_unit="ns", ranks=16).program
+        check(made)
+        assert {op.kind for op in made.communications(5) if isinstance(op, Collective)} == sent
+
+    def test_resnet_sends_its_gradients(self) -> None:
+        """Every weight once: the bytes of ResNet-50's all-reduces."""
+        path = CASES / "astra-sim/text/Resnet50_DataParallel.txt"
+        made = read_layer_program(path, compute_unit="cycles:1", ranks=4).program
+        column = [int(line.split()[10]) for line in path.read_text().splitlines()[2:] if line.strip()]
+        assert sum(op.bytes for op in made.communications(0)) == sum(column)
+        assert sum(op.seconds for op in made.operations[0] if isinstance(op, Compute)) == pytest.approx(
+            sum(
+                sum(map(int, (w[2], w[8], w[11], w[5] if n else 0)))
+                for n, line in enumerate(path.read_text().splitlines()[2:])
+                if (w := line.split())
+            )
+            / 1e9
+        )
