@@ -7,6 +7,7 @@ dependencies between threadblocks, and from the slots: read after write, write a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -89,17 +90,18 @@ class Moves:
         self._sent: dict[int, tuple[int, int, tuple[int, ...]]] = {}
         self._last: dict[tuple[int, int], dict[Part, int]] = {}
         self._added: dict[int, tuple[int, ...]] = {}
+        self._awaited = {step.waits_for for _, step in order.steps}
+        self._carried: dict[tuple[int, int], list[dict[Part, int]]] = {}
         self._gather(order)
 
     def _gather(self, order: Order) -> None:
         algo = self._slots.algo
         for gpu, source, target in algo.copies:
             self._local(None, gpu, "copy", self._slots.of(gpu, source, 1), self._slots.of(gpu, target, 1))
-        awaited = {step.waits_for for _, step in order.steps}
         seen: dict[int, dict[Part, int]] = {}
         for block, step in order.steps:
             self._step(block, step, seen.get(-1 if step.waits_for is None else step.waits_for, {}))
-            if step.id in awaited:
+            if step.id in self._awaited:
                 seen[step.id] = dict(self._last[block.gpu, block.id])
         if algo.kind == "all_to_all" and algo.inplace:
             for gpu in range(algo.n):
@@ -112,10 +114,13 @@ class Moves:
         last = self._last.setdefault((gpu, block.id), {})
         where = {side: self._slots.of(gpu, p, step.cnt) for side, p in (("src", step.src), ("dst", step.dst)) if p}
         if type_ == "nop":
-            joint = self._node()
-            self._follow(joint, "joint", last, waits_for)
+            self._carried.setdefault((gpu, block.id), []).append(waits_for)
+            if step.id in self._awaited:
+                self._follow(self._node(), "joint", last, waits_for)
         elif type_ in ("cpy", "re"):
-            self._local(last, gpu, "copy" if type_ == "cpy" else "reduce", where["src"], where["dst"], waits_for)
+            op: Literal["copy", "reduce"] = "copy" if type_ == "cpy" else "reduce"
+            carried = self._carried.pop((gpu, block.id), ())
+            self._local(last, gpu, op, where["src"], where["dst"], waits_for, carried)
         elif type_ == "s":
             self._send(block, step, where["src"], waits_for)
         if type_ not in RECEIVES:
@@ -144,7 +149,8 @@ class Moves:
 
     def _send(self, block: Threadblock, step: Step, reads: tuple[int, ...], waits_for: dict[Part, int]) -> None:
         node = self._node()
-        self._follow(node, "send", self._last[block.gpu, block.id], waits_for)
+        carried = self._carried.pop((block.gpu, block.id), ())
+        self._follow(node, "send", self._last[block.gpu, block.id], waits_for, carried)
         for slot in reads:
             self._read(node, block.gpu, slot)
         self._sent[step.id] = (node, block.gpu, reads)
@@ -173,7 +179,7 @@ class Moves:
             self.wires[node] = sender
         if op == "reduce":
             self._added[node] = writes
-        self._follow(node, "receive", last, waits_for)
+        self._follow(node, "receive", last, waits_for, self._carried.pop((gpu, block.id), ()))
         for slot in writes:
             self._write(node, gpu, slot, op)
         self.moves.append(Move(node, src, gpu, op, reads, writes))
@@ -186,10 +192,11 @@ class Moves:
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         waits_for: dict[Part, int] | None = None,
+        carried: Iterable[dict[Part, int]] = (),
     ) -> None:
         """A step inside one GPU; a copy to where it stands already moves nothing."""
         node = self._node()
-        self._follow(node, "local", {} if last is None else last, waits_for or {})
+        self._follow(node, "local", {} if last is None else last, waits_for or {}, carried)
         if op == "copy" and reads == writes:
             return
         for slot in reads:
@@ -212,8 +219,15 @@ class Moves:
         if before not in (-1, node):
             self.after[before].append((node, weight))
 
-    def _follow(self, node: int, part: Part, last: dict[Part, int], waits_for: dict[Part, int]) -> None:
-        """The constraints of a threadblock's order and of a dependency."""
+    def _follow(
+        self,
+        node: int,
+        part: Part,
+        last: dict[Part, int],
+        waits_for: dict[Part, int],
+        carried: Iterable[dict[Part, int]] = (),
+    ) -> None:
+        """The constraints of a threadblock's order, of a dependency, and of those that ``nop`` steps before carry."""
         for earlier, before in last.items():
             if (earlier, part) in _SEQUENCE:
                 self._edge(before, node, _SEQUENCE[earlier, part])
@@ -222,6 +236,10 @@ class Moves:
                 # two additions to one place may share a round: their order does not matter
                 shared = node in self._added and self._added.get(before) == self._added[node]
                 self._edge(before, node, 0 if shared else _DEPENDENCY[earlier, part])
+        for waited in carried:
+            for earlier, before in waited.items():
+                if (earlier, part) in _DEPENDENCY:
+                    self._edge(before, node, _DEPENDENCY[earlier, part])
         last[part] = node
 
     def _read(self, node: int, gpu: int, slot: int) -> None:

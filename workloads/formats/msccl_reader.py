@@ -23,7 +23,7 @@ from workloads.formats.msccl_slots import Slots
 from workloads.schedule import Schedule, Transfer
 
 _NAMED = ("all_to_all", "gather", "scatter")
-"""Kinds whose positions have no place for a chunk that they only forward: transfers are named by the chunk they carry."""
+"""Kinds whose positions have no place for a chunk that they only forward: a transfer is named by what it carries."""
 
 
 def read_msccl(path: Path | str) -> Schedule:
@@ -79,7 +79,9 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
         if not circles:
             break
         # a circle goes through a transfer that arrives long before its receive: let it land beside
-        apart |= {moves.wires[node] for circle in circles for node in circle if node in moves.wires}
+        early = {moves.wires[node] for circle in circles for node in circle if node in moves.wires}
+        assert early  # all else follows the order in which the steps ran
+        apart |= early
     temporary = slots.temporary + max(moves.temporaries)
     transfers = [
         Transfer(when[move.node], move.src, move.dst, read, move.op, 0, -1 if read == write else write)
@@ -137,8 +139,7 @@ def _one_port(transfers: tuple[Transfer, ...]) -> bool:
     """Whether in every round each position sends to one other at most and receives from one other at most."""
     to: dict[tuple[int, int], int] = {}
     from_: dict[tuple[int, int], int] = {}
-    return all(
-        t.local
-        or (to.setdefault((t.round, t.src), t.dst) == t.dst and from_.setdefault((t.round, t.dst), t.src) == t.src)
-        for t in transfers
+    wires = [t for t in transfers if not t.local]
+    return all(to.setdefault((t.round, t.src), t.dst) == t.dst for t in wires) and all(
+        from_.setdefault((t.round, t.dst), t.src) == t.src for t in wires
     )

@@ -35,7 +35,7 @@ def _advances(nodes: list[int], after: list[list[Edge]], component: list[int]) -
 
 
 def _components(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
-    """Strongly connected components (Tarjan 1972, with a stack of our own): the component of each node, and its nodes."""
+    """Strongly connected components (Tarjan 1972, with a stack of our own): that of each node, and its nodes."""
     component = [-1] * len(after)
     index = [-1] * len(after)
     low = [0] * len(after)
@@ -47,12 +47,12 @@ def _components(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
             continue
         work = [(root, 0)]
         while work:
-            u, position = work.pop()
-            if position == 0:
+            u, first = work.pop()
+            if index[u] < 0:
                 index[u] = low[u] = count
                 count += 1
                 path.append(u)
-            for position in range(position, len(after[u])):
+            for position in range(first, len(after[u])):
                 v = after[u][position][0]
                 if index[v] < 0:
                     work += [(u, position), (v, 0)]

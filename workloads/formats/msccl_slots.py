@@ -25,7 +25,7 @@ class Slots:
 
     @property
     def input(self) -> int:
-        """Slot of the first input chunk. An all-to-all is taken to have its inputs apart, even where it works in place."""
+        """Slot of the first input chunk. An all-to-all is taken to have its inputs apart, even where it is in place."""
         return self.chunks if self.algo.kind == "all_to_all" or not self.algo.inplace else 0
 
     @property

@@ -35,7 +35,7 @@ class Element:
         return value
 
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """An attribute that is an integer from ``least`` to ``most``; where it is absent, ``default`` if there is one."""
+        """An attribute that is an integer from ``least`` to ``most``; ``default``, if any, where it is absent."""
         if default is not None and name not in self.attributes:
             return default
         value = self.text(name)

@@ -1,0 +1,279 @@
+"""A Schedule as MSCCL XML that MSCCL's tools and runtime take.
+
+Every GPU has one threadblock per peer, direction and channel, and one for local steps. What one threadblock must wait
+for in another is written as dependencies (``depid``, ``deps``; where a step has several, ``nop`` steps before it carry
+the others). Attributes and their limits are those that Azure/msccl-executor-nccl reads: it takes at most 256 steps
+in a threadblock, 32 channels and 71 chunks in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from xml.sax.saxutils import quoteattr
+
+from railyard.errors import ConfigError
+from workloads.collectives.verify import verify
+from workloads.formats.msccl_layout import COLLS, Layout
+from workloads.formats.msccl_program import Place
+from workloads.schedule import Schedule, Transfer
+
+PROTOCOLS = ("Simple", "LL", "LL128")
+_CHANNELS = 32
+_MOST_CHUNKS = 71
+
+Block = tuple[int, int, int]
+"""(peer to send to or -1, peer to receive from or -1, channel)."""
+Mark = tuple[Block, int]
+"""A step of a threadblock of the same GPU."""
+
+
+@dataclass
+class _Step:
+    type: str
+    src: Place
+    dst: Place
+    cnt: int = 1
+    waits_for: Mark | None = None
+    awaited: bool = False
+
+
+@dataclass
+class _Held:
+    """The steps that wrote a place last, and that have read it since."""
+
+    writer: Mark | None = None
+    readers: list[Mark] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Transfers of one round between two positions whose chunks stand next to each other at both ends."""
+
+    src: int
+    dst: int
+    op: str
+    source: Place
+    target: Place
+    cnt: int
+
+
+class _Gpu:
+    """The threadblocks of one GPU as they grow."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[Block, list[_Step]] = {}
+        self._held: dict[Place, _Held] = {}
+        self._waited: dict[tuple[Block, Block], int] = {}
+        self.ports: dict[str, tuple[int, list[Mark]]] = {}
+
+    def add(
+        self, block: Block, step: _Step, reads: Place | None, writes: Place | None, after: Collection[Mark]
+    ) -> Mark:
+        """Append a step that reads and writes ``cnt`` chunks from those places on, after what it conflicts with."""
+        waits = set(after)
+        read = [self._at(reads, k) for k in range(step.cnt)] if reads else []
+        written = [self._at(writes, k) for k in range(step.cnt)] if writes else []
+        waits.update(held.writer for held in (*read, *written) if held.writer is not None)
+        waits.update(reader for held in written for reader in held.readers)
+        added = [held.writer for held in written if held.writer is not None] if step.type == "rrc" else []
+        mark = self._append(block, step, waits, added[0] if added else None, after)
+        for held in written:
+            held.writer, held.readers = mark, []
+        for held in read:
+            held.readers.append(mark)
+        return mark
+
+    def _at(self, place: Place, further: int) -> _Held:
+        return self._held.setdefault((place[0], place[1] + further), _Held())
+
+    def _append(self, block: Block, step: _Step, waits: set[Mark], added: Mark | None, after: Collection[Mark]) -> Mark:
+        """Append a step, before it a ``nop`` for each dependency but the last.
+
+        Readers take an addition that waits for another to the same place (``added``) for one that could come in the
+        same round, unless a ``nop`` stands between: so that is the last, and a ``nop`` too where it holds a port.
+        """
+        steps = self.blocks.setdefault(block, [])
+        latest: dict[Block, int] = {}
+        for other, index in waits:
+            if other != block and index > self._waited.get((block, other), -1):
+                latest[other] = max(index, latest.get(other, -1))
+        marks = sorted(latest.items(), key=lambda mark: (mark == added, mark))
+        if marks and marks[-1] == added and added in after:
+            marks.append(added)
+        for other, index in marks:
+            self._waited[block, other] = index
+            self.blocks[other][index].awaited = True
+        steps += [_Step("nop", ("i", 0), ("i", 0), 0, mark) for mark in marks[:-1]]
+        step.waits_for = marks[-1] if marks else None
+        steps.append(step)
+        return block, len(steps) - 1
+
+
+def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
+    """The MSCCL XML of ``schedule``; ``proto`` is NCCL's protocol: Simple, LL or LL128.
+
+    ``parse_msccl`` reads it back as a schedule with the same transfers; lanes, stragglers and the scale-up network
+    have no place in the format. Where the schedule claims one port, dependencies keep the rounds of a GPU apart.
+
+    Raises ``VerifyError`` for a schedule that does not do what it says, ``ConfigError`` for one that the format cannot
+    express and for an unknown ``proto``.
+    """
+    if proto not in PROTOCOLS:
+        raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
+    verify(schedule)
+    layout = Layout(schedule)
+    gpus = [_Gpu() for _ in range(schedule.n)]
+    if schedule.kind == "all_to_all" and schedule.input == 0:
+        _keep_own(layout, gpus)
+    for round_, group in groupby(sorted(schedule.transfers), key=attrgetter("round")):
+        transfers = list(group)
+        runs = _runs(layout, [t for t in transfers if not t.local])
+        channels = _channels(runs)
+        for run, channel in zip(runs, channels, strict=True):
+            _send(gpus[run.src], run, channel, round_ if schedule.one_port else None)
+        for t in _in_turn(schedule, [t for t in transfers if t.local]):
+            source, target = layout.place(t.src, t.chunk), layout.place(t.src, t.slot)
+            step = _Step("re" if t.op == "reduce" else "cpy", source, target)
+            gpus[t.src].add((-1, -1, 0), step, source, target, ())
+        for run, channel in zip(runs, channels, strict=True):
+            _receive(gpus[run.dst], run, channel, round_ if schedule.one_port else None)
+    return _xml(layout, gpus, proto)
+
+
+def _keep_own(layout: Layout, gpus: list[_Gpu]) -> None:
+    """In an all-to-all the chunks that a position sends to itself go from its input to its output."""
+    for position, gpu in enumerate(gpus):
+        first = position * layout.part
+        for offset in range(first, first + layout.part):
+            gpu.add((-1, -1, 0), _Step("cpy", ("i", offset), ("o", offset)), ("i", offset), ("o", offset), ())
+
+
+def _runs(layout: Layout, transfers: list[Transfer]) -> list[_Run]:
+    """The transfers of one round, those next to each other as one."""
+    single = [_Run(t.src, t.dst, t.op, layout.place(t.src, t.chunk), layout.place(t.dst, t.slot), 1) for t in transfers]
+    runs: list[_Run] = []
+    for run in sorted(single, key=lambda r: (r.src, r.dst, r.op, r.source, r.target)):
+        last = runs[-1] if runs else None
+        if (
+            last is not None
+            and (last.src, last.dst, last.op) == (run.src, run.dst, run.op)
+            and (last.source[0], last.source[1] + last.cnt) == run.source
+            and (last.target[0], last.target[1] + last.cnt) == run.target
+            and last.cnt < _MOST_CHUNKS
+        ):
+            runs[-1] = _Run(run.src, run.dst, run.op, last.source, last.target, last.cnt + 1)
+        else:
+            runs.append(run)
+    return runs
+
+
+def _channels(runs: list[_Run]) -> list[int]:
+    """A channel for every run: the runs of one round between the same two do not wait for each other."""
+    used: dict[tuple[int, int], int] = {}
+    channels = []
+    for run in runs:
+        number = used.get((run.src, run.dst), 0)
+        used[run.src, run.dst] = number + 1
+        channels.append(number % _CHANNELS)
+    return channels
+
+
+def _send(gpu: _Gpu, run: _Run, channel: int, round_: int | None) -> None:
+    step = _Step("s", run.source, run.target, run.cnt)
+    mark = gpu.add((run.dst, -1, channel), step, run.source, None, _port(gpu, "send", round_))
+    gpu.ports["send"][1].append(mark)
+
+
+def _receive(gpu: _Gpu, run: _Run, channel: int, round_: int | None) -> None:
+    # the interpreter adds to src, so a receive-reduce names its own place twice
+    reduces = run.op == "reduce"
+    step = _Step("rrc" if reduces else "r", run.target if reduces else run.source, run.target, run.cnt)
+    mark = gpu.add((-1, run.src, channel), step, None, run.target, _port(gpu, "receive", round_))
+    gpu.ports["receive"][1].append(mark)
+
+
+def _port(gpu: _Gpu, side: str, round_: int | None) -> list[Mark]:
+    """What a transfer of ``round_`` waits for at its port: what used it in an earlier round (None: ports are free)."""
+    if round_ is None:
+        gpu.ports[side] = (-1, [])
+        return []
+    used, marks = gpu.ports.get(side, (-1, []))
+    if used == round_:
+        return gpu.ports.get(f"{side} before", (-1, []))[1]
+    gpu.ports[f"{side} before"] = (used, marks)
+    gpu.ports[side] = (round_, [])
+    return marks
+
+
+def _in_turn(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
+    """The local steps of one round in an order in which each still reads what stood at its start."""
+    left, turn = list(local), []
+    while left:
+        reads = {(t.src, t.chunk): 0 for t in left}
+        for t in left:
+            reads[t.src, t.chunk] += 1
+        free = [t for t in left if reads.get((t.src, t.slot), 0) == (t.slot == t.chunk)]
+        if not free:
+            raise ConfigError(
+                f"{schedule.algorithm} {schedule.kind} cannot be MSCCL XML: in round {left[0].round} position "
+                f"{left[0].src} exchanges chunks with itself, which needs a round more"
+            )
+        turn.append(free[0])
+        left.remove(free[0])
+    return turn
+
+
+def _xml(layout: Layout, gpus: list[_Gpu], proto: str) -> str:
+    made = layout.schedule
+    channels = [block[2] for gpu in gpus for block in gpu.blocks]
+    root = {"root": made.root} if made.kind in ("broadcast", "reduce", "gather", "scatter") else {}
+    algo: dict[str, str | int] = {
+        "name": made.algorithm if made.algorithm.isprintable() else made.kind,
+        "proto": proto,
+        "nchannels": 1 + max(channels, default=0),
+        "nchunksperloop": layout.nchunksperloop,
+        "ngpus": made.n,
+        "coll": COLLS[made.kind],
+        "inplace": int(layout.inplace),
+        "outofplace": int(not layout.inplace),
+        "minBytes": 0,
+        "maxBytes": (1 << 63) - 1,
+        **root,
+    }
+    lines = [f"<algo{_attributes(algo)}>"]
+    for position, gpu in enumerate(gpus):
+        lines.append(f"  <gpu{_attributes({'id': position, **layout.buffers(position)})}>")
+        numbers = {block: number for number, block in enumerate(sorted(gpu.blocks))}
+        for block, number in numbers.items():
+            send, recv, chan = block
+            lines.append(f"    <tb{_attributes({'id': number, 'send': send, 'recv': recv, 'chan': chan})}>")
+            for index, step in enumerate(gpu.blocks[block]):
+                lines.append(f"      <step{_step(index, step, numbers)}/>")
+            lines.append("    </tb>")
+        lines.append("  </gpu>")
+    return "\n".join([*lines, "</algo>", ""])
+
+
+def _step(index: int, step: _Step, numbers: dict[Block, int]) -> str:
+    depid, deps = (numbers[step.waits_for[0]], step.waits_for[1]) if step.waits_for else (-1, -1)
+    return _attributes(
+        {
+            "s": index,
+            "type": step.type,
+            "srcbuf": step.src[0],
+            "srcoff": step.src[1],
+            "dstbuf": step.dst[0],
+            "dstoff": step.dst[1],
+            "cnt": step.cnt,
+            "depid": depid,
+            "deps": deps,
+            "hasdep": int(step.awaited),
+        }
+    )
+
+
+def _attributes(values: Mapping[str, str | int]) -> str:
+    return "".join(f" {name}={quoteattr(str(value))}" for name, value in values.items())
