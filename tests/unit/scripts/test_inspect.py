@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SCRIPTS = CHECKOUT / "scripts"
+CASES = CHECKOUT.parent / "shared" / "cases"
+MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
+
+
+def run(*arguments: object, cwd: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "inspect.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+    )
+
+
+def shown(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def play(n: int, chunks: int, rounds: Sequence[Sequence[Sequence[Any]]], state: list[list[int]]) -> None:
+    """Carry out rounds on numbers, as the description of the JSON says: reads see the start of the round."""
+    for transfers in rounds:
+        before = [list(row) for row in state]
+        for src, dst, chunk, what in transfers:
+            if what == "copy":
+                state[dst][chunk] = before[src][chunk]
+            else:
+                assert what == "reduce"
+                state[dst][chunk] += before[src][chunk]
+    assert all(len(row) == chunks for row in state)
+
+
+@pytest.mark.parametrize(("ranks", "straggler"), [(4, None), (8, 2), (16, 0)])
+def test_stragglar_as_rounds(ranks: int, straggler: int | None) -> None:
+    options = [] if straggler is None else ["--straggler", straggler]
+    data = shown("--algorithm", "stragglar", "--ranks", ranks, *options)
+    late = ranks - 1 if straggler is None else straggler
+    assert (data["algorithm"], data["kind"], data["n"], data["straggler"]) == ("stragglar", "all_reduce", ranks, late)
+    assert len(data["rounds"]) == 2 * ranks + ranks.bit_length() - 5  # n - 2 before the straggler, n + L - 3 after it
+    state = [[10**rank + chunk for chunk in range(data["chunks"])] for rank in range(ranks)]
+    total = [sum(row[chunk] for row in state) for chunk in range(data["chunks"])]
+    others = [total[chunk] - state[late][chunk] for chunk in range(data["chunks"])]
+    first = data["phase1_rounds"]
+    assert all(late not in (src, dst) for transfers in data["rounds"][:first] for src, dst, *_ in transfers)
+    assert any(late in (src, dst) for src, dst, *_ in data["rounds"][first])
+    play(ranks, data["chunks"], data["rounds"][:first], state)
+    assert [state[owner][chunk] for chunk, owner in enumerate(data["chunk_owner"])] == others
+    play(ranks, data["chunks"], data["rounds"][first:], state)
+    assert state == [total] * ranks
+
+
+def test_another_collective_has_no_straggler() -> None:
+    data = shown("--algorithm", "ring", "--op", "all_gather", "--ranks", 4)
+    assert (data["straggler"], data["phase1_rounds"], data["kind"]) == (None, 0, "all_gather")
+    state = [[c + 7 if data["chunk_owner"][c] == rank else 0 for c in range(data["chunks"])] for rank in range(4)]
+    play(4, data["chunks"], data["rounds"], state)
+    assert state == [[c + 7 for c in range(data["chunks"])]] * 4
+
+
+def test_the_table_says_rounds_and_bytes() -> None:
+    done = run("--algorithm", "recursive-halving-doubling", "--ranks", 4, "--size", "64K")
+    assert done.returncode == 0, done.stderr
+    assert "rounds: 4" in done.stdout
+    assert "each rank sends 98,304 bytes" in done.stdout
+
+
+def test_xml_comes_back_as_the_same_collective(tmp_path: Path) -> None:
+    done = run("--algorithm", "ring", "--ranks", 4, "--xml")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "ring.xml").write_text(done.stdout)
+    data = shown(tmp_path / "ring.xml", "--size", "64K")
+    assert data["bytes_sent"] == data["bytes_received"] == [98304] * 4
+    assert data["traffic"] == [[rank, (rank + 1) % 4, 98304] for rank in range(4)]
+    assert data["collectives"] == [{"kind": "all_reduce", "bytes": 65536, "members": 4, "count": 1}]
+
+
+def test_a_file_with_everything_said(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("DATA\n1\na -1 300 NONE 0 5 NONE 0 700 ALLREDUCE 1048576 0\n")
+    data = shown(tmp_path / "x.txt", "--ranks", 4, "--compute-unit", "us", "--port-gbps", 1)
+    assert data["layers"] == 1
+    assert data["operations"] == {"compute": 8, "all_reduce": 4}
+    assert data["compute_s"] == pytest.approx([0.001] * 4)
+    assert data["bytes_sent"] == [2 * 3 * 1048576 // 4] * 4
+    on_the_wire = 2 * 3 / 4 * 1048576 * 8 / 2e9  # two ports of 1 Gb/s
+    assert 0.001 + on_the_wire < data["prediction"]["step_s"] < 0.001 + on_the_wire * 1.05
+    slower = shown(tmp_path / "x.txt", "--ranks", 4, "--compute-unit", "us", "--port-gbps", 0.1, "--time", 100)
+    assert slower["prediction"]["step_s"] == pytest.approx(0.001 + 10 * on_the_wire, rel=0.05)
+    assert slower["prediction"]["wall_clock_s"] == pytest.approx(100 * slower["prediction"]["step_s"])
+
+
+def test_a_file_with_nothing_said_is_shown_with_notes(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("DATA\n1\na -1 300 NONE 0 5 NONE 0 700 ALLREDUCE 1048576 0\n")
+    data = shown(tmp_path / "x.txt")
+    assert data["ranks"] is None
+    assert data["prediction"] is None
+    assert data["collectives"] == [{"kind": "all_reduce", "bytes": 1048576, "members": 0, "count": 1}]
+    assert any("compute_unit" in note for note in data["notes"])
+    assert any("ranks" in note for note in data["notes"])
+    assert "ranks: not said" in run(tmp_path / "x.txt").stdout
+
+
+def test_several_files_and_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "m.txt").write_text(MICRO)
+    both = shown(tmp_path / "m.txt", tmp_path / "m.txt", "--ranks", 2)
+    assert [one["bytes_sent"] for one in both] == [[4096, 4096]] * 2
+    smoke = shown("smoke")
+    assert smoke["format"] == "recipe"
+    assert smoke["ranks"] == 8
+    assert smoke["prediction"]["step_s"] > max(smoke["compute_s"])
+
+
+@pytest.mark.parametrize("ranks", [4, 64, 4096])
+def test_a_long_layer_file_takes_less_than_two_seconds(tmp_path: Path, ranks: int) -> None:
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 8 ga: 24 all_gpus: 9216"
+    layers = [
+        "attention_column\t-1\t1750840\tALLGATHER\t50331648\t875420\tREDUCESCATTER\t0\t875420\tNONE\t0\t100",
+        "mlp_moelayer\t-1\t540000\tALLTOALL_EP\t12582912\t540000\tALLTOALL_EP\t12582912\t1\tALLREDUCE\t64000\t100",
+    ]
+    content = [header, "1789", *(layers[n % 2] for n in range(1789))]
+    (tmp_path / "long.txt").write_text("\n".join(content))
+    before = os.times()
+    data = shown(tmp_path / "long.txt", "--ranks", ranks, "--compute-unit", "ns")
+    after = os.times()
+    used = after.children_user - before.children_user + after.children_system - before.children_system
+    assert used < 2.0, "processor time; a busy machine takes longer by the clock"
+    assert (data["ranks"], data["layers"]) == (ranks, 1789)
+    tp = 895 * 50331648 / 2  # 895 gathered halves
+    ep = 2 * 894 * 12582912 / 2
+    dp = 894 * 2 * 64000 * (1 - 2 / ranks)
+    assert data["bytes_sent"] == pytest.approx([tp + ep + dp] * ranks, rel=1e-4)
+    if ranks == 64:
+        assert sum(size for _, _, size in data["traffic"]) == sum(data["bytes_sent"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "name a file, or a collective with --algorithm"),
+        (["a.txt", "--algorithm", "ring"], 2, "name a file, or a collective"),
+        (["--algorithm", "rung"], 2, "unknown algorithm 'rung'"),
+        (["--algorithm", "stragglar", "--straggler", "9"], 2, "straggler 9 is not one of the 8 members"),
+        (["--algorithm", "ring", "--ranks", "0"], 2, "at least 1 member"),
+        (["--algorithm", "ring", "--size", "0"], 2, "size: must be a size"),
+        (["nothing.txt"], 2, "nothing.txt: does not exist"),
+        (["smok"], 2, "neither in the catalog"),
+        (["smoke", "--xml"], 2, "xml: is for --algorithm"),
+        (["smoke", "--rate", "1/0"], 2, "scale.rate"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, arguments: list[str], status: int, words: str) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_wrong_unit_is_an_error_and_not_a_note(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text(MICRO)
+    done = run(tmp_path / "x.txt", "--compute-unit", "parsec")
+    assert done.returncode == 2
+    assert "'parsec' is not a unit" in done.stderr
+
+
+# -- the name of the script ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("[!_]*.py")))
+def test_every_script_starts_from_its_own_folder(script: str) -> None:
+    """One of them is called as a module that all others need."""
+    done = subprocess.run(
+        [sys.executable, script, "--help"], cwd=SCRIPTS, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
+def test_the_folder_on_the_path_gives_the_module_of_python() -> None:
+    """What a child process that begins in this folder sees."""
+    code = "import sys, dataclasses, inspect; print(inspect.__file__); print(inspect.signature(len))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); {code}"],
+        capture_output=True, text=True, timeout=60, cwd=SCRIPTS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(SCRIPTS) not in done.stdout
+    assert "(obj, /)" in done.stdout
+
+
+# -- files of others -------------------------------------------------------------------------------
+
+
+@needs_cases
+def test_the_same_ring_as_xml_and_as_traces() -> None:
+    folder = CASES / "astra-sim" / "custom_ring_allreduce_8npus_1MB"
+    xml, traces = shown(folder / "custom_allreduce.xml"), shown(folder)
+    for data in (xml, traces):
+        assert data["bytes_sent"] == data["bytes_received"] == [1_835_008] * 8
+        assert data["traffic"] == [[rank, (rank + 1) % 8, 1_835_008] for rank in range(8)]
+    assert traces["prediction"]["step_s"] == pytest.approx(xml["prediction"]["step_s"], rel=0.05)
+
+
+@needs_cases
+@pytest.mark.parametrize("path", sorted(str(path.relative_to(CASES)) for path in CASES.glob("a*/**/*.txt")))
+def test_every_layer_file_is_shown_without_options(path: str) -> None:
+    assert shown(CASES / path)["layers"] > 0
