@@ -12,9 +12,11 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
+from measure.bounds import after, bound_s
 from railyard.command import carry_out
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
+from workloads.catalog import DEFAULT_PORT_GBPS
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.inspection import (
     Contents,
@@ -60,7 +62,11 @@ def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.
     add("--size", help="buffer of --algorithm or of an MSCCL file: 4096, 4K, 1M (default 1M)")
     add("--compute-unit", help="what a file's compute times count: ns, us, ms, s, cycles:GHZ, tflops:RATE, ignore")
     add("--model-parallel", type=int, help="model-parallel ranks of a layer file that does not say it")
-    add("--port-gbps", type=float, help="rate of a port, two to a rank (default that of the workload, 12.5)")
+    add(
+        "--port-gbps",
+        type=float,
+        help="rate of a port (default that of the workload, 12.5); a file's ranks have two, a collective's one",
+    )
     add("--rate", help="scale of a run: emulated / real link rate, such as 1/250 (default auto)")
     add("--time", type=float, help="scale of a run: emulated seconds per real second (default 1)")
     add("--predict", action=argparse.BooleanOptionalAction, default=None, help="what a run takes (default: if small)")
@@ -144,15 +150,15 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
 
 def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: str, console: Console) -> None:
     """What a person wants to know of a file."""
-    console.print(f"[bold]{contents.source}[/bold]: {contents.format}", highlight=False)
+    console.print(f"[bold]{contents.source}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
     for line in _facts(contents, prediction):
-        console.print(f"  {line}", highlight=False, markup=False)
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if contents.collectives:
         console.print(_collective_table(contents))
     if contents.traffic:
         console.print(_rank_table(contents))
     for sentence in (*contents.notes, *([note] if note else [])):
-        console.print(f"  note: {sentence}", highlight=False, markup=False)
+        console.print(f"  note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _facts(contents: Contents, prediction: dict[str, Any] | None) -> list[str]:
@@ -233,13 +239,19 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
     elif options.json:
         print(json.dumps(schedule_json(found)))
     else:
-        print_schedule(found, size, _console())
+        print_schedule(found, size, options.port_gbps or DEFAULT_PORT_GBPS, _console())
 
 
-def print_schedule(found: Schedule, size: int, console: Console) -> None:
-    """Claims, bytes and rounds of a schedule."""
+def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:
+    """Claims, bytes, bound and rounds of a schedule."""
+    if not port_gbps > 0:
+        raise ConfigError(f"must be above 0, not {port_gbps:g}", key="port_gbps")
+    bound = bound_s(found, size, 0.0, port_gbps * 1e9 / 8)
+    late = bound_s(after(found), size, 0.0, port_gbps * 1e9 / 8)
     sent, received = sent_by_position(found, size)
-    console.print(f"[bold]{found.algorithm}[/bold] {found.kind} over {found.n} ranks (proved)", highlight=False)
+    console.print(
+        f"[bold]{found.algorithm}[/bold] {found.kind} over {found.n} ranks (proved)", highlight=False, soft_wrap=True
+    )
     claims = ["at most one send and one receive per rank and round" if found.one_port else "several sends at a time"]
     if found.lockstep:
         claims.append("a rank starts a round when those before are done")
@@ -248,9 +260,11 @@ def print_schedule(found: Schedule, size: int, console: Console) -> None:
                                      if found.straggler is not None else ""),
         f"chunks: {found.chunks}; transfers: {len(found.transfers)}; {'; '.join(claims)}",
         f"for {in_words(size)}: each rank sends {_span(sent, ' bytes')}, receives {_span(received, ' bytes')}",
+        f"bound: {bound:.6g} s for {in_words(size)} on one port of {port_gbps:g} Gb/s a rank, without latency"
+        + (f"; {late:.6g} s of it after the straggler has come" if found.straggler is not None else ""),
     ]  # fmt: skip
     for line in lines:
-        console.print(f"  {line}", highlight=False, markup=False)
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     table = Table(header_style="bold", box=None, padding=(0, 1))
     table.add_column("round", justify="right")
     table.add_column("from>to: chunk (+: added, =: stored)")

@@ -78,6 +78,13 @@ def test_the_table_says_rounds_and_bytes() -> None:
     assert done.returncode == 0, done.stderr
     assert "rounds: 4" in done.stdout
     assert "each rank sends 98,304 bytes" in done.stdout
+    assert "bound: 6.29146e-05 s for 64K on one port of 12.5 Gb/s" in done.stdout  # 98,304 x 8 / 12.5e9
+
+
+def test_the_bound_after_the_arrival() -> None:
+    """n = 8: nine rounds of a seventh of the buffer are left (StragglAR, section 3)."""
+    done = run("--algorithm", "stragglar", "--ranks", 8, "--size", 28 * 1024, "--port-gbps", 1)
+    assert f"{9 * 4096 * 8 / 1e9:.6g} s of it after the straggler has come" in done.stdout
 
 
 def test_xml_comes_back_as_the_same_collective(tmp_path: Path) -> None:
