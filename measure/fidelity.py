@@ -106,7 +106,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _line_rate(point, events, limits),
         _cores(events, limits),
         _datapath(events, limits),
-        *_timers(point, metrics, limits),
+        *_timers(point, events, metrics, limits),
         _control(point, metrics, limits),
         _drops(point, events, metrics, limits),
         _retransmissions(point, events, metrics, limits),
@@ -198,11 +198,14 @@ def _step_wall_s(point: Point, metrics: PointMetrics) -> float:
     return point.scale.emulated_s(metrics.step_time_s or 0.0)
 
 
-def _timers(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
-    """The p99 of one timer's lag, and all lags of a step together."""
+def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+    """The p99 of one timer's lag, and all lags of a step together. A program that computes nothing sets no timer."""
     step = _step_wall_s(point, metrics)
     limit = max(limits.lag_floor_s, limits.lag_step_share * step)
     lag, name = metrics.timer_lag_s, "timer lag"
+    if step and lag is None and not any(e.source == "agent" and e.kind == "compute" for e in events):
+        yield _does_not_apply(name, limit, "s", "nothing was computed, so no timer was set")
+        return
     if lag is None or metrics.timer_lag_per_step_s is None or not step:
         yield _not_measured(name, limit, "s", "no agent reported how late its timers were")
         return

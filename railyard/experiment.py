@@ -40,6 +40,20 @@ class FabricSection(Section):
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
 
 
+class TraceSection(Section):
+    """How a file of another tool is read (``workloads.formats``); None leaves it to the file.
+
+    ``compute_unit`` of its compute times (``ns``, ``us``, ``cycles:1.5`` for cycles at 1.5 GHz), ``size`` the buffer of
+    a schedule in bytes, ``model_parallel`` the ranks of a model-parallel group.
+    """
+
+    compute_unit: str | None = None
+    ranks: int | None = Field(default=None, ge=1, le=100_000)
+    size: int | None = Field(default=None, ge=1)
+    model_parallel: int | None = Field(default=None, ge=1)
+    gpus_per_server: int | None = Field(default=None, ge=1)
+
+
 class Experiment(Settings):
     """A rail experiment: a workload, swept over modes and reconfiguration delays.
 
@@ -54,6 +68,7 @@ class Experiment(Settings):
     steps: int = Field(default=3, ge=1, le=10_000)
     overlap: bool = False
     tp_on_packets: bool = False
+    trace: TraceSection = TraceSection()
     fabric: FabricSection = FabricSection()
     scale: ScaleSection = ScaleSection()
     policy: str | None = None

@@ -9,6 +9,7 @@ from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
 from measure.model import Costs, Prediction, predict
 from railyard.experiment import Experiment, Mode
+from railyard.job import policy_name, program_on
 from railyard.layout import topology_options
 from railyard.scale import Scale
 from topos.describe import plan as describe
@@ -16,22 +17,8 @@ from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.catalog import Workload
 
-POLICY_OF_MODE: dict[Mode, str] = {
-    "native": "static",
-    "electrical": "electrical",
-    "one-shot": "one-shot",
-    "on-demand": "opus",
-    "provisioned": "opus",
-}
 CONTROL_S = 0.002
 """Request to acknowledgement without a change of circuits, as ``bench.py --only barrier`` shows it for small groups."""
-
-
-def policy_name(experiment: Experiment, mode: Mode) -> str:
-    """The policy that decides in ``mode``: the user's own where they named one and circuits change."""
-    if experiment.policy and mode in ("on-demand", "provisioned"):
-        return experiment.policy
-    return POLICY_OF_MODE[mode]
 
 
 def costs(calibration: Calibration | None) -> Costs:
@@ -56,9 +43,9 @@ def forecast(
 ) -> Prediction:
     """The prediction for one point; ``machine`` None predicts for a machine without any cost of its own."""
     plan = plan or fabric_plan(experiment, workload, mode, scale)
-    policy: Policy | None = None if mode == "native" else load_policy(policy_name(experiment, mode), plan)
+    policy: Policy | None = None if mode == "native" else load_policy(policy_name(experiment, workload, mode), plan)
     return predict(
-        workload.program,
+        program_on(experiment, workload, mode),
         plan,
         policy,
         mode,

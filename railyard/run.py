@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from measure import calibrate
+from measure.critical import critical_paths
 from measure.fidelity import Verdict, judge
 from measure.manifest import build_manifest
 from measure.metrics import PointMetrics, measure_point
@@ -24,7 +25,8 @@ from measure.timeline import Event
 from railyard.attempt import Attempt
 from railyard.errors import RailyardError
 from railyard.experiment import Experiment, Mode
-from railyard.forecast import costs, fabric_plan, forecast, policy_name
+from railyard.forecast import costs, fabric_plan, forecast
+from railyard.job import FOLLOW, policy_name, program_on
 from railyard.layout import check_floors, port_gbps, smallest_transfer, topology_options
 from railyard.record import Record
 from railyard.scale import Scale
@@ -79,7 +81,7 @@ def resolve_scale(experiment: Experiment, workload: Workload, calibration: calib
             port_gbps(experiment, workload),
             least.bytes if least else 0,
             calibration=ground,
-            time=experiment.scale.time,
+            time=experiment.scale.time if "time" in experiment.scale.model_fields_set else None,
             mtu_bytes=experiment.fabric.mtu,
         )
     else:
@@ -138,21 +140,24 @@ class RailRun:
         prediction = forecast(
             experiment, self.workload, mode, delay_ms, self.scale, session.plan, costs(self.calibration)
         )
+        program, plan = program_on(experiment, self.workload, mode), session.plan
+        follows = policy_name(experiment, self.workload, mode) == FOLLOW
         point = Point(
             number,
             mode,
-            session.plan,
-            self.workload.program.groups,
+            plan,
+            program.groups,
             self.scale,
             delay_ms / 1e3,
             experiment.link_recovery_ms / 1e3,
             prediction.step_time_s,
+            critical=critical_paths(program, self.scale, plan.ports_per_gpu, circuits=follows),
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)
         attempt = Attempt(session, nursery, point, self._agent(session, point))
         try:
-            attempt.register(mode, policy_name(experiment, mode))
+            attempt.register(mode, policy_name(experiment, self.workload, mode))
             attempt.play(expected_s * 5 + _SLACK_S, lambda done: self._listener.step(done, experiment.steps))
         finally:
             events = attempt.events()
@@ -169,7 +174,7 @@ class RailRun:
             workload=self.workload.name,
             seed=self.experiment.seed,
         )
-        row["policy"] = policy_name(self.experiment, point.mode)  # type: ignore[arg-type]
+        row["policy"] = policy_name(self.experiment, self.workload, point.mode)  # type: ignore[arg-type]
         baseline = next((r for r in self.rows if r["mode"] in ("electrical", "native")), None)
         if baseline is not None and point.mode in ("on-demand", "provisioned"):
             row["stall_law_step_time_s"] = stall_law_step_time_s(row, baseline)
@@ -181,7 +186,7 @@ class RailRun:
             rank=0,
             job=point.name,
             mode=point.mode,  # type: ignore[arg-type]
-            program=self.workload.program,
+            program=program_on(self.experiment, self.workload, point.mode),  # type: ignore[arg-type]
             scale=self.scale,
             plan=session.plan,
             events="",

@@ -27,13 +27,15 @@ from measure import calibrate
 from measure.report import exit_status, print_report, redraw
 from railyard.command import carry_out, need_root, words
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
-from railyard.forecast import forecast, policy_name
+from railyard.forecast import forecast
+from railyard.job import load_job, policy_name, program_on
 from railyard.layout import topology_options
 from railyard.progress import ConsoleProgress
 from railyard.run import RailRun, plan_json, resolve_scale
 from railyard.session import Session
+from railyard.size import parse_size
 from topos.rails import RailTopo
-from workloads.catalog import CATALOG, Workload, load_workload
+from workloads.catalog import CATALOG, Workload
 
 QUICK = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
 
@@ -43,7 +45,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
-    add("--workload", help=f"{', '.join(CATALOG)}, or a YAML file that describes a model")
+    add(
+        "--workload", help=f"{', '.join(CATALOG)}, a YAML file, or a trace: MSCCL XML, Chakra ET, SimAI, ASTRA-sim text"
+    )
+    add("--compute-unit", metavar="ns|us|cycles:GHZ", help="unit of the compute times in a trace that does not say")
+    add("--ranks", help="ranks of a trace that leaves them open")
+    add("--size", metavar="1M", help="buffer of a schedule file (default 1M)")
+    add("--model-parallel", help="ranks of a model-parallel group of a trace")
+    add("--gpus-per-server", help="GPUs per server for a trace (default 1: all ranks on one rail)")
+    add("--port-gbps", help="real rate of a port (default the workload's own)")
     add("--modes", type=words, help=f"of {','.join(MODES)}")
     add("--delays", type=words, dest="delays_ms", metavar="MS,MS", help="reconfiguration delays in ms of real time")
     add("--link-recovery", dest="link_recovery_ms", metavar="MS", help="dark time after the switch, in ms")
@@ -80,8 +90,13 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
     scale = {key: value for key in ("rate", "time") if (value := getattr(options, key)) is not None}
     if scale:
         values["scale"] = dict(values.get("scale", {})) | scale
-    if options.fabric:
-        values["fabric"] = dict(values.get("fabric", {})) | {"kind": options.fabric}
+    fabric = {"kind": options.fabric, "rate_gbps": options.port_gbps}
+    trace = {key: getattr(options, key) for key in ("compute_unit", "ranks", "model_parallel", "gpus_per_server")}
+    trace["size"] = None if options.size is None else parse_size(options.size, "--size")
+    for section, options_of_it in (("fabric", fabric), ("trace", trace)):
+        known = {key: value for key, value in options_of_it.items() if value is not None}
+        if known:
+            values[section] = dict(values.get(section, {})) | known
     return make_experiment(values)
 
 
@@ -113,17 +128,15 @@ def open_cli(experiment: Experiment, workload: Workload) -> None:
     mode = experiment.points()[0][0]
     topo = RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale))
     with Session(experiment, topo) as session:
-        session.register(Job("cli", tuple(workload.program.groups.values()), mode), policy_name(experiment, mode))
+        groups = tuple(program_on(experiment, workload, mode).groups.values())
+        session.register(Job("cli", groups, mode), policy_name(experiment, workload, mode))
         RailCLI(session.net, session)
 
 
 def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
     experiment = experiment_of(options)
-    workload = load_workload(
-        experiment.workload,
-        **{key: True for key in ("overlap", "tp_on_packets") if getattr(experiment, key)},
-    )
+    workload = load_job(experiment)
     console = Console()
     if options.print_plan:
         print(plan_json(experiment, workload, resolve_scale(experiment, workload, calibrate.load())))

@@ -96,6 +96,8 @@ class Workload:
     ports_per_gpu: int
     port_gbps: float
     scale_up_gbps: float
+    traced: bool = False
+    """Whether it comes from a file of another tool, whose groups may be any."""
 
     @property
     def uses_scale_up(self) -> bool:
@@ -180,6 +182,7 @@ def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
         ports_per_gpu=2,
         port_gbps=DEFAULT_PORT_GBPS,
         scale_up_gbps=DEFAULT_SCALE_UP_GBPS,
+        traced=True,
     )
 
 

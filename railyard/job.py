@@ -1,0 +1,43 @@
+"""The job of an experiment: its workload, and what of it runs in a mode under which policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from railyard.experiment import Experiment, Mode
+from workloads.catalog import Workload, load_workload
+from workloads.collectives.circuits import follow_circuits
+from workloads.program import Program
+
+POLICY_OF_MODE: dict[Mode, str] = {
+    "native": "static",
+    "electrical": "electrical",
+    "one-shot": "one-shot",
+    "on-demand": "opus",
+    "provisioned": "opus",
+}
+FOLLOW = "follow"
+
+
+def load_job(experiment: Experiment) -> Workload:
+    """The workload that ``experiment`` names, with its options; ``ConfigError`` naming what is wrong with it."""
+    training = {key: True for key in ("overlap", "tp_on_packets") if getattr(experiment, key)}
+    options: dict[str, Any] = {**experiment.trace.model_dump(), **training}
+    return load_workload(experiment.workload, **options)
+
+
+def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
+    """The policy that decides in ``mode``: where circuits change the user's own, if they named one.
+
+    Opus knows data and pipeline parallelism; for a file of another tool, whose groups may be any, circuits follow.
+    """
+    if mode not in ("on-demand", "provisioned"):
+        return POLICY_OF_MODE[mode]
+    return experiment.policy or (FOLLOW if workload.traced else POLICY_OF_MODE[mode])
+
+
+def program_on(experiment: Experiment, workload: Workload, mode: Mode) -> Program:
+    """The program of ``workload`` in ``mode``: with a group for each circuit where circuits follow collectives."""
+    if policy_name(experiment, workload, mode) == FOLLOW:
+        return follow_circuits(workload.program)
+    return workload.program
