@@ -87,7 +87,9 @@ class Floors:
     delay_s: float = 0.002
 
     def check_transfer(self, emulated_bytes: int, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
-        """Refuse a transfer of too few packets, naming a scale that would carry it."""
+        """Refuse a transfer of too few packets, naming a scale that would carry it. Unscaled ones are what they are."""
+        if scale.rate * scale.time >= 1:
+            return
         need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
         if emulated_bytes < need:
             factor = need / max(emulated_bytes, 1)

@@ -270,7 +270,7 @@ class _Builder:
             src, dst, tag = channel(node, key[0], self.ranks)
             pair = (min(src, dst), max(src, dst))
             name = f"p{pair[0]}-{pair[1]}" + (f".t{tag}" if pair in overtaken else "")
-            self.groups.setdefault(name, Group(name, "pp", pair))
+            self.groups.setdefault(name, Group(name, "pp", (src, dst)))  # upstream first: a ring fits two ports
             self.group_of[key] = name
 
 
