@@ -8,7 +8,7 @@ done before. Buffers are laid out as in NCCL, in place where the file says so.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from workloads.schedule import Schedule, Transfer
 
 _NAMED = ("all_to_all", "gather", "scatter")
 """Kinds whose positions have no place for a chunk that they only forward: a transfer is named by what it carries."""
+
+_ATTEMPTS = 8
+"""To find the transfers that must land beside their place; after that all do."""
 
 
 def read_msccl(path: Path | str) -> Schedule:
@@ -73,7 +76,7 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
     """Rounds for all moves, and the proof."""
     slots = Slots(algo)
     apart: frozenset[int] = frozenset()
-    while True:
+    for attempt in count():
         moves = Moves(slots, sequence, apart, sum_at_dst)
         when, circles = rounds(moves.after)
         if not circles:
@@ -81,7 +84,8 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
         # a circle goes through a transfer that arrives long before its receive: let it land beside
         early = {moves.wires[node] for circle in circles for node in circle if node in moves.wires}
         assert early  # all else follows the order in which the steps ran
-        apart |= early
+        # one attempt does nearly always; a file made to need thousands is not worth finding the fewest
+        apart = apart | early if attempt < _ATTEMPTS else frozenset(sequence.sender.values())
     temporary = slots.temporary + max(moves.temporaries)
     transfers = [
         Transfer(when[move.node], move.src, move.dst, read, move.op, 0, -1 if read == write else write)
