@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from measure.bench import Measurement
 from measure.bench.bringup import bring_up
 from measure.bench.collective import highest_aggregate, ring_scaling
+from measure.bench.collectives import against_bounds, stragglar
 from measure.bench.control import barrier_64, rewire_64
 from measure.bench.dark import dark_time
 from measure.bench.links import links
@@ -25,6 +26,8 @@ class Bench:
 BENCHES: dict[str, Bench] = {
     "links": Bench("16 hosts x 100 Mb/s in a ring: goodput of each against line rate, beside TCLink", links),
     "allreduce": Bench("ring all-reduce against line rate at 8 to 128 hosts", ring_scaling),
+    "collectives": Bench("every collective at 16 ranks and 4 MiB against its own alpha-beta bound", against_bounds),
+    "stragglar": Bench("Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", stragglar),
     "ceiling": Bench("the highest aggregate rate at which an all-reduce stays within 1.05", highest_aggregate),
     "bringup": Bench("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", bring_up),
     "rewire": Bench("64 ports rewired: request to barrier reply", rewire_64),
