@@ -166,7 +166,7 @@ class Case:
         }
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))
         operations: tuple[Operation, ...] = (
-            Collective(0, "barrier", "all_reduce", SYNC, _real_bytes(SYNC_BYTES, scale), algorithm="tree"),
+            Collective(0, "barrier", "all_reduce", SYNC, _real_bytes(SYNC_BYTES, scale)),
             Compute(1, "compute", compute_s, deps=(0,)),
             Collective(2, plan.kind.replace("_", "-"), plan.kind, WORLD, self.bytes, (1,), plan.algorithm),
         )
