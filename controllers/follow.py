@@ -24,10 +24,10 @@ class FollowPolicy(Policy):
         self._parents = {group.parent for group in groups if group.parent}
         wiring: dict[str, Matching] = {}
         for group in groups:
-            if group.domain != "scale-out":
+            if not self.asks(group):
                 continue
             switch = rail_of_group(self.plan, group)
-            if switch.kind != "ocs" or not self.asks(group):
+            if switch.kind != "ocs":
                 continue
             wanted = Matching(path_circuits(switch, self._meant(group)))
             standing = wiring.get(switch.name, Matching())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controllers.circuits import Circuit, Matching
 from controllers.policy import Path, Policy, Wiring
-from controllers.wiring import group_paths, path_circuits, rail_of_group
+from controllers.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
 from railyard.errors import CircuitError, ConfigError
 from workloads.program import Group
 
@@ -48,6 +48,8 @@ class StaticPolicy(Policy):
 
     def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
         """The group's paths; on an optical rail those whose circuits stand."""
+        if len(rails_of_group(self.plan, group)) > 1 and not any(s.kind == "ocs" for s in self.plan.network("rail")):
+            return ()  # a hierarchical collective: packet switches find the way of each of its transfers
         switch = rail_of_group(self.plan, group)
         meant = self._meant(group)
         if switch.kind != "ocs":

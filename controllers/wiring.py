@@ -54,13 +54,18 @@ def path_circuits(switch: SwitchPlan, paths: Iterable[Path]) -> tuple[Circuit, .
 
 def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:
     """The one rail that all members of ``group`` are on; ``ConfigError`` if they are on several."""
-    for rank in group.members:
-        if not 0 <= rank < plan.ranks:
-            raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
-    rails = sorted({rank % plan.gpus_per_server for rank in group.members})
+    rails = rails_of_group(plan, group)
     if len(rails) != 1:
         raise ConfigError(
             f"group {group.name} has members on rails {', '.join(map(str, rails))}; a group on a rail needs members "
             "of one local rank"
         )
     return plan.rail_of(group.members[0])
+
+
+def rails_of_group(plan: FabricPlan, group: Group) -> list[int]:
+    """The rails that the members of ``group`` are on; ``ConfigError`` for a rank that the fabric does not have."""
+    for rank in group.members:
+        if not 0 <= rank < plan.ranks:
+            raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
+    return sorted({rank % plan.gpus_per_server for rank in group.members})
