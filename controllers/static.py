@@ -31,7 +31,7 @@ class StaticPolicy(Policy):
         """The circuits of all groups together."""
         circuits: dict[str, list[Circuit]] = {}
         for group in groups:
-            if group.domain == "scale-out":
+            if group.domain == "scale-out" and not self._found_by_packets(group):
                 switch = rail_of_group(self.plan, group)
                 if switch.kind == "ocs":
                     circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
@@ -48,14 +48,19 @@ class StaticPolicy(Policy):
 
     def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
         """The group's paths; on an optical rail those whose circuits stand."""
-        if len(rails_of_group(self.plan, group)) > 1 and not any(s.kind == "ocs" for s in self.plan.network("rail")):
-            return ()  # a hierarchical collective: packet switches find the way of each of its transfers
+        if self._found_by_packets(group):
+            return ()
         switch = rail_of_group(self.plan, group)
         meant = self._meant(group)
         if switch.kind != "ocs":
             return meant
         here = standing.get(switch.name, Matching())
         return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
+
+    def _found_by_packets(self, group: Group) -> bool:
+        """A group over several rails (a hierarchical collective) on packet switches, which find each transfer's way."""
+        optical = any(switch.kind == "ocs" for switch in self.plan.network("rail"))
+        return not optical and len(rails_of_group(self.plan, group)) > 1
 
     def _meant(self, group: Group) -> tuple[Path, ...]:
         low, high = self.lanes(group)
