@@ -41,7 +41,8 @@ ANSWER_S = 10.0
 """How long a switch may take to answer before whoever waits is told that it does not."""
 SETTLE_S = 0.004
 """From light to acknowledgement. Open vSwitch answers a barrier when its tables are changed; its caches of what to do
-with a packet follow within two milliseconds (measured), and until then what is sent goes where it went before."""
+with a packet follow within two milliseconds (measured), and until then what is sent goes where it went before. Where
+changes follow each other closely they follow later by ``Line.turns_to_caches_s``."""
 
 
 class Conductor:
@@ -365,6 +366,7 @@ class Conductor:
         """The dark bundle or the lighting of a reconfiguration is done."""
         number = done.reconfiguration_id
         line = self.board.lines[done.switch]
+        wait_s = line.turns_to_caches_s(now)
         if done.step == "darken":
             delay_s = self._delays.pop(number)
             if delay_s > 0:
@@ -382,7 +384,7 @@ class Conductor:
         actions = self.engine.lit(number, now, since=since)
         acks = [action for action in actions if isinstance(action, Ack)]
         if acks:
-            self._alarm.at(now + SETTLE_S, lambda: self._do(lambda later: acks))
+            self._alarm.at(now + wait_s + SETTLE_S, lambda: self._do(lambda later: acks))
         return [*lost, *(action for action in actions if not isinstance(action, Ack))]
 
     def _count(self, number: int) -> None:

@@ -66,7 +66,7 @@ class FollowPolicy(Policy):
         missing = [lane for lane in group.lanes if lane >= self.plan.ports_per_gpu]
         if missing:
             raise ConfigError(
-                f"group {group.name} uses port {missing[0]} of a GPU; this fabric has {self.plan.ports_per_gpu} per GPU",
+                f"group {group.name} uses port {missing[0]} of a GPU; this fabric has {self.plan.ports_per_gpu}",
                 key="fabric.ports",
             )
         return ((a, lane_a, b, lane_b),)

@@ -16,6 +16,9 @@ Step = Literal["fill", "darken", "light"]
 FIRST_XID = 0x5259_0001
 FIRST_GUESS_S = 0.0004
 """A barrier's round trip before one was measured."""
+REVALIDATION_GAP_S = 0.005
+"""Open vSwitch brings its caches up to date with its tables no sooner than this after it did so last
+(``udpif_revalidator`` in ofproto/ofproto-dpif-upcall.c)."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Line:
     send: Send
     filled: bool = False
     round_trips: list[float] = field(default_factory=list)
+    changed_at: float = float("-inf")
+    """When its tables changed last."""
 
     @property
     def round_trip_s(self) -> float:
@@ -46,6 +51,15 @@ class Line:
     def learn(self, round_trip_s: float) -> None:
         """Take one more into account."""
         self.round_trips = [*self.round_trips[-8:], round_trip_s]
+
+    def turns_to_caches_s(self, now: float) -> float:
+        """Its tables have changed ``now``: seconds until it turns to its caches, at the most.
+
+        0 after a quiet time; a change shortly before may have made it do so just now, or may have had to wait itself.
+        """
+        quiet = now - self.changed_at >= 2 * REVALIDATION_GAP_S
+        self.changed_at = now
+        return 0.0 if quiet else REVALIDATION_GAP_S
 
 
 class Switchboard:

@@ -267,6 +267,9 @@ class Connection:
 
     def _end_message(self, header: Header) -> None:
         self._header, self._into, self._have = None, None, 0
+        if header.kind == "data":
+            # A delayed ack (40 ms) would hold up whoever waits until nothing is in flight, or be taken for a loss.
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._inbox.arrived(self, header)
 
     # -- life --------------------------------------------------------------------------------------
@@ -286,5 +289,8 @@ class Connection:
         return int(struct.unpack_from("=I", info, _TCP_INFO_RETRANSMITS)[0])
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket at once: a farewell that waits for its ack would be sent again and again over circuits that
+        others have by then.
+        """
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()

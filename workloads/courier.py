@@ -237,6 +237,7 @@ class Courier:
         self._now = now
         carriage, transfers = self.gates.acknowledged(group, index, now)
         carriage.last_progress = now
+        self._check_moved(carriage)
         for part in carriage.exchange.incoming.values():
             if part.transfer in transfers:
                 self._open(self._key(carriage, part, incoming=True))

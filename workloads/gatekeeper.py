@@ -61,7 +61,9 @@ class Gatekeeper(Generic[_T]):
         carriage, since = found
         assert carriage.gate is not None
         self._note_wait(carriage, group, index, since, now)
-        return carriage, carriage.gate.acknowledged(group, index)
+        transfers = carriage.gate.acknowledged(group, index)
+        self.say(carriage, carriage.gate.release(transfers[0]), now)
+        return carriage, transfers
 
     def waits(self) -> Iterator[tuple[str, int, float]]:
         """(group, index, since when) of every request without an answer."""

@@ -71,16 +71,23 @@ class Gate:
         return [self._ask(queue[0]) for queue in self._queues.values()]
 
     def acknowledged(self, group: str, index: int) -> tuple[int, ...]:
-        """The circuit of ``group`` stands for request ``index``: the transfers that may go."""
+        """The circuit of ``group`` stands for request ``index``: the transfers that may go.
+
+        ``over`` may have been told of all of them (the peer's acknowledgement was faster); ``release`` follows.
+        """
         use = next(q[0] for q in self._queues.values() if q and (q[0].group, q[0].index) == (group, index))
         use.stands = True
         return use.transfers
 
     def over(self, transfer: int) -> list[Request | Release]:
         """``transfer`` is here, or all of it is acknowledged by the peer's kernel."""
+        self._use_of[transfer][1].left.discard(transfer)
+        return self.release(transfer)
+
+    def release(self, transfer: int) -> list[Request | Release]:
+        """What to say when the use of ``transfer`` is over: give its circuit back, and ask for the next on its port."""
         end, use = self._use_of[transfer]
-        use.left.discard(transfer)
-        if use.left:
+        if use.left or not use.stands:
             return []
         queue = self._queues[end]
         queue.pop(0)

@@ -22,6 +22,7 @@ from fake_openflow import FakeSwitch
 from controllers import channel
 from controllers.client import ChannelClient, encode
 from controllers.conductor import Conductor
+from controllers.switchboard import REVALIDATION_GAP_S, Line
 from measure.timeline import Event
 from railyard.errors import ControlError, MachineError
 
@@ -315,3 +316,11 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
         channel.listen(where)
     first.close()
     channel.listen(where, os.getuid()).close()
+
+
+def test_changes_close_together_give_open_vswitch_more_time() -> None:
+    line = Line(rail_plan(2).switches[0], lambda data: True)
+    assert line.turns_to_caches_s(10.0) == 0.0
+    assert line.turns_to_caches_s(10.001) == REVALIDATION_GAP_S
+    assert line.turns_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"
+    assert line.turns_to_caches_s(10.1) == 0.0

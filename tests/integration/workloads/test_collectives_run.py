@@ -1,0 +1,315 @@
+"""Every algorithm and kind of the catalog on real hosts with one port each, and circuits that follow a schedule."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.client import ChannelClient
+from measure.timeline import Event, read_events
+from railyard.control import ControllerFiles, ControllerProcess
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+from workloads.agent_config import AgentConfig
+from workloads.check import check
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.collectives.circuits import circuit_uses, follow_circuits
+from workloads.nursery import Nursery
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.schedule import Schedule
+
+pytestmark = pytest.mark.root
+
+RANKS = 8
+SIZES = (4, 1000, 100_001)
+WORLD = {"world": Group("world", "world", tuple(range(RANKS)))}
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery.start() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def electrical() -> Iterator[Emulation]:
+    topo = RailTopo(servers=RANKS, gpus=1, ports=1, fabric="electrical", rate_mbps=50)
+    with Emulation(topo, openflow=None) as net:
+        yield net
+
+
+@contextmanager
+def controlled() -> Iterator[tuple[Emulation, ControllerFiles]]:
+    """Eight GPUs with two ports each on an optical switch under our controller."""
+    with ExitStack() as stack:
+        net = stack.enter_context(Emulation(RailTopo(servers=RANKS, gpus=1, ports=2, rate_mbps=50, fabric="ocs")))
+        folder = Path(net.yard.run_dir)
+        files = ControllerFiles(
+            folder / "plan.json", folder / "channel", folder / "controller.jsonl", folder / "controller.log"
+        )
+        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        controller = stack.enter_context(ControllerProcess(files, "ryu", net.yard.netns_fd))
+        controller.wait_ready()
+        yield net, files
+
+
+@pytest.fixture(scope="module")
+def ocs() -> Iterator[tuple[Emulation, ControllerFiles]]:
+    with controlled() as running:
+        yield running
+
+
+def run(
+    net: Emulation,
+    nursery: Nursery,
+    folder: Path,
+    program: Program,
+    steps: int = 1,
+    *,
+    job: str = "job",
+    files: ControllerFiles | None = None,
+    delay_s: float = 0.0,
+    verify: bool = True,
+) -> list[Event]:
+    """All ranks of ``program`` to their end; the events of agents and controller."""
+    check(program)
+    if files is not None:
+        with ChannelClient(files.channel) as client:
+            client.register(job, "follow", "on-demand", program.groups.values(), delay_s)
+    configs = [
+        AgentConfig(
+            rank,
+            job,
+            "native" if files is None else "on-demand",
+            program,
+            Scale(1.0),
+            net.plan,
+            str(folder / f"g{rank}.jsonl"),
+            channel=None if files is None else str(files.channel),
+            steps=steps,
+            verify=verify,
+        )
+        for rank in range(RANKS)
+    ]
+    team = nursery.launch(configs, [net.netns_fd(f"g{rank}") for rank in range(RANKS)])
+    try:
+        team.wait_ready()
+        began = time.monotonic()
+        team.go(began + 0.05)
+        team.wait_done(PATIENCE_S)
+    finally:
+        team.stop()
+        if files is not None:
+            with ChannelClient(files.channel) as client:
+                client.finish(job)
+    events = [event for rank in range(RANKS) for event in read_events(folder / f"g{rank}.jsonl")]
+    if files is not None:
+        events += [event for event in read_events(files.events) if event.t >= began]
+    return events
+
+
+def catalog() -> Iterator[tuple[str, Schedule]]:
+    """Everything the catalog can do for eight ranks."""
+    for name, algorithm in ALGORITHMS.items():
+        for kind in algorithm.kinds:
+            try:
+                yield name, schedule(kind, RANKS, name)
+            except ConfigError:
+                continue
+
+
+def collectives(plans: dict[str, Schedule], sizes: tuple[int, ...]) -> Program:
+    """One collective after another, of every schedule and size, on all ranks."""
+    operations = tuple(
+        Collective(number, f"{name} {size}", plan.kind, "world", size, (), name)
+        for number, (name, plan, size) in enumerate((n, p, s) for n, p in plans.items() for s in sizes)
+    )
+    return Program("collectives", (operations,) * RANKS, WORLD, plans)
+
+
+def test_every_algorithm_and_kind_with_every_size(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+    plans = {f"{name} {plan.kind}": plan for name, plan in catalog()}
+    assert len(plans) > 20
+    program = collectives(plans, SIZES)
+    events = run(electrical, nursery, tmp_path, program)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == len(plans) * len(SIZES) * RANKS
+    assert all(e["wrong"] == 0 for e in verified)
+    check_transfers(program, events)
+
+
+def check_transfers(program: Program, events: list[Event]) -> None:
+    """Each transfer of each schedule is on the timeline once, with its bytes, at the rank that received it."""
+    seen = Counter((e["op"], e["transfer"], e["peer"], e["rank"]) for e in events if e.kind == "transfer")
+    wanted: Counter[tuple[int, int, int, int]] = Counter()
+    sent: dict[tuple[int, int], int] = defaultdict(int)
+    for op in program.operations[0]:
+        assert isinstance(op, Collective)
+        plan = program.schedules[op.algorithm]
+        bounds = plan.chunk_bounds(-(-op.bytes // 4))
+        for number, t in enumerate(plan.transfers):
+            if not t.local:
+                wanted[op.id, number, t.src, t.dst] += 1
+                sent[op.id, t.src] += 4 * (bounds[t.chunk][1] - bounds[t.chunk][0])
+    assert seen == wanted
+    for e in events:
+        if e.kind == "communicate":
+            assert e["payload_bytes"] == sent[e["op"], e["rank"]]
+            assert e["posted"] <= e.t + 1e-6
+
+
+def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
+    electrical: Emulation, nursery: Nursery, tmp_path: Path
+) -> None:
+    plans = {name: replace(schedule("all_reduce", RANKS, name), lockstep=True) for name in ("ring", "stragglar")}
+    program = collectives(plans, (400_000,))
+    events = run(electrical, nursery, tmp_path, program)
+    assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
+    got: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    for e in events:
+        if e.kind == "transfer":
+            got[e["op"], e["rank"]].append(e)
+    for mine in got.values():
+        mine.sort(key=lambda e: e["round"])
+        for before, after in pairwise(mine):
+            if before["round"] < after["round"]:
+                assert before.end is not None and before.end <= after.t
+
+
+def test_a_straggler_is_served_one_peer_after_another(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+    """Without turns at its port all would send to the straggler at once and the first round would end with the last."""
+    plan = schedule("all_reduce", RANKS, "stragglar")
+    ring = schedule("all_reduce", RANKS, "ring")
+    late, size = 0.5, 1_400_000
+    times = {}
+    for name, each in (("stragglar", plan), ("ring", ring)):
+        operations = tuple(
+            (
+                Compute(0, "late", late if rank == RANKS - 1 else 0.0),
+                Collective(1, name, "all_reduce", "world", size, (0,), name),
+            )
+            for rank in range(RANKS)
+        )
+        folder = tmp_path / name
+        folder.mkdir()
+        program = Program("straggler", operations, WORLD, {name: each})
+        events = run(electrical, nursery, folder, program, steps=2, verify=False)
+        mine = [e for e in events if e.kind == "communicate" and e["step"] == 1]
+        times[name] = max(e.end or e.t for e in mine) - max(e["posted"] for e in mine)
+    assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
+
+
+def test_an_eager_ring_of_sends(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+    """All send first and receive afterwards, some much later: only buffered sends come to an end."""
+    groups = {f"p{r}": Group(f"p{r}", "world", (r, (r + 1) % RANKS)) for r in range(RANKS)}
+
+    def of(rank: int) -> tuple[Operation, ...]:
+        to, back = (rank + 1) % RANKS, (rank - 1) % RANKS
+        here: list[Operation] = [Send(0, "s0", f"p{rank}", to, 300_001), Send(1, "s1", f"p{rank}", to, 5, (0,))]
+        here.append(Compute(2, "c", 0.1 if rank % 2 else 0.0, (1,)))
+        here += [Recv(3, "r0", f"p{back}", back, 300_001, (2,)), Recv(4, "r1", f"p{back}", back, 5, (3,))]
+        return tuple(here)
+
+    program = Program("eager", tuple(of(rank) for rank in range(RANKS)), groups, eager=True)
+    with pytest.raises(ConfigError, match="never starts"):
+        check(replace(program, eager=False))
+    events = run(electrical, nursery, tmp_path, program, steps=4)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == 4 * 2 * RANKS and all(e["wrong"] == 0 for e in verified)
+    got = Counter((e["rank"], e["step"], e["op"], e["peer"], e["bytes"]) for e in events if e.kind == "transfer")
+    assert got == Counter(
+        (rank, step, op, (rank - 1) % RANKS, size)
+        for rank in range(RANKS)
+        for step in range(4)
+        for op, size in ((3, 300_004), (4, 8))
+    )
+
+
+def circuit_program(names: tuple[str, ...], size: int) -> Program:
+    plans = {name: schedule("all_reduce", RANKS, name) for name in names}
+    program = collectives(plans, (size,))
+    rails = {"world": replace(WORLD["world"], dimension="dp")}
+    return follow_circuits(replace(program, groups=rails))
+
+
+def reconfigured(events: list[Event]) -> list[Event]:
+    return [e for e in events if e.source == "controller" and e.kind == "reconfigure"]
+
+
+def test_a_ring_on_circuits_is_never_reconfigured(
+    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path
+) -> None:
+    net, files = ocs
+    events = run(net, nursery, tmp_path, circuit_program(("ring",), 800_000), 3, job="ring", files=files, delay_s=0.02)
+    assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
+    assert sum(e.kind == "verified" for e in events) == 3 * RANKS
+    assert not reconfigured(events)
+    check_no_loss(events)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.03])
+def test_stragglar_on_circuits_takes_a_matching_per_round(
+    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path, delay_s: float
+) -> None:
+    net, files = ocs
+    program = circuit_program(("stragglar",), 700_000)
+    events = run(net, nursery, tmp_path, program, 2, job=f"stragglar{delay_s}", files=files, delay_s=delay_s)
+    assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
+    check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
+    waits = [e for e in events if e.kind == "wait"]
+    assert {e["group"] for e in waits} == {name for name in program.groups if name != "world"}
+    assert all(e.seconds == pytest.approx(delay_s, abs=0.008) for e in reconfigured(events))
+    check_light(net, program, events)
+    check_no_loss(events)
+
+
+def test_different_algorithms_take_turns_on_the_circuits(
+    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path
+) -> None:
+    net, files = ocs
+    names = ("ring", "stragglar", "bidirectional-ring", "recursive-halving-doubling", "tree")
+    events = run(net, nursery, tmp_path, circuit_program(names, 100_001), 2, job="turns", files=files, delay_s=0.005)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == 2 * len(names) * RANKS and all(e["wrong"] == 0 for e in verified)
+    check_no_loss(events)
+
+
+def check_light(net: Emulation, program: Program, events: list[Event]) -> None:
+    """No transfer is under way while a port of its circuit is dark."""
+    number = {(p.rank, p.lane): p.number for p in net.plan.rail_of(0).ports}
+    (plan,) = program.schedules.values()
+    ports = {t: {number[end] for end in use.ends} for use in circuit_uses(plan) for t in use.transfers}
+    dark = [(e.t, e.end or e.t, set(e["ports"])) for e in reconfigured(events)]
+    moved = [e for e in events if e.kind == "transfer"]
+    assert dark and moved
+    for e in moved:
+        for t, end, touched in dark:
+            in_the_dark = ports[e["transfer"]] & touched and t < (e.end or e.t) and e.t < end
+            assert not in_the_dark, f"{e} while dark from {t} to {end}"
+
+
+def check_no_loss(events: list[Event]) -> None:
+    assert sum(e["packets"] for e in events if e.kind == "dropped") == 0
+    assert sum(e["retransmits"] for e in events if e.kind == "sockets") == 0
+
+
+def test_groups_of_a_job_survive_the_job_channel() -> None:
+    from controllers import messages
+
+    program = circuit_program(("stragglar",), 1000)
+    for group in program.groups.values():
+        message: dict[str, Any] = json.loads(json.dumps(asdict(group)))
+        job = messages.job({"job": "j", "mode": "on-demand", "groups": [message]})
+        assert job.groups == (group,)

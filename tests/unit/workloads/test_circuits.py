@@ -1,0 +1,241 @@
+"""Circuits of a schedule: which, when, and who asks for them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.check import check
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.collectives.circuits import circuit_groups, circuit_uses, follow_circuits
+from workloads.collectives.gate import Gate, gate_of
+from workloads.executor import Release, Request
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.schedule import Schedule, Transfer
+
+
+def feasible() -> list[Schedule]:
+    """Every schedule of the catalog for up to nine positions that two ports can carry."""
+    found = []
+    for name, algorithm in ALGORITHMS.items():
+        for kind in algorithm.kinds:
+            for n in range(1, 10):
+                with suppress(ConfigError):
+                    plan = schedule(kind, n, name)
+                    circuit_uses(plan)
+                    found.append(plan)
+    return found
+
+
+FEASIBLE = feasible()
+
+
+def test_a_matching_takes_lane_0_of_both() -> None:
+    uses = circuit_uses(schedule("all_reduce", 4, "recursive-doubling"))
+    assert [(use.ends, use.first, use.last) for use in uses] == [
+        (((0, 0), (1, 0)), 0, 0),
+        (((2, 0), (3, 0)), 0, 0),
+        (((0, 0), (2, 0)), 1, 1),
+        (((1, 0), (3, 0)), 1, 1),
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "bidirectional-ring"])
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_ring_has_the_same_circuits_from_first_to_last(algorithm: str, n: int) -> None:
+    plan = schedule("all_reduce", n, algorithm)
+    uses = circuit_uses(plan)
+    assert {(use.first, use.last) for use in uses} == {(0, plan.rounds - 1)}
+    if algorithm == "ring" and n == 2:
+        assert [use.ends for use in uses] == [((0, 0), (1, 0))]
+        return
+    ring = {frozenset({(p, 1), ((p + 1) % n, 0)}) for p in range(n)}
+    assert {frozenset(use.ends) for use in uses} == ring
+
+
+def test_stragglar_changes_to_a_matching_in_phase_2() -> None:
+    plan = schedule("all_reduce", 8, "stragglar")
+    uses = circuit_uses(plan)
+    ring = [use for use in uses if use.first < plan.first_phase]
+    assert len(ring) == 7 and all({lane for _, lane in use.ends} == {0, 1} for use in ring)
+    assert all(lane == 0 for use in uses if use not in ring for _, lane in use.ends)
+    with_straggler = [use for use in uses if plan.straggler in (use.ends[0][0], use.ends[1][0])]
+    assert [use.first for use in with_straggler] == list(range(plan.first_phase, plan.rounds))
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all", "broadcast"])
+def test_what_needs_more_than_two_ports_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match=r"direct .* over 5 needs circuits from position \d to .* more than its 2 po"):
+        circuit_uses(schedule(kind, 5, "direct"))  # type: ignore[arg-type]
+
+
+def test_a_chain_with_both_directions_is_laid_along_its_positions() -> None:
+    rows = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3)]
+    plan = Schedule("chain", "all_reduce", 4, 1, (0,), tuple(Transfer(0, a, b, 0, "copy") for a, b in rows))
+    assert {use.ends for use in circuit_uses(plan)} == {((0, 1), (1, 0)), ((1, 1), (2, 0)), ((2, 1), (3, 0))}
+
+
+def test_the_scale_up_network_and_copies_in_place_need_no_circuit() -> None:
+    rows = (Transfer(0, 0, 1, 0, "copy", scale_up=True), Transfer(0, 1, 1, 0, "copy", to=1))
+    assert circuit_uses(Schedule("inside", "all_reduce", 2, 2, (0, 0), rows)) == ()
+
+
+@given(st.sampled_from(FEASIBLE))
+def test_no_port_has_two_circuits_at_once_and_every_transfer_has_one(plan: Schedule) -> None:
+    uses = circuit_uses(plan)
+    wires = [number for number, t in enumerate(plan.transfers) if not (t.local or t.scale_up)]
+    assert sorted(number for use in uses for number in use.transfers) == wires
+    busy: dict[tuple[int, int], int] = defaultdict(lambda: -1)
+    for use in uses:
+        assert use.first <= use.last
+        for end in use.ends:
+            assert busy[end] < use.first, "the port is free again"
+            busy[end] = use.last
+        for number in use.transfers:
+            t = plan.transfers[number]
+            assert {t.src, t.dst} == {position for position, _ in use.ends}
+            assert use.first <= t.round <= use.last
+
+
+class Desk:
+    """A controller that grants a circuit when both ends have asked for it and its ports are free."""
+
+    def __init__(self, circuits: dict[str, Group]) -> None:
+        self.circuits = circuits
+        self.asked: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self.let_go: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self.held: set[tuple[int, int]] = set()
+        self.answers: list[tuple[int, str, int]] = []
+        """(rank, group, index) on their way."""
+
+    def ends(self, name: str) -> set[tuple[int, int]]:
+        group = self.circuits[name]
+        return set(zip(group.members, group.lanes or (), strict=True))
+
+    def hear(self, rank: int, messages: Iterable[Request | Release]) -> None:
+        for m in messages:
+            if isinstance(m, Request):
+                self.asked[m.group, m.index].add(rank)
+            else:
+                self.let_go[m.group, m.index].add(rank)
+                if len(self.let_go[m.group, m.index]) == 2:
+                    self.held -= self.ends(m.group)
+        for (name, index), ranks in list(self.asked.items()):
+            if len(ranks) == 2 and not self.held & self.ends(name):
+                del self.asked[name, index]
+                self.held |= self.ends(name)
+                self.answers += [(member, name, index) for member in self.circuits[name].members]
+
+
+def play(plan: Schedule, rng: random.Random, next_index: list[dict[str, int]]) -> None:
+    """All gates of a collective: answers reach the ends of a circuit in any order, transfers end in any order that
+    rounds and gates allow.
+    """
+    group = Group("g", "dp", tuple(range(plan.n)))
+    uses = circuit_uses(plan)
+    desk = Desk(circuit_groups(group, plan))
+    gates: dict[int, Gate] = {}
+    for rank in group.members:
+        gate = gate_of(group, uses, rank, desk.circuits, next_index[rank])
+        if gate is not None:
+            gates[rank] = gate
+    for rank, gate in gates.items():
+        desk.hear(rank, gate.begin())
+    left = {number for use in uses for number in use.transfers}
+    while left or desk.answers:
+        first = min((plan.transfers[number].round for number in left), default=-1)
+        # The sender needs its acknowledgement; the receiver may have the data before it has its own.
+        now = [plan.transfers[number] for number in left]
+        may = [n for n, t in zip(left, now, strict=True) if t.round == first and gates[t.src].stands(n)]
+        assert may or desk.answers, "the gates wait for each other"
+        if desk.answers and (not may or rng.random() < 0.5):
+            rank, name, index = desk.answers.pop(rng.randrange(len(desk.answers)))
+            transfers = gates[rank].acknowledged(name, index)
+            desk.hear(rank, gates[rank].release(transfers[0]))
+            continue
+        number = rng.choice(may)
+        left.discard(number)
+        src, dst = plan.transfers[number].src, plan.transfers[number].dst
+        assert gates[src].lanes(number) == gates[dst].lanes(number)[::-1]
+        for position in rng.sample((src, dst), 2):
+            desk.hear(position, gates[position].over(number))
+    assert all(gate.finished for gate in gates.values())
+    assert not desk.held and not desk.asked
+
+
+@given(st.sampled_from(FEASIBLE), st.integers(0, 1 << 30))
+def test_gates_never_lock_up_and_release_what_they_asked_for(plan: Schedule, seed: int) -> None:
+    next_index: list[dict[str, int]] = [{} for _ in range(plan.n)]
+    for time in range(2):
+        play(plan, random.Random(seed + time), next_index)
+    requests: dict[str, set[int]] = defaultdict(set)
+    for of_rank in next_index:
+        for name, count in of_rank.items():
+            requests[name].add(count)
+    assert all(len(counts) == 1 for counts in requests.values()), "both ends count alike"
+    assert sum(map(sum, requests.values())) == 2 * len(circuit_uses(plan))
+
+
+def test_a_gate_only_where_the_circuits_ask() -> None:
+    group, plan = Group("g", "dp", (0, 1, 2)), schedule("all_reduce", 3, "ring")
+    assert gate_of(group, circuit_uses(plan), 0, (), {}) is None
+    assert gate_of(group, circuit_uses(plan), 0, circuit_groups(group, plan), {}) is not None
+
+
+def two_collectives(*names: str) -> Program:
+    ranks = []
+    for _ in range(4):
+        operations: list[Operation] = [Compute(0, "c", 0.1)]
+        operations += [
+            Collective(1 + k, f"op{k}", "all_reduce", f"g{k}", 4000, (0,), name) for k, name in enumerate(names)
+        ]
+        ranks.append(tuple(operations))
+    groups = {f"g{k}": Group(f"g{k}", "dp", (0, 1, 2, 3)) for k in range(len(names))}
+    return Program("two", tuple(ranks), groups)
+
+
+def test_circuit_groups_are_added_and_collectives_put_in_order() -> None:
+    program = follow_circuits(two_collectives("ring", "stragglar"))
+    check(program)
+    circuits = {name: group for name, group in program.groups.items() if group.parent}
+    assert {group.parent for group in circuits.values()} == {"g0", "g1"}
+    assert circuits["g0/0.1-1.0"] == Group("g0/0.1-1.0", "dp", (0, 1), lanes=(1, 0), parent="g0")
+    assert all(ops[2].deps == (0, 1) for ops in program.operations), "two rings must not wait for each other's ports"
+    assert follow_circuits(program) == program
+
+
+def test_sends_wait_for_the_collective_before_them_and_it_for_those_before_it() -> None:
+    groups = {"all": Group("all", "dp", (0, 1)), "pair": Group("pair", "pp", (0, 1))}
+    ranks = (
+        (
+            Send(0, "s", "pair", 1, 8),
+            Collective(1, "a", "all_reduce", "all", 8, (), "ring"),
+            Send(2, "t", "pair", 1, 8),
+        ),
+        (
+            Recv(0, "r", "pair", 0, 8),
+            Collective(1, "a", "all_reduce", "all", 8, (), "ring"),
+            Recv(2, "q", "pair", 0, 8),
+        ),
+    )
+    program = follow_circuits(Program("mixed", ranks, groups))
+    assert [[op.deps for op in operations] for operations in program.operations] == [[(), (0,), (1,)]] * 2
+
+
+def test_what_cannot_be_laid_is_named_with_its_operation() -> None:
+    with pytest.raises(ConfigError, match=r"program two: op1: .*direct all_reduce over 4 needs circuits"):
+        follow_circuits(two_collectives("ring", "direct"))
+
+
+def test_the_front_end_needs_no_circuits() -> None:
+    group = Group("fe", "world", (0, 1), domain="front-end")
+    operations = (Collective(0, "barrier", "all_reduce", "fe", 4),)
+    program = Program("scalar", (operations, operations), {"fe": group})
+    assert follow_circuits(program) == program
