@@ -220,9 +220,13 @@ class Connection:
 
     def receive(self, now: float) -> None:
         """Read what is there; ``PeerLost`` if the peer is gone."""
+        ended = False
         while True:
             count = self._read()
             if count == 0:
+                if ended:
+                    # A delayed ack (40 ms) would hold up whoever waits until nothing is in flight, or pass for a loss.
+                    self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return
             self.last_progress = now
             if self._header is None:
@@ -232,6 +236,7 @@ class Connection:
             else:
                 self._left -= count
             if self._header is not None and self._left == 0:
+                ended = True
                 self._end_message(self._header)
 
     def _read(self) -> int:
@@ -267,9 +272,6 @@ class Connection:
 
     def _end_message(self, header: Header) -> None:
         self._header, self._into, self._have = None, None, 0
-        if header.kind == "data":
-            # A delayed ack (40 ms) would hold up whoever waits until nothing is in flight, or be taken for a loss.
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._inbox.arrived(self, header)
 
     # -- life --------------------------------------------------------------------------------------

@@ -268,12 +268,11 @@ class _Builder:
             before = [part for part, _ in run]
 
     def _turns_of_receives(self, receives: list[tuple[Part, int]]) -> None:
-        before: list[int] = []
+        """One path brings its parts one after another: when the last has begun, all others are here."""
+        before: list[Part] = []
         for run in _runs(receives):
-            last = run[-1][0]
-            self.exchange.node(("announce", last), before)
-            before = [arrival for _, arrival in run[:-1]]
-            before.append(self.exchange.beginning(last.transfer))
+            self.exchange.node(("announce", run[-1][0]), [self.exchange.beginning(part.transfer) for part in before])
+            before = [part for part, _ in run]
 
     def lock_step(self, circuits: Collection[int]) -> None:
         """Nothing of a round, the consent to receive included, before all of the rounds before is over."""
