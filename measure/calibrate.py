@@ -167,7 +167,7 @@ def pick_scale(
     need = floors.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
     # A byte more than needed: Scale rounds to whole bytes.
     enough = (need + 1) / (smallest_transfer_bytes * rate) if smallest_transfer_bytes > 0 else 0.0
-    if enough <= (time or 1.0):
+    if enough <= (time or 1.0) or rate * (time or 1.0) >= 1:
         return Scale(rate=rate, time=time or 1.0)
     if time is None and enough <= MOST_TIME:
         return Scale(rate=rate, time=_round_up(enough))
