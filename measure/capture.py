@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from measure.child import end_child, start_child, tell_to_stop
 from measure.packets import Packet, pack_record, read_spool
+from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import ConfigError, MachineError
 from topos.namespaces import inside
 from topos.plan import FabricPlan, Network

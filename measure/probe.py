@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from measure.child import end_child, start_child
 from measure.darktime import MAGIC, PAYLOAD, DarkTime, Probe, dark_time, read_probes
+from railyard.child import end_child, start_child
 from railyard.errors import ConfigError, MachineError
 from topos.namespaces import inside
 

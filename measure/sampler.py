@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from measure.child import end_child, start_child, tell_to_stop
 from measure.counters import Counters, LinkCounters
 from measure.processor import Processor
 from measure.timeline import Event, read_events
+from railyard.child import end_child, start_child, tell_to_stop
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 INTERVAL_S = 0.1

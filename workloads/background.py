@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from measure.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.namespaces import inside

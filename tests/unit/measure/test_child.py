@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import MachineError
 
 ECHO = """
