@@ -10,40 +10,27 @@ it: nothing of it is in flight any more.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from railyard.errors import ControlError, VerifyError
-from workloads import payload
+from railyard.errors import VerifyError
+from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage, FlowKey
-from workloads.collectives.catalog import schedule_of
 from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
 from workloads.early import EarlyArrivals
-from workloads.exchange import (
-    Exchange,
-    Part,
-    Progress,
-    by_position,
-    collective_exchange,
-    elements_of,
-    recv_exchange,
-    send_exchange,
-)
+from workloads.exchange import Part, Progress
 from workloads.executor import Release, Request
-from workloads.flows import flow_names
 from workloads.gatekeeper import Gatekeeper
+from workloads.loading import Loader
 from workloads.message import Header
-from workloads.paths import Path, choose_path
+from workloads.paths import Path
 from workloads.program import Collective, Communication, Recv, Send
-from workloads.schedule import Schedule, Transfer
+from workloads.routes import Routes
 from workloads.transport import Transport
 
-_LEAST_POLL_S = 0.0002
 _NOTHING = memoryview(b"")
 
 
@@ -66,10 +53,8 @@ class Courier:
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self.paths: dict[str, tuple[Path, ...]] = {}
-        self._names = flow_names(config.program, config.rank)
-        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
-        """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
+        self._loader = Loader(config, self.gates)
+        self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
         self._receiving: dict[FlowKey, Carriage] = {}
         self._early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.verify)
@@ -80,10 +65,21 @@ class Courier:
         self._held: dict[tuple[PeerKey, FlowKey], list[tuple[Carriage, Part, memoryview]]] = {}
         self._unopened: dict[PeerKey, list[Outgoing]] = {}
         """Messages for paths that the peer has yet to open."""
-        self._polls: list[tuple[float, int, Callable[[], None]]] = []
-        self._tie = itertools.count()
+        self._agenda = Agenda()
         self._blank = _NOTHING
-        self._now = 0.0
+
+    @property
+    def _now(self) -> float:
+        return self._agenda.now
+
+    @_now.setter
+    def _now(self, now: float) -> None:
+        self._agenda.now = now
+
+    @property
+    def paths(self) -> dict[str, tuple[Path, ...]]:
+        """The paths that each group was told."""
+        return self._routes.paths
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -92,14 +88,14 @@ class Courier:
         program = self._config.program
         for op in program.communications(self._rank) if program.eager else ():
             if isinstance(op, Recv) and op.peer > self._rank and group in (None, op.group):
-                place = self._place(op.group, op.peer, 0, incoming=True)
+                place = self._routes.place(op.group, op.peer, 0, incoming=True)
                 if place is not None:
                     self._open((program.groups[op.group].domain, place[0], op.peer, place[1]))
 
     def start(self, step: int, op: Communication, phase: int, now: float) -> None:
         """Carry out ``op``; its circuits stand, or its gate asks for them."""
         self._now = now
-        carriage = self._make(step, op, phase, now)
+        carriage = self._loader.load(step, op, phase, now)
         key = carriage.key
         if not isinstance(op, Recv):
             self._sending[key] = carriage
@@ -110,42 +106,6 @@ class Courier:
         self._carry_on(carriage, carriage.exchange.begin())
         if isinstance(op, Recv):
             self._take_early(carriage)
-
-    def _make(self, step: int, op: Communication, phase: int, now: float) -> Carriage:
-        config = self._config
-        group = config.program.groups[op.group]
-        flow = self._names[op.id].at(step)
-        elements = elements_of(config.scale.emulated_bytes(op.bytes))
-        carriage = Carriage(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
-        if isinstance(op, Collective):
-            carriage.schedule = plan = schedule_of(config.program, op)
-            if group.domain == "scale-out":
-                carriage.gate = self.gates.gate(group, plan)
-            circuits = carriage.gate.circuits if carriage.gate is not None else ()
-            mine = self._mine(plan)[group.members.index(self._rank)]
-            carriage.exchange = collective_exchange(plan, group.members, self._rank, elements, mine, circuits)
-        elif isinstance(op, Send):
-            carriage.exchange = send_exchange(op.peer, elements)
-        else:
-            carriage.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
-        carriage.unsent = len(carriage.exchange.outgoing)
-        if config.verify:
-            carriage.buffer = self._contribution(carriage)
-        return carriage
-
-    def _mine(self, plan: Schedule) -> list[list[tuple[int, Transfer]]]:
-        if id(plan) not in self._transfers:
-            self._transfers[id(plan)] = by_position(plan)
-        return self._transfers[id(plan)]
-
-    def _contribution(self, carriage: Carriage) -> payload.Floats:
-        seed, flow, op = self._config.seed, carriage.flow, carriage.op
-        if carriage.schedule is not None:
-            members = carriage.group.members
-            return payload.initial(seed, flow, carriage.schedule, members, self._rank, carriage.elements)
-        if isinstance(op, Send):
-            return payload.total(seed, flow, [self._rank], 0, carriage.elements)
-        return np.full(carriage.elements, -1, dtype=np.float32)
 
     def _take_early(self, carriage: Carriage) -> None:
         """Data that was here before its receive."""
@@ -162,37 +122,9 @@ class Courier:
 
     def _announce(self, carriage: Carriage, part: Part, not_before: float = 0.0) -> None:
         """Tell the path of ``part`` that everything up to its round may come."""
-        key = self._key(carriage, part, incoming=True)
+        key = self._routes.key(carriage, part, incoming=True)
         header = Header("ready", carriage.flow, part.round, round(not_before * 1e6))
         self._send(carriage, key, Outgoing(header.pack(), _NOTHING))
-
-    def _key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
-        """The connection of a part; both ends compute it from the sender's side."""
-        if part.scale_up:
-            return "scale-up", 0, part.peer, 0
-        if carriage.gate is not None and carriage.on_circuit(part):
-            own, far = carriage.gate.lanes(part.transfer)
-            return "scale-out", own, part.peer, far
-        place = self._place(carriage.group.name, part.peer, part.lane, incoming=incoming)
-        if place is None:
-            source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
-            raise ControlError(
-                f"group {carriage.group.name} has no circuit between rank {source} and rank {target}, which "
-                f"{carriage.op.name} needs; the policy must light one"
-            )
-        return carriage.group.domain, place[0], part.peer, place[1]
-
-    def _place(self, group: str, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
-        """Which ports (here, at the peer) a transfer takes; None where no path is known."""
-        config = self._config
-        scale_out = config.program.groups[group].domain == "scale-out"
-        forwarded = scale_out and config.mode in ("native", "electrical")
-        source, target = (peer, self._rank) if incoming else (self._rank, peer)
-        paths, ports = self.paths.get(group, ()), config.plan.ports_per_gpu
-        path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
-        if path is None:
-            return None
-        return (path[3], path[1]) if incoming else (path[1], path[3])
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -210,7 +142,7 @@ class Courier:
 
     def _offer(self, carriage: Carriage, part: Part) -> None:
         """Send ``part``, now or when its circuit stands or the receiver has said that it is ready."""
-        key = self._key(carriage, part, incoming=False)
+        key = self._routes.key(carriage, part, incoming=False)
         if carriage.buffer is None:
             content = self._blank_bytes(part.bytes)
         else:
@@ -240,12 +172,12 @@ class Courier:
         self._check_moved(carriage)
         for part in carriage.exchange.incoming.values():
             if part.transfer in transfers:
-                self._open(self._key(carriage, part, incoming=True))
+                self._open(self._routes.key(carriage, part, incoming=True))
                 break
         for transfer in transfers:
             if transfer in carriage.shut:
                 part, content = carriage.shut.pop(transfer)
-                self._post(carriage, self._key(carriage, part, incoming=False), part, content)
+                self._post(carriage, self._routes.key(carriage, part, incoming=False), part, content)
 
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
@@ -296,7 +228,7 @@ class Courier:
         part = carriage.exchange.incoming.get(header.transfer)
         if part is None:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
-        if part.bytes != header.length or self._key(carriage, part, incoming=True) != connection.key:
+        if part.bytes != header.length or self._routes.key(carriage, part, incoming=True) != connection.key:
             raise VerifyError(
                 f"misdelivered: {self._describe(connection, header)}, where {part.bytes} bytes from rank {part.peer} "
                 "are due on another path or in another length"
@@ -340,7 +272,7 @@ class Courier:
         if header.kind == "ready":
             wait = header.length / 1e6 - self._now
             if wait > 0:
-                self._later(wait, lambda: self._take_ready(connection, key, header.transfer))
+                self._agenda.later(wait, lambda: self._take_ready(connection, key, header.transfer))
             else:
                 self._take_ready(connection, key, header.transfer)
             return
@@ -391,9 +323,9 @@ class Courier:
         carriage.last_progress = self._now
         mark = connection.sent_bytes
         if part.transfer in carriage.exchange.awaits_sent:
-            self._watch(connection, mark, False, lambda: self._left(carriage, part))
+            self._agenda.watch(connection, mark, False, lambda: self._left(carriage, part))
         if carriage.on_circuit(part):
-            self._watch(connection, mark, True, lambda: self._over(carriage, part))
+            self._agenda.watch(connection, mark, True, lambda: self._over(carriage, part))
         self._check_moved(carriage)
 
     def _left(self, carriage: Carriage, part: Part) -> None:
@@ -406,23 +338,12 @@ class Courier:
             self.gates.say(carriage, carriage.gate.over(part.transfer), self._now)
             self._check_moved(carriage)
 
-    def _watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
-        """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
-        left = connection.left_s(mark, acknowledged=acknowledged)
-        if left > 0:
-            self._later(left, lambda: self._watch(connection, mark, acknowledged, then))
-        else:
-            then()
-
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._polls, (self._now + max(seconds, _LEAST_POLL_S), next(self._tie), what))
-
     # -- ending ------------------------------------------------------------------------------------
 
     def _check_moved(self, carriage: Carriage) -> None:
         if carriage.moved and not carriage.draining:
             carriage.draining = True
-            heapq.heappush(self._polls, (self._now, next(self._tie), lambda: self._poll(carriage)))
+            self._agenda.soon(lambda: self._poll(carriage))
 
     def tick(self, now: float) -> None:
         """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
@@ -430,17 +351,15 @@ class Courier:
         for connection in list(self.transport):
             if connection.has_something_to_send(now):
                 connection.flush(now)
-        while self._polls and self._polls[0][0] <= now:
-            heapq.heappop(self._polls)[2]()
+        self._agenda.run_due()
 
     def _poll(self, carriage: Carriage) -> None:
         left = max((c.drain_s() for key, c in carriage.connections.items() if key in carriage.opened), default=0.0)
         if left > 0:
-            self._later(left, lambda: self._poll(carriage))
+            self._agenda.later(left, lambda: self._poll(carriage))
             return
         self._forget(carriage)
-        if carriage.buffer is not None:
-            carriage.wrong = self._wrong_elements(carriage, carriage.buffer)
+        carriage.wrong = self._loader.wrong_elements(carriage)
         self._done(carriage, self._now)
 
     def _forget(self, carriage: Carriage) -> None:
@@ -450,24 +369,12 @@ class Courier:
         if isinstance(carriage.op, Collective | Send):
             self._ready.pop(carriage.key, None)
 
-    def _wrong_elements(self, carriage: Carriage, buffer: payload.Floats) -> int | None:
-        seed, flow, op = self._config.seed, carriage.flow, carriage.op
-        if carriage.schedule is not None:
-            members, elements = carriage.group.members, carriage.elements
-            return payload.wrong_elements(buffer, seed, flow, carriage.schedule, members, self._rank, elements)
-        if isinstance(op, Send):
-            return None
-        assert not isinstance(op, Collective)
-        return int(np.count_nonzero(buffer != payload.total(seed, flow, [op.peer], 0, carriage.elements)))
-
     # -- the loop's view -----------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
         """When ``tick`` has something to do (infinity if nothing is planned)."""
         times = [held for c in self.transport if (held := c.held_until()) is not None]
-        if self._polls:
-            times.append(self._polls[0][0])
-        return min(times, default=float("inf"))
+        return min([*times, self._agenda.next_time])
 
     def handle(self, readable: list[Connection], writable: list[Connection], now: float) -> None:
         """Move what ``select`` says can move."""

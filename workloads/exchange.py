@@ -7,7 +7,9 @@ do not wait for each other otherwise, so a ring keeps all its links busy.
 A schedule that claims one port (``one_port``) is given one: a rank turns to its next receiver when what it sends to
 the one before has left it, and tells its next sender to follow when what the one before sends begins to come in. Else
 all senders that a rank has in a schedule would share its port from the beginning, and the first round would end with
-the last. In lock-step a rank does neither before everything it does in earlier rounds is done.
+the last. In any other schedule a rank that sends to several others in one round serves them in turn, beginning with
+the one after it, so that not all send to the same one first. In lock-step a rank neither sends nor lets send before
+everything it does in earlier rounds is done.
 """
 
 from __future__ import annotations
@@ -259,6 +261,15 @@ class _Builder:
             self._turns_of_sends([entry for entry in self.sends if entry[0].scale_up == network])
             self._turns_of_receives([entry for entry in self.receives if entry[0].scale_up == network])
 
+    def spread(self) -> None:
+        """In a round with several receivers one after another, the one after this rank first."""
+        position = {rank: number for number, rank in enumerate(self.members)}
+        by_round: dict[tuple[int, int, bool], list[tuple[Part, int]]] = defaultdict(list)
+        for part, node in self.sends:
+            by_round[part.round, part.lane, part.scale_up].append((part, node))
+        for sends in by_round.values():
+            self._turns_of_sends(sorted(sends, key=lambda s: (position[s[0].peer] - self.me) % len(position)))
+
     def _turns_of_sends(self, sends: list[tuple[Part, int]]) -> None:
         before: list[Part] = []
         for run in _runs(sends):
@@ -324,6 +335,8 @@ def collective_exchange(
         builder.take_turns()
     else:
         builder.announce_at_once(part for part, _ in builder.receives if part.transfer not in circuits)
+        if not circuits:
+            builder.spread()
     return builder.exchange
 
 

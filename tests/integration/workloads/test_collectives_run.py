@@ -237,6 +237,18 @@ def test_an_eager_ring_of_sends(electrical: Emulation, nursery: Nursery, tmp_pat
     )
 
 
+def test_a_hierarchical_all_reduce_uses_both_networks(nursery: Nursery, tmp_path: Path) -> None:
+    topo = RailTopo(servers=4, gpus=2, ports=1, fabric="electrical", rate_mbps=50, scale_up=True, scale_up_mbps=200)
+    plan = schedule("all_reduce", RANKS, "hierarchical", gpus_per_server=2)
+    assert any(t.scale_up for t in plan.transfers) and not all(t.scale_up for t in plan.transfers)
+    program = collectives({"hierarchical": plan}, SIZES)
+    with Emulation(topo, openflow=None) as net:
+        events = run(net, nursery, tmp_path, program, steps=2)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == 2 * len(SIZES) * RANKS and all(e["wrong"] == 0 for e in verified)
+    check_transfers(program, [e for e in events if e["rank"] >= 0 and e.get("step") == 0])
+
+
 def circuit_program(names: tuple[str, ...], size: int) -> Program:
     plans = {name: schedule("all_reduce", RANKS, name) for name in names}
     program = collectives(plans, (size,))

@@ -252,3 +252,28 @@ def test_the_scale_up_network_is_told_apart() -> None:
     plan = Schedule("both", "all_reduce", 3, 2, (0, 0), rows, one_port=True)
     announced = collective_exchange(plan, [0, 1, 2], 0, 4).begin().parts("announce")
     assert {(part.peer, part.scale_up) for part in announced} == {(1, True), (2, False)}
+
+
+def test_a_rank_with_several_receivers_serves_the_one_after_it_first() -> None:
+    plan = schedule("all_gather", 4, "direct")
+    for me, order in ((0, [1, 2, 3]), (2, [3, 0, 1])):
+        exchange = collective_exchange(plan, [0, 1, 2, 3], me, 4)
+        served = []
+        (part,) = exchange.begin().parts("send")
+        while True:
+            served.append(part.peer)
+            if part.transfer not in exchange.awaits_sent:
+                break
+            (part,) = exchange.sent(part.transfer).parts("send")
+        assert served == order
+
+
+def test_the_next_sender_is_told_when_every_part_of_the_one_before_has_begun() -> None:
+    rows = ((0, 1, 0, 0, "copy", -1), (0, 1, 0, 1, "copy", -1), (1, 2, 0, 2, "copy", -1))
+    plan = Schedule("turns", "all_reduce", 3, 3, (0,) * 3, transfers(*rows), one_port=True)
+    sink = collective_exchange(plan, [0, 1, 2], 0, 9)
+    assert [part.peer for part in sink.begin().parts("announce")] == [1]
+    assert not sink.began(1).steps
+    assert not sink.arrived(1).parts("announce")
+    assert [part.peer for part in sink.began(0).parts("announce")] == [2]
+    assert not sink.began(0).steps, "told once"

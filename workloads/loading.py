@@ -1,0 +1,83 @@
+"""What a rank brings to a communication: its exchange, its gate, its numbers; and whether they came out right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workloads import payload
+from workloads.agent_config import AgentConfig
+from workloads.carriage import Carriage
+from workloads.collectives.catalog import schedule_of
+from workloads.exchange import (
+    Exchange,
+    by_position,
+    collective_exchange,
+    elements_of,
+    recv_exchange,
+    send_exchange,
+)
+from workloads.flows import flow_names
+from workloads.gatekeeper import Gatekeeper
+from workloads.program import Collective, Communication, Send
+from workloads.schedule import Schedule, Transfer
+
+
+class Loader:
+    """Makes the carriages of one rank."""
+
+    def __init__(self, config: AgentConfig, gates: Gatekeeper[Carriage]) -> None:
+        self._config = config
+        self._rank = config.rank
+        self._gates = gates
+        self._names = flow_names(config.program, config.rank)
+        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
+        """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
+
+    def load(self, step: int, op: Communication, phase: int, now: float) -> Carriage:
+        """The carriage of an operation that begins now."""
+        config = self._config
+        group = config.program.groups[op.group]
+        flow = self._names[op.id].at(step)
+        elements = elements_of(config.scale.emulated_bytes(op.bytes))
+        carriage = Carriage(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
+        if isinstance(op, Collective):
+            self._plan(carriage, schedule_of(config.program, op))
+        elif isinstance(op, Send):
+            carriage.exchange = send_exchange(op.peer, elements)
+        else:
+            carriage.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
+        carriage.unsent = len(carriage.exchange.outgoing)
+        if config.verify:
+            carriage.buffer = self._contribution(carriage)
+        return carriage
+
+    def _plan(self, carriage: Carriage, plan: Schedule) -> None:
+        carriage.schedule = plan
+        if id(plan) not in self._transfers:
+            self._transfers[id(plan)] = by_position(plan)
+        members = carriage.group.members
+        mine = self._transfers[id(plan)][members.index(self._rank)]
+        if carriage.group.domain == "scale-out":
+            carriage.gate = self._gates.gate(carriage.group, plan)
+        circuits = carriage.gate.circuits if carriage.gate is not None else ()
+        carriage.exchange = collective_exchange(plan, members, self._rank, carriage.elements, mine, circuits)
+
+    def _contribution(self, carriage: Carriage) -> payload.Floats:
+        seed, flow, op = self._config.seed, carriage.flow, carriage.op
+        if carriage.schedule is not None:
+            members = carriage.group.members
+            return payload.initial(seed, flow, carriage.schedule, members, self._rank, carriage.elements)
+        if isinstance(op, Send):
+            return payload.total(seed, flow, [self._rank], 0, carriage.elements)
+        return np.full(carriage.elements, -1, dtype=np.float32)
+
+    def wrong_elements(self, carriage: Carriage) -> int | None:
+        """Elements that are not what was promised; None where nothing is (a send, or without ``verify``)."""
+        buffer, seed, flow, op = carriage.buffer, self._config.seed, carriage.flow, carriage.op
+        if buffer is None or isinstance(op, Send):
+            return None
+        if carriage.schedule is not None:
+            members, elements = carriage.group.members, carriage.elements
+            return payload.wrong_elements(buffer, seed, flow, carriage.schedule, members, self._rank, elements)
+        assert not isinstance(op, Collective)
+        return int(np.count_nonzero(buffer != payload.total(seed, flow, [op.peer], 0, carriage.elements)))
