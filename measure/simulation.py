@@ -46,6 +46,7 @@ from workloads.executor import (
     StepBegan,
     StepEnded,
 )
+from workloads.farewell import Farewell
 from workloads.gatekeeper import Gatekeeper
 from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
@@ -81,6 +82,8 @@ class _Flow:
     began: float
     gate: Gate | None = None
     unsent: int = 0
+    told: bool = False
+    """The rank went on before it was done: a buffered send."""
     sent_bytes: int = 0
     takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     """Up to which round this rank takes what comes by a path (``Part.way``)."""
@@ -110,6 +113,7 @@ class _Rank:
     )
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     began: dict[tuple[str, int], float] = field(default_factory=dict)
+    farewell: Farewell = field(default_factory=Farewell)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
 
 
@@ -220,8 +224,11 @@ class Simulation:
                 self._start(rank, agent, step, op, phase)
             case Blocked():
                 agent.blocked[intent.op.id] = (intent, self.now)
-            case Request() | Release():
+            case Request():
                 self._ask(rank, intent)
+            case Release():
+                if agent.farewell.may_go(intent):
+                    self._ask(rank, intent)
             case StepBegan(step):
                 agent.began["step", step] = self.now
             case StepEnded(step):
@@ -260,6 +267,10 @@ class Simulation:
         if flow.gate is not None:
             agent.gates.say(flow, flow.gate.begin(), self.now)
         self._carry_on(rank, flow, flow.exchange.begin())
+        if self.program.eager and isinstance(op, Send):
+            flow.told = True  # the kernel takes all of it at once
+            agent.farewell.began(op.group)
+            self._at(self.now, lambda: self._carry_out(rank, agent.executor.communication_done(op.id)))
         for part, began, ended in agent.early.pop(flow.name, []):
             self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
         self._finish_if_done(rank, agent, flow)
@@ -408,6 +419,11 @@ class Simulation:
             posted=flow.began,
             payload_bytes=flow.sent_bytes,
         )
+        if flow.told:
+            release = agent.farewell.ended(op.group)
+            if release is not None:
+                self._ask(rank, release)
+            return
         self._carry_out(rank, agent.executor.communication_done(op.id))
 
     # ---- control plane ----------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from workloads.executor import (
     StepBegan,
     StepEnded,
 )
+from workloads.farewell import Farewell
 from workloads.job_channel import JobChannel
 from workloads.paths import Path, wired_paths
 from workloads.phases import phases
@@ -54,7 +55,8 @@ class Agent:
         self._control = control
         self._control_in = b""
         self._log = EventLog(config.events, config.rank)
-        self._courier = Courier(config, self._communication_done, self._ask, self._log.note)
+        self._farewell = Farewell()
+        self._courier = Courier(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
         self._channel: JobChannel | None = None
         self._phases = phases(config.program, config.rank)
         used = {op.group for op in config.program.communications(config.rank)}
@@ -261,8 +263,11 @@ class Agent:
                 self._compute = (intent.step, intent.op, now, now + seconds)
             elif isinstance(intent, StartCommunication):
                 self._start(intent, now)
-            elif isinstance(intent, Request | Release):
+            elif isinstance(intent, Request):
                 self._ask(intent)
+            elif isinstance(intent, Release):
+                if self._farewell.may_go(intent):
+                    self._ask(intent)
             elif isinstance(intent, Blocked):
                 self._blocked[intent.op.id] = (intent, now)
             elif isinstance(intent, PhaseBegan):
@@ -318,7 +323,7 @@ class Agent:
         self._log.note(
             "communicate",
             carriage.posted if carriage.first_byte is None else carriage.first_byte,
-            now,
+            now if carriage.last_byte is None else carriage.last_byte,
             step=carriage.step,
             op=op.id,
             name=op.name,
@@ -339,8 +344,20 @@ class Agent:
                     f"rank {self._config.rank} ended {op.name} of step {carriage.step} (group {op.group}) with "
                     f"{carriage.wrong} of {carriage.elements} elements wrong"
                 )
+        if carriage.told:
+            release = self._farewell.ended(op.group)
+            if release is not None:
+                self._ask(release)
+            return
         assert self._executor is not None
         self._carry_out(self._executor.communication_done(op.id), now)
+
+    def _send_buffered(self, carriage: Carriage, now: float) -> None:
+        """The kernel has all of a send that nobody needs to wait for."""
+        carriage.told = True
+        self._farewell.began(carriage.op.group)
+        assert self._executor is not None
+        self._carry_out(self._executor.communication_done(carriage.op.id), now)
 
     def _note_wait(self, blocked: Blocked, since: float, now: float) -> None:
         self._log.note(

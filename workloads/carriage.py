@@ -38,12 +38,16 @@ class Carriage:
     sent_bytes: int = 0
     payload_bytes: int = 0
     first_byte: float | None = None
+    last_byte: float | None = None
+    """When all data was here, where that was before the receive."""
     last_progress: float = 0.0
     connections: dict[PeerKey, Connection] = field(default_factory=dict)
     opened: set[PeerKey] = field(default_factory=set)
     """Paths on which data of this communication has been sent."""
     lanes: set[int] = field(default_factory=set)
     draining: bool = False
+    told: bool = False
+    """The rank went on before it was done: a buffered send."""
     wrong: int | None = None
 
     @property

@@ -38,18 +38,22 @@ class Courier:
     """All communications of one rank.
 
     ``done`` is called with each one that is done, ``ask`` with what to tell the controller, ``note`` with events.
+    ``buffered`` is called before ``done`` for a send of an eager program that the kernel has taken: whatever waits for
+    the send may go on.
     """
 
     def __init__(
         self,
         config: AgentConfig,
         done: Callable[[Carriage, float], None],
+        buffered: Callable[[Carriage, float], None],
         ask: Callable[[Request | Release], None],
         note: Callable[..., Any],
     ) -> None:
         self._config = config
         self._rank = config.rank
         self._done = done
+        self._buffered = buffered
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
@@ -113,10 +117,11 @@ class Courier:
         if early is None:
             return
         (part,) = carriage.exchange.incoming.values()
-        carriage.first_byte = self._now
+        carriage.first_byte = early.began
         if early.values is not None:
             carriage.staged[part.transfer] = early.values
         if early.ended is not None:
+            carriage.last_byte = early.ended
             self._note_transfer(carriage, part, early.began, early.ended)
             self._carry_on(carriage, carriage.exchange.arrived(part.transfer))
 
@@ -343,7 +348,10 @@ class Courier:
     def _check_moved(self, carriage: Carriage) -> None:
         if carriage.moved and not carriage.draining:
             carriage.draining = True
-            self._agenda.soon(lambda: self._poll(carriage))
+            if self._config.program.eager and isinstance(carriage.op, Send):
+                self._agenda.soon(lambda: self._go_on(carriage))
+            else:
+                self._agenda.soon(lambda: self._poll(carriage))
 
     def tick(self, now: float) -> None:
         """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
@@ -353,11 +361,22 @@ class Courier:
                 connection.flush(now)
         self._agenda.run_due()
 
+    def _go_on(self, carriage: Carriage) -> None:
+        """The kernel has all of a send; it is done when its own bytes are acknowledged, whatever was sent since."""
+        marks = [(carriage.connections[key], carriage.connections[key].sent_bytes) for key in carriage.opened]
+        self._buffered(carriage, self._now)
+        for connection, mark in marks:
+            self._agenda.watch(connection, mark, True, lambda: self._end(carriage))
+
     def _poll(self, carriage: Carriage) -> None:
         left = max((c.drain_s() for key, c in carriage.connections.items() if key in carriage.opened), default=0.0)
         if left > 0:
             self._agenda.later(left, lambda: self._poll(carriage))
-            return
+        else:
+            self._end(carriage)
+
+    def _end(self, carriage: Carriage) -> None:
+        """All of it has arrived and is acknowledged."""
         self._forget(carriage)
         carriage.wrong = self._loader.wrong_elements(carriage)
         self._done(carriage, self._now)
