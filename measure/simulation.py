@@ -62,12 +62,14 @@ class Costs:
     """What this machine adds, in wall-clock seconds.
 
     ``alpha_s``: a message, from its last byte on the wire until the receiver has it. ``control_s``: request to
-    acknowledgement where no circuit changes. ``install_s``: what a dark time is longer than configured.
+    acknowledgement where no circuit changes. ``settle_s``: from a circuit's light to its acknowledgement, and
+    ``crowded_s`` more where the switch changed less than twice that before.
     """
 
     alpha_s: float = 0.0
     control_s: float = 0.0
-    install_s: float = 0.0
+    settle_s: float = 0.0
+    crowded_s: float = 0.0
 
 
 @dataclass
@@ -148,6 +150,8 @@ class Simulation:
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
         self._checked_in: dict[tuple[int, str], CheckedIn] = {}
+        self._changed_at: dict[str, float] = {}
+        """When the circuits of a switch last changed."""
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
         """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
 
@@ -435,11 +439,12 @@ class Simulation:
                     self._at(self.now + self.costs.control_s / 2, lambda ack=action: self._acked(ack))  # type: ignore[misc]
                 case CheckedIn():
                     self._checked_in[action.rank, action.group] = action
-                case Darken(number, delay_s=delay_s):
-                    install = self.costs.install_s if delay_s > 0 else 0.0
+                case Darken(number, switch, delay_s=delay_s):
+                    if delay_s > 0:  # otherwise there is one change, not two
+                        self._changed_at[switch] = self.now
                     self._at(
-                        self.now + delay_s + install,
-                        lambda number=number: self._act(self._engine.lit(number, self.now)),  # type: ignore[misc]
+                        self.now + delay_s,
+                        lambda number=number, switch=switch: self._lit(number, switch),  # type: ignore[misc]
                     )
                 case Note():
                     self.events.append(action.event())
@@ -447,6 +452,16 @@ class Simulation:
                     raise ControlError(f"rank {rank} was refused request {index} of group {group}: {reason}")
                 case RegisterRefused(job, reason):
                     raise ControlError(f"job {job} was refused: {reason}")
+
+    def _lit(self, number: int, switch: str) -> None:
+        """A reconfiguration is over; its acknowledgements wait until the switch surely passes packets."""
+        crowded = self.now - self._changed_at.get(switch, -1.0) < 2 * self.costs.crowded_s
+        wait = self.costs.settle_s + (self.costs.crowded_s if crowded else 0.0)
+        self._changed_at[switch] = self.now
+        actions = self._engine.lit(number, self.now)
+        self._act(action for action in actions if not isinstance(action, Ack))
+        acks = [action for action in actions if isinstance(action, Ack)]
+        self._at(self.now + wait, lambda: self._act(acks))
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controllers.catalog import load_policy
 from controllers.conductor import SETTLE_S
 from controllers.policy import Policy
+from controllers.switchboard import REVALIDATION_GAP_S
 from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
 from measure.model import Costs, Prediction, predict
@@ -24,7 +25,7 @@ CONTROL_S = 0.002
 def costs(calibration: Calibration | None) -> Costs:
     """What this machine adds to an ideal one."""
     alpha_s = (calibration or default_calibration()).alpha_s
-    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, install_s=SETTLE_S)
+    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, crowded_s=REVALIDATION_GAP_S)
 
 
 def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:

@@ -105,8 +105,17 @@ def _circuits(experiment: StragglerExperiment, n: int, size: int, rows: Sequence
     measured = "in none of the delays tried" if gone is None else f"at {gone:.1f} ms"
     yield (
         f"{n} ranks, {in_words(size)}: with circuits that follow the rounds the gain over a static ring is gone "
-        f"{measured}; law {law:.1f} ms."
+        f"{measured}; law {law:.1f} ms{_own_share(rows, by_delay['stragglar'])}."
     )
+
+
+def _own_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
+    """What this machine needs for a change of circuits when the switch itself takes no time."""
+    packets = [r for r in rows if r["fabric"] == "electrical" and r["algorithm"] == "stragglar"]
+    if 0.0 not in by_delay or not packets:
+        return ""
+    own_ms = (by_delay[0.0] - packets[0]["after_arrival_s"]) / packets[0]["second_phase_rounds"] * 1e3
+    return f", of which this machine takes {own_ms:.1f} ms for each change itself"
 
 
 def _detector(n: int, rows: Sequence[Row]) -> Iterator[str]:

@@ -175,7 +175,7 @@ def test_the_control_path_is_counted_once_per_request() -> None:
 
 def test_the_time_to_install_is_part_of_the_dark_time() -> None:
     workload = load_workload("smoke")
-    slow = run(workload, "on-demand", 0.05, costs=Costs(install_s=0.002)).step_time_s
+    slow = run(workload, "on-demand", 0.05, costs=Costs(settle_s=0.002)).step_time_s
     assert slow - step("smoke", "on-demand", 0.05).step_time_s == pytest.approx(2 * 0.002, abs=1e-6)
 
 
