@@ -29,6 +29,7 @@ from measure.case_report import case_place, redraw_cases
 from measure.nccl_table import format_table, table_row
 from measure.ownership import hand_over
 from measure.report import exit_status, verdict_lines
+from measure.results import plain
 from measure.row import Row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun, foresee_row
@@ -174,7 +175,7 @@ def finish(
         console.print(line)
     console.print(f"Results in {out}", highlight=False)
     if options.json is not None:
-        options.json.write_text(json.dumps(list(rows), indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(plain(list(rows)), indent=2) + "\n", encoding="utf-8")
         hand_over(options.json)
 
 
