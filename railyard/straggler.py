@@ -31,6 +31,8 @@ BYTES_PER_RANK = 1 << 19
 """Default buffer for each rank of a group: a round of StragglAR is then some 90 ms long at 50 Mb/s."""
 LATE_ENOUGH = 1.25
 """Of the first phase: a delay at which every algorithm is past what it can do without the straggler."""
+VARIED = 4
+"""Studies in which it varies who is late measure so many times the iterations of the others."""
 PROBABILITIES = (0.0, 0.5, 0.77, 0.9, 1.0)
 SHARES = (0.2, 0.4, 0.6)
 DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
@@ -201,7 +203,8 @@ def _prediction_cases(e: StragglerExperiment) -> Iterator[Case]:
                 for algorithm in ("ring", "stragglar"):
                     labels = (("persistence", probability),)
                     plan = e.plan(algorithm, n)
-                    yield e.case(plan, size, delay_s, "prediction", injection=late, labels=labels)
+                    steps = VARIED * e.iterations
+                    yield e.case(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
 
 
 def _step_cases(e: StragglerExperiment) -> Iterator[Case]:
@@ -221,6 +224,7 @@ def _step_cases(e: StragglerExperiment) -> Iterator[Case]:
                         "step",
                         injection=late,
                         compute_s=compute_s,
+                        steps=VARIED * e.iterations,
                         labels=(("persistence", 0.9), ("all_reduce_share", share)),
                     )
 

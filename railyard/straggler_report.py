@@ -18,6 +18,7 @@ from railyard.straggler import StragglerExperiment
 
 def print_predictions(experiment: StragglerExperiment, plan: CasePlan, console: Console) -> None:
     """What the model says of every case, marked as the model."""
+    console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")
     for column in ("study", "algorithm", "ranks", "size", "fabric", "late s", "time s", "after arrival s"):
         table.add_column(column, justify="left" if column in ("study", "algorithm", "fabric") else "right")

@@ -116,6 +116,7 @@ def list_algorithms(console: Console) -> None:
 
 def print_predictions(experiment: CollectiveExperiment, plan: CasePlan, console: Console) -> None:
     """What the model says, marked as the model."""
+    console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")
     for column in ("algorithm", "ranks", "size", "fabric", "rounds", "time s", "bound s"):
         table.add_column(
