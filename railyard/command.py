@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from railyard.errors import MachineError, RailyardError
 
@@ -34,3 +35,14 @@ def need_root(script: str) -> None:
 def words(text: str) -> list[str]:
     """The words of a list with commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def given(options: object, *names: str) -> dict[str, Any]:
+    """Those of the options ``names`` that stand on the command line."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def put_section(values: dict[str, Any], section: str, keys: Mapping[str, Any]) -> None:
+    """Let ``keys`` go before those that ``values`` has in ``section``; nothing happens if there are none."""
+    if keys:
+        values[section] = {**values.get(section, {}), **keys}

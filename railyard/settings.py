@@ -85,6 +85,13 @@ def read_yaml(path: Path, hint: str) -> dict[str, Any]:
     return data
 
 
+def read_experiment(model: type[Section], path: Path, hint: str) -> dict[str, Any]:
+    """What a file says of an experiment, checked by itself: what is wrong in it is the file's and no option's fault."""
+    values = read_yaml(path, hint)
+    validated(model, values, str(path))
+    return values
+
+
 def _config_error(model: type[BaseModel], error: ValidationError, source: str | None) -> ConfigError:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("float", "literal"))) or None

@@ -34,8 +34,8 @@ from measure.row import Row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun, foresee_row
 from railyard.collective import CollectiveExperiment
-from railyard.command import carry_out, need_root, words
-from railyard.settings import read_yaml, validated
+from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.settings import read_experiment, validated
 from railyard.size import in_words
 from workloads.collectives.catalog import ALGORITHMS
 from workloads.schedule import CollectiveKind
@@ -77,18 +77,13 @@ def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
-        values |= read_yaml(options.experiment, "algorithms, ranks, sizes")
+        values |= read_experiment(CollectiveExperiment, options.experiment, "algorithms, ranks, sizes")
     plain = ("algorithms", "collective", "ranks", "sizes", "straggler", "iterations", "lockstep", "verify", "seed")
-    values |= {key: value for key in plain if (value := getattr(options, key)) is not None}
-    fabric = {"kind": options.fabric}
-    fabric |= {
-        key: getattr(options, key) for key in ("reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps")
-    }
-    for section, given in (("fabric", fabric), ("scale", {"rate": options.rate, "time": options.time})):
-        known = {key: value for key, value in given.items() if value is not None}
-        if known:
-            values[section] = dict(values.get(section, {})) | known
-    return validated(CollectiveExperiment, values, str(options.experiment) if options.experiment else None)
+    values |= given(options, *plain)
+    fabric = given(options, "reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps")
+    put_section(values, "fabric", fabric | ({"kind": options.fabric} if options.fabric else {}))
+    put_section(values, "scale", given(options, "rate", "time"))
+    return validated(CollectiveExperiment, values)
 
 
 def print_table(rows: Sequence[Row], experiment: CollectiveExperiment) -> None:

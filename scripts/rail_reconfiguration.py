@@ -25,7 +25,7 @@ from rich.table import Table
 from controllers.jobs import Job
 from measure import calibrate
 from measure.report import exit_status, print_report, redraw
-from railyard.command import carry_out, need_root, words
+from railyard.command import carry_out, given, need_root, put_section, words
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
 from railyard.forecast import forecast
 from railyard.job import load_job, policy_name, program_on
@@ -82,21 +82,15 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
         values |= load_experiment(options.experiment).model_dump(exclude_unset=True)
-    given = ("workload", "modes", "delays_ms", "link_recovery_ms", "steps", "seed", "verify", "overlap")
-    more = ("tp_on_packets", "policy", "controller", "remote", "rest")
-    values |= {key: value for key in (*given, *more) if (value := getattr(options, key)) is not None}
+    plain = ("workload", "modes", "delays_ms", "link_recovery_ms", "steps", "seed", "verify", "overlap")
+    values |= given(options, *plain, "tp_on_packets", "policy", "controller", "remote", "rest")
     if options.controller == "remote" and options.modes is None:
         values["modes"] = ["native"]
-    scale = {key: value for key in ("rate", "time") if (value := getattr(options, key)) is not None}
-    if scale:
-        values["scale"] = dict(values.get("scale", {})) | scale
+    put_section(values, "scale", given(options, "rate", "time"))
     fabric = {"kind": options.fabric, "rate_gbps": options.port_gbps}
-    trace = {key: getattr(options, key) for key in ("compute_unit", "ranks", "model_parallel", "gpus_per_server")}
-    trace["size"] = None if options.size is None else parse_size(options.size, "--size")
-    for section, options_of_it in (("fabric", fabric), ("trace", trace)):
-        known = {key: value for key, value in options_of_it.items() if value is not None}
-        if known:
-            values[section] = dict(values.get(section, {})) | known
+    put_section(values, "fabric", {key: value for key, value in fabric.items() if value is not None})
+    trace = given(options, "compute_unit", "ranks", "model_parallel", "gpus_per_server")
+    put_section(values, "trace", trace | ({"size": parse_size(options.size, "--size")} if options.size else {}))
     return make_experiment(values)
 
 

@@ -26,8 +26,8 @@ from measure.case_report import print_cases, redraw_cases
 from measure.report import exit_status
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, need_root, words
-from railyard.settings import read_yaml, validated
+from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.settings import read_experiment, validated
 from railyard.straggler import STUDIES, StragglerExperiment
 from railyard.straggler_report import print_findings, print_predictions
 from railyard.straggler_run import run_studies
@@ -67,16 +67,13 @@ def experiment_of(options: argparse.Namespace) -> StragglerExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
-        values |= read_yaml(options.experiment, "studies, ranks, sizes, delays_ms")
+        values |= read_experiment(StragglerExperiment, options.experiment, "studies, ranks, sizes, delays_ms")
     plain = ("studies", "algorithms", "ranks", "sizes", "straggler", "delays_ms", "reconfiguration_delays_ms")
-    more = ("inject", "fabric", "port_gbps", "iterations", "verify", "seed")
-    values |= {key: value for key in (*plain, *more) if (value := getattr(options, key)) is not None}
+    values |= given(options, *plain, "inject", "fabric", "port_gbps", "iterations", "verify", "seed")
     if options.inject and options.studies is None:
         values["studies"] = ["injection"]
-    scale = {key: value for key in ("rate", "time") if (value := getattr(options, key)) is not None}
-    if scale:
-        values["scale"] = dict(values.get("scale", {})) | scale
-    return validated(StragglerExperiment, values, str(options.experiment) if options.experiment else None)
+    put_section(values, "scale", given(options, "rate", "time"))
+    return validated(StragglerExperiment, values)
 
 
 def run(options: argparse.Namespace) -> int:

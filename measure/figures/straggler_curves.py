@@ -225,18 +225,18 @@ def mark_upright(axes: Axes, x: float, text: str, *, left: bool = False) -> None
 
 
 def mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
-    """A ring around what was measured, and its number below, out of the way of the curves."""
+    """A ring around what was measured, and its number below it, out of the way of the curves."""
     axes.plot(*point, marker="o", markersize=13, markerfacecolor="none", color=TEXT, markeredgewidth=1.3, zorder=6)
     axes.annotate(
         text,
         point,
         xycoords="data",
-        xytext=(0.97, 0.04),
-        textcoords="axes fraction",
+        xytext=(24, -58),
+        textcoords="offset points",
         fontsize=8.5,
         color=TEXT,
-        ha="right",
-        va="bottom",
+        ha="left",
+        va="top",
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
         arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.9, "shrinkB": 7},
         zorder=6,

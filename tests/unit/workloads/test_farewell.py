@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from workloads.executor import Release
+from workloads.farewell import Farewell
+
+
+def test_a_release_waits_for_the_last_buffered_send_of_its_group() -> None:
+    farewell = Farewell()
+    farewell.began("p0-1")
+    farewell.began("p0-1")
+    assert farewell.may_go(Release("p1-2", 0))
+    assert not farewell.may_go(Release("p0-1", 3))
+    assert farewell.ended("p0-1") is None
+    assert farewell.ended("p0-1") == Release("p0-1", 3)
+    assert farewell.may_go(Release("p0-1", 4))
+
+
+def test_without_a_release_nothing_is_returned() -> None:
+    farewell = Farewell()
+    farewell.began("p0-1")
+    assert farewell.ended("p0-1") is None
