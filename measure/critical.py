@@ -7,7 +7,7 @@ sends; this says how long.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from measure.bounds import before, critical_bytes, round_bytes
@@ -25,18 +25,21 @@ OperationKey = tuple[str, str]
 class Critical:
     """The critical path of one operation, in emulated bytes: the sum over its rounds of what the busiest port moves.
 
-    ``first_bytes`` belong to the rounds that do without the straggler, and can be over when it arrives. ``rounds`` is
-    the number of rounds on the rails, ``changes`` how many of them join other positions than the round before, where
-    that takes circuits (on packet switches 0).
+    ``first_bytes`` belong to the rounds that do without rank ``straggler``, and can be over when it arrives; they
+    cannot when another rank comes last. ``rounds`` is the number of rounds on the rails, ``changes`` how many of them
+    join other positions than the round before, where that takes circuits (on packet switches 0).
     """
 
     bytes: int
     first_bytes: int = 0
     rounds: int = 1
     changes: int = 0
+    straggler: int | None = None
 
-    def seconds(self, bytes_per_s: float, gap_s: float = 0.0) -> float:
-        """Seconds from the arrival of the last member, which came ``gap_s`` after the one before it."""
+    def seconds(self, bytes_per_s: float, last_rank: int | None = None, gap_s: float = 0.0) -> float:
+        """Seconds from the arrival of the last member, ``last_rank``, which came ``gap_s`` after the one before it."""
+        if self.straggler is not None and last_rank != self.straggler:
+            gap_s = 0.0
         first_s = self.first_bytes / bytes_per_s
         return max(0.0, first_s - gap_s) + (self.bytes - self.first_bytes) / bytes_per_s
 
@@ -58,7 +61,8 @@ def critical_paths(program: Program, scale: Scale, ports: int, *, circuits: bool
                 key = id(schedule), elements
                 if key not in known:
                     known[key] = critical_path(schedule, elements, ports, circuits=circuits)
-                found[name, op.name] = known[key]
+                late = None if schedule.straggler is None else group.members[schedule.straggler]
+                found[name, op.name] = replace(known[key], straggler=late)
     return found
 
 

@@ -159,13 +159,13 @@ def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -
 
 
 def _critical_s(point: Point, together: Sequence[Event], critical: Critical | None) -> float:
-    """The critical path from the last member's start, at the rate of the fastest port in it."""
+    """The critical path from the last member's start, at the rate of the slowest port in it."""
     rates = [port.rate_mbps for e in together for port in point.rail_ports(e["rank"])]
     if critical is None or not rates:
         return 0.0
-    started = sorted(_began(e) for e in together)
-    gap = started[-1] - started[-2] if len(started) > 1 else 0.0
-    return critical.seconds(max(rates) * 1e6 / 8 * goodput_share(point.plan.mtu), gap)
+    *others, last = sorted(together, key=_began)
+    gap = _began(last) - _began(others[-1]) if others else 0.0
+    return critical.seconds(min(rates) * 1e6 / 8 * goodput_share(point.plan.mtu), last["rank"], gap)
 
 
 def _line_rate_bps(point: Point, e: Event) -> float:

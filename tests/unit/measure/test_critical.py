@@ -142,6 +142,12 @@ def test_a_straggler_saves_the_first_phase(make_plan: Any, gap_share: float, lef
     assert not transfer.together and transfer.rounds == run.critical.rounds
 
 
+def test_the_wrong_straggler_saves_nothing() -> None:
+    critical = Critical(bytes=300, first_bytes=100, straggler=3)
+    assert critical.seconds(100.0, last_rank=3, gap_s=5.0) == pytest.approx(2.0)
+    assert critical.seconds(100.0, last_rank=1, gap_s=5.0) == pytest.approx(3.0)
+
+
 def test_tiny_collectives_are_not_judged_by_shares_of_next_to_nothing(make_plan: Any) -> None:
     """4 bytes: 6 rounds of 0.1 ms or so. Steps of half a millisecond differ by more than 5 %, timers too."""
     run = _Run(make_plan, "ring", elements=1).play([0.0006, 0.0005, 0.0009, 0.0007], lag_s=0.0003)

@@ -1,0 +1,68 @@
+"""What the model keeps of one agent, and of one communication that is under way there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from controllers.policy import Path
+from workloads.collectives.gate import Gate
+from workloads.exchange import Exchange, Part
+from workloads.executor import Blocked, Executor
+from workloads.farewell import Farewell
+from workloads.gatekeeper import Gatekeeper
+from workloads.program import Communication, Dimension
+
+FlowName = tuple[str, str, int]
+"""(group, stream, number): what one communication is called on all ranks that take part in it."""
+Early = tuple[Part, float, float]
+"""What came before its receive: first and last byte."""
+
+
+@dataclass
+class SimulatedFlow:
+    """One communication under way on one rank."""
+
+    op: Communication
+    step: int
+    phase: int
+    exchange: Exchange
+    name: FlowName
+    began: float
+    gate: Gate | None = None
+    unsent: int = 0
+    told: bool = False
+    """The rank went on before it was done: a buffered send."""
+    sent_bytes: int = 0
+    takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
+    """Up to which round this rank takes what comes by a path (``Part.way``)."""
+    held: list[Part] = field(default_factory=list)
+    """What waits for its receiver, or for its circuit."""
+
+    def on_circuit(self, part: Part) -> bool:
+        """Whether ``part`` takes a circuit that is asked for."""
+        return self.gate is not None and part.transfer in self.gate.circuits
+
+
+@dataclass
+class SimulatedRank:
+    """One agent."""
+
+    executor: Executor
+    dimensions: tuple[Dimension, ...]
+    gates: Gatekeeper[SimulatedFlow]
+    paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
+    early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))
+    count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    began: dict[tuple[str, int], float] = field(default_factory=dict)
+    farewell: Farewell = field(default_factory=Farewell)
+    blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
+
+    @property
+    def waits_for(self) -> str:
+        """In words, where the rank stands still."""
+        blocked = [intent.group for intent, _ in self.blocked.values()]
+        if blocked:
+            return f"the circuits of group {blocked[0]}"
+        return ", ".join(f"{f.op.name} in group {f.op.group}" for f in self.flows.values()) or "another operation"
