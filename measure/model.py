@@ -13,7 +13,8 @@ from controllers.jobs import Job
 from controllers.policy import Policy
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point
-from measure.simulation import Costs, Simulation
+from measure.simulated_control import Costs
+from measure.simulation import Simulation
 from measure.timeline import Event
 from measure.windows import Phase, read_phases
 from railyard.errors import ConfigError

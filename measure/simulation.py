@@ -8,21 +8,19 @@ set of definitions (``measure.metrics``) reads both. Its clock is wall-clock sec
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-from controllers.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused
-from controllers.engine import Engine
+from controllers.actions import Ack
 from controllers.jobs import Job
-from controllers.policy import Path, Policy
+from controllers.policy import Policy
+from measure.simulated_control import Costs, SimulatedControl
+from measure.simulated_rank import SimulatedFlow, SimulatedRank
 from measure.timeline import Event
 from measure.wires import Wires
 from railyard.errors import ControlError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.collectives.catalog import schedule_of
-from workloads.collectives.gate import Gate
 from workloads.exchange import (
     Exchange,
     Part,
@@ -46,77 +44,11 @@ from workloads.executor import (
     StepBegan,
     StepEnded,
 )
-from workloads.farewell import Farewell
 from workloads.gatekeeper import Gatekeeper
 from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
-from workloads.program import Collective, Communication, Dimension, Domain, Program, Recv, Send
+from workloads.program import Collective, Communication, Domain, Program, Recv, Send
 from workloads.schedule import Transfer
-
-Message = tuple[str, str, int, int, int]
-"""(group, stream, number, source rank, transfer): what one message of the run is called on both ends."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What this machine adds, in wall-clock seconds.
-
-    ``alpha_s``: a message, from its last byte on the wire until the receiver has it. ``control_s``: request to
-    acknowledgement where no circuit changes. ``settle_s``: from a circuit's light to its acknowledgement, and
-    ``crowded_s`` more where the switch changed less than twice that before.
-    """
-
-    alpha_s: float = 0.0
-    control_s: float = 0.0
-    settle_s: float = 0.0
-    crowded_s: float = 0.0
-
-
-@dataclass
-class _Flow:
-    """One communication under way on one rank."""
-
-    op: Communication
-    step: int
-    phase: int
-    exchange: Exchange
-    name: tuple[str, str, int]
-    began: float
-    gate: Gate | None = None
-    unsent: int = 0
-    told: bool = False
-    """The rank went on before it was done: a buffered send."""
-    sent_bytes: int = 0
-    takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
-    """Up to which round this rank takes what comes by a path (``Part.way``)."""
-    held: list[Part] = field(default_factory=list)
-    """What waits for its receiver, or for its circuit."""
-
-    def on_circuit(self, part: Part) -> bool:
-        """Whether ``part`` takes a circuit that is asked for."""
-        return self.gate is not None and part.transfer in self.gate.circuits
-
-
-_Early = tuple[Part, float, float]
-"""What came before its receive: first and last byte."""
-
-
-@dataclass
-class _Rank:
-    """One agent."""
-
-    executor: Executor
-    dimensions: tuple[Dimension, ...]
-    gates: Gatekeeper[_Flow]
-    paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    flows: dict[tuple[str, str, int], _Flow] = field(default_factory=dict)
-    early: dict[tuple[str, str, int], list[tuple[Part, float, float]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    began: dict[tuple[str, int], float] = field(default_factory=dict)
-    farewell: Farewell = field(default_factory=Farewell)
-    blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
 
 
 class Simulation:
@@ -146,23 +78,20 @@ class Simulation:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._wires = Wires(plan, self._at)
-        self._engine = Engine(plan)
+        self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
-        self._checked_in: dict[tuple[int, str], CheckedIn] = {}
-        self._changed_at: dict[str, float] = {}
-        """When the circuits of a switch last changed."""
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
         """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
 
     def run(self) -> tuple[Event, ...]:
         """The timeline of the whole run."""
         if self.policy is not None:
-            self._act(self._engine.register(self.job, self.policy, 0.0))
+            self._control.register(self.job, self.policy)
             self._play()
             for group in self.job.groups:
                 for rank in group.members:
-                    self._act(self._engine.check_in(rank, group.name, self.now))
+                    self._control.check_in(rank, group.name, self.now)
         found = all_phases(self.program)
         self._ranks = [self._rank(rank, found[rank]) for rank in range(self.program.ranks)]
         for rank, agent in enumerate(self._ranks):
@@ -172,7 +101,7 @@ class Simulation:
             if not agent.executor.finished:
                 raise ControlError(
                     f"the predicted run stands still at {self.scale.real_s(self.now):.3f} s: rank {rank} waits for "
-                    f"{self._waits_for(agent)}"
+                    f"{agent.waits_for}"
                 )
         return tuple(sorted(self.events, key=lambda e: e.t))
 
@@ -192,9 +121,9 @@ class Simulation:
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
-    def _rank(self, rank: int, found: tuple[Phase, ...]) -> _Rank:
+    def _rank(self, rank: int, found: tuple[Phase, ...]) -> SimulatedRank:
         mine = [group for group in self.program.groups.values() if rank in group.members]
-        told = {name: answer for (r, name), answer in self._checked_in.items() if r == rank}
+        told = {name: answer for (r, name), answer in self._control.checked_in.items() if r == rank}
         asks = {name for name, answer in told.items() if answer.asks}
         circuits = {name for name in asks if self.program.groups[name].parent}
         executor = Executor(
@@ -204,11 +133,13 @@ class Simulation:
             self.steps,
             provisioned=self.provisioned,
         )
-        gates: Gatekeeper[_Flow] = Gatekeeper(
-            rank, lambda message: self._ask(rank, message), lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f)
+        gates: Gatekeeper[SimulatedFlow] = Gatekeeper(
+            rank,
+            lambda message: self._control.ask(rank, message),
+            lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         gates.asking = circuits
-        agent = _Rank(executor, tuple(phase.dimension for phase in found), gates)
+        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates)
         for group in mine:
             final = told.get(group.name)
             wired = wired_paths(group, self.plan.ports_per_gpu)
@@ -219,7 +150,7 @@ class Simulation:
         for intent in intents:
             self._carry_out_one(rank, self._ranks[rank], intent)
 
-    def _carry_out_one(self, rank: int, agent: _Rank, intent: Intent) -> None:
+    def _carry_out_one(self, rank: int, agent: SimulatedRank, intent: Intent) -> None:
         match intent:
             case StartCompute(step, op):
                 began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
@@ -229,10 +160,10 @@ class Simulation:
             case Blocked():
                 agent.blocked[intent.op.id] = (intent, self.now)
             case Request():
-                self._ask(rank, intent)
+                self._control.ask(rank, intent)
             case Release():
                 if agent.farewell.may_go(intent):
-                    self._ask(rank, intent)
+                    self._control.ask(rank, intent)
             case StepBegan(step):
                 agent.began["step", step] = self.now
             case StepEnded(step):
@@ -243,28 +174,20 @@ class Simulation:
                 began = agent.began.pop(("phase", number))
                 self._note("phase", began, rank=rank, step=step, phase=number, dimension=agent.dimensions[number])
 
-    def _ask(self, rank: int, message: Request | Release) -> None:
-        """A message to the controller."""
-        hear = self._engine.request if isinstance(message, Request) else self._engine.release
-        self._at(
-            self.now + self.costs.control_s / 2,
-            lambda: self._act(hear(rank, message.group, message.index, self.now)),
-        )
-
     def _computed(self, rank: int, step: int, op: int, name: str, began: float) -> None:
         self._note("compute", began, rank=rank, step=step, op=op, name=name, late_s=0.0)
         self._carry_out(rank, self._ranks[rank].executor.compute_done(op))
 
     # ---- communication ----------------------------------------------------------------------------------------
 
-    def _start(self, rank: int, agent: _Rank, step: int, op: Communication, phase: int) -> None:
+    def _start(self, rank: int, agent: SimulatedRank, step: int, op: Communication, phase: int) -> None:
         waited = agent.blocked.pop(op.id, None)
         if waited is not None:
             intent, began = waited
             self._note(
                 "wait", began, rank=rank, step=step, op=op.id, group=intent.group, index=intent.index, phase=phase
             )
-        flow = _Flow(op, step, phase, Exchange(), self._flow_name(rank, agent, op), self.now)
+        flow = SimulatedFlow(op, step, phase, Exchange(), self._flow_name(rank, agent, op), self.now)
         self._plan(rank, agent, flow)
         flow.unsent = len(flow.exchange.outgoing)
         agent.flows[flow.name] = flow
@@ -279,7 +202,7 @@ class Simulation:
             self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
         self._finish_if_done(rank, agent, flow)
 
-    def _plan(self, rank: int, agent: _Rank, flow: _Flow) -> None:
+    def _plan(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
         """What ``rank`` has to do in ``flow``, and the circuits it asks for."""
         op = flow.op
         elements = elements_of(self.scale.emulated_bytes(op.bytes))
@@ -298,7 +221,7 @@ class Simulation:
             circuits = flow.gate.circuits if flow.gate is not None else ()
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
-    def _flow_name(self, rank: int, agent: _Rank, op: Communication) -> tuple[str, str, int]:
+    def _flow_name(self, rank: int, agent: SimulatedRank, op: Communication) -> tuple[str, str, int]:
         """The same on all members: the group, the stream in it, and the number in that stream."""
         if isinstance(op, Collective):
             stream = "collective"
@@ -308,7 +231,7 @@ class Simulation:
         agent.count[op.group, stream] = number + 1
         return op.group, stream, number
 
-    def _carry_on(self, rank: int, flow: _Flow, progress: Progress) -> None:
+    def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send":
                 flow.held.append(part)
@@ -319,7 +242,7 @@ class Simulation:
                 if sender is not None:
                     self._send_held(part.peer, sender)
 
-    def _send_held(self, rank: int, flow: _Flow) -> None:
+    def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
         """Put on the wire what may go now."""
         waiting, flow.held = flow.held, []
         for part in waiting:
@@ -328,7 +251,7 @@ class Simulation:
             else:
                 flow.held.append(part)
 
-    def _may_go(self, rank: int, flow: _Flow, part: Part) -> bool:
+    def _may_go(self, rank: int, flow: SimulatedFlow, part: Part) -> bool:
         if flow.gate is not None and flow.on_circuit(part):
             return flow.gate.stands(part.transfer)
         if self.program.eager and isinstance(flow.op, Send):
@@ -336,7 +259,7 @@ class Simulation:
         there = self._ranks[part.peer].flows.get(flow.name)
         return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
 
-    def _send(self, rank: int, flow: _Flow, part: Part) -> None:
+    def _send(self, rank: int, flow: SimulatedFlow, part: Part) -> None:
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
 
@@ -347,7 +270,7 @@ class Simulation:
 
         self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes, done)
 
-    def _ports(self, rank: int, flow: _Flow, part: Part) -> tuple[Domain, int, int]:
+    def _ports(self, rank: int, flow: SimulatedFlow, part: Part) -> tuple[Domain, int, int]:
         """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
         group = flow.op.group
         domain = self._domain[group]
@@ -364,7 +287,7 @@ class Simulation:
             raise ControlError(f"group {group} has no circuit from rank {rank} to rank {part.peer}")
         return domain, path[1], path[3]
 
-    def _arrived(self, rank: int, flow: _Flow, part: Part, began: float) -> None:
+    def _arrived(self, rank: int, flow: SimulatedFlow, part: Part, began: float) -> None:
         """The last byte of ``part`` is at the peer, and acknowledged to ``rank``."""
         peer = self._ranks[part.peer]
         there = peer.flows.get(flow.name)
@@ -376,7 +299,7 @@ class Simulation:
         self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
-    def _take(self, rank: int, flow: _Flow, part: Part, began: float, ended: float) -> None:
+    def _take(self, rank: int, flow: SimulatedFlow, part: Part, began: float, ended: float) -> None:
         """``part`` is here (since ``ended``)."""
         fields = {
             "rank": rank,
@@ -395,12 +318,12 @@ class Simulation:
         self._carry_on(rank, flow, progress)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
-    def _over(self, rank: int, flow: _Flow, part: Part) -> None:
+    def _over(self, rank: int, flow: SimulatedFlow, part: Part) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
         if flow.gate is not None and flow.on_circuit(part):
             self._ranks[rank].gates.say(flow, flow.gate.over(part.transfer), self.now)
 
-    def _finish_if_done(self, rank: int, agent: _Rank, flow: _Flow) -> None:
+    def _finish_if_done(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
         if flow.unsent or not flow.exchange.received_all or flow.name not in agent.flows:
             return
         if flow.gate is not None and not flow.gate.finished:
@@ -426,42 +349,14 @@ class Simulation:
         if flow.told:
             release = agent.farewell.ended(op.group)
             if release is not None:
-                self._ask(rank, release)
+                self._control.ask(rank, release)
             return
         self._carry_out(rank, agent.executor.communication_done(op.id))
 
     # ---- control plane ----------------------------------------------------------------------------------------
 
-    def _act(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            match action:
-                case Ack():
-                    self._at(self.now + self.costs.control_s / 2, lambda ack=action: self._acked(ack))  # type: ignore[misc]
-                case CheckedIn():
-                    self._checked_in[action.rank, action.group] = action
-                case Darken(number, switch, delay_s=delay_s):
-                    if delay_s > 0:  # otherwise there is one change, not two
-                        self._changed_at[switch] = self.now
-                    self._at(
-                        self.now + delay_s,
-                        lambda number=number, switch=switch: self._lit(number, switch),  # type: ignore[misc]
-                    )
-                case Note():
-                    self.events.append(action.event())
-                case Refuse(rank, group, index, reason):
-                    raise ControlError(f"rank {rank} was refused request {index} of group {group}: {reason}")
-                case RegisterRefused(job, reason):
-                    raise ControlError(f"job {job} was refused: {reason}")
-
-    def _lit(self, number: int, switch: str) -> None:
-        """A reconfiguration is over; its acknowledgements wait until the switch surely passes packets."""
-        crowded = self.now - self._changed_at.get(switch, -1.0) < 2 * self.costs.crowded_s
-        wait = self.costs.settle_s + (self.costs.crowded_s if crowded else 0.0)
-        self._changed_at[switch] = self.now
-        actions = self._engine.lit(number, self.now)
-        self._act(action for action in actions if not isinstance(action, Ack))
-        acks = [action for action in actions if isinstance(action, Ack)]
-        self._at(self.now + wait, lambda: self._act(acks))
+    def _later(self, seconds: float, what: Callable[[float], None]) -> None:
+        self._at(self.now + seconds, lambda: what(self.now))
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]
@@ -471,10 +366,3 @@ class Simulation:
             return
         agent.paths[ack.group] = ack.paths
         self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
-
-    def _waits_for(self, agent: _Rank) -> str:
-        blocked = [intent.group for intent, _ in agent.blocked.values()]
-        blocked += [group for group, _, _ in agent.gates.waits()]
-        if blocked:
-            return f"the circuits of group {blocked[0]}"
-        return ", ".join(f"{f.op.name} in group {f.op.group}" for f in agent.flows.values()) or "another operation"
