@@ -149,7 +149,7 @@ class CaseRun:
         program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
         session = self._session_on(case.fabric)
         prediction = foresee(case, plan, program)
-        point = self._point(case, session.plan, program, prediction)
+        point = self._point(case, case.foreseen_fabric.plan(plan.scale), program, prediction)
         expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
         self._listener.case(case, expected_s)
         assert self._nursery is not None
