@@ -46,7 +46,7 @@ class Fabric:
     gpus_per_server: int = 1
     ports: int = 1
     port_gbps: float = 0.05
-    scale_up_gbps: float = 0.5
+    scale_up_gbps: float = 0.1
     mtu: int = ROCE_MTU_BYTES
     slow: str = ""
     """Ranks whose links are slower, as ``topos.rails`` takes them (``3:0.5``)."""

@@ -38,7 +38,7 @@ class CaseFabricSection(Section):
     gpus_per_server: int = Field(default=1, ge=1, le=120)
     ports: int = Field(default=1, ge=1, le=2)
     port_gbps: float = Field(default=0.05, gt=0, le=3200)
-    scale_up_gbps: float = Field(default=0.5, gt=0)
+    scale_up_gbps: float = Field(default=0.1, gt=0)
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
     reconfiguration_delay_ms: float = Field(default=0.0, ge=0, le=600_000)
 
