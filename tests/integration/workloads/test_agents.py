@@ -181,7 +181,7 @@ class FakeController:
 
     def _serve(self, sock: socket.socket) -> None:
         # An agent that is stopped may leave the answer to its last release unread, which resets the connection.
-        with suppress(ConnectionResetError), sock, sock.makefile() as lines:
+        with suppress(ConnectionError), sock, sock.makefile() as lines:
             for line in lines:
                 message = json.loads(line)
                 with self._lock:
