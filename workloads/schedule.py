@@ -59,7 +59,8 @@ class Schedule:
     something only in between. ``input`` is the slot of the first input chunk: 0 where the collective works in place,
     ``chunks`` where the input is a buffer of its own (which then counts as scratch).
 
-    ``one_port``: the algorithm claims at most one send and one receive per position and round. ``lockstep``: a
+    ``one_port``: the algorithm claims at most one send and one receive per position and round (chunks to one peer in
+    one round are one send), and is held to it when it runs. ``lockstep``: a
     position starts a round when everything it does in the rounds before is done; otherwise chunks do not wait for
     each other. ``straggler`` and ``first_phase`` (rounds that do without it) are those of a straggler-aware algorithm.
     """
