@@ -74,8 +74,9 @@ class Limits:
       purpose (a straggler) are compared with the prediction of each.
     - ``noise_s``: what a step may be off, lag or spread in any case. A step that is one small collective takes less
       than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep.
-    - ``message_s``: what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``: such
-      a run shows the latency of the machine and cannot show a slow link.
+    - ``message_s``: what a long transfer takes for the receiver's ``ready`` and the last acknowledgement, which no rate
+      is counted over; and what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``:
+      such a run shows the latency of the machine and cannot show a slow link.
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
@@ -138,7 +139,7 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     if not lit:
         return _does_not_apply(name, limit, unit, "circuits change within every transfer; the model counts that in")
     chosen, which = _long(lit, limits)
-    share = median(t.line_rate_share or 0.0 for t in chosen) or 0.0
+    share = median(_rate_share(t, limits) for t in chosen) or 0.0
     if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
         over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
         if over <= limits.message_s:
@@ -148,6 +149,13 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     ok = share >= limit
     says = f"links reached {share:.1%} of line rate in {which}, {'at least' if ok else 'under'} {limit:.0%}"
     return Check(name, share, limit, unit, ok, says)
+
+
+def _rate_share(transfer: Transfer, limits: Limits) -> float:
+    """What a transfer reached of the line rate; the time of its first and its last message is left out of long ones."""
+    if not _is_long(transfer, limits):
+        return transfer.line_rate_share or 0.0
+    return transfer.ideal_s / max(transfer.ideal_s, transfer.seconds - limits.message_s)
 
 
 def _is_long(transfer: Transfer, limits: Limits) -> bool:

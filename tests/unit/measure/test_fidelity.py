@@ -81,7 +81,7 @@ def test_slow_links(make_point: Any, make_job: Any) -> None:
         if e.kind == "communicate":
             e.fields["sent_bytes"] = round(e["sent_bytes"] * 0.85)
     check = _check(_verdict(job), "link rate")
-    assert not check.ok and check.value == pytest.approx(0.85, rel=1e-3)
+    assert not check.ok and check.value == pytest.approx(0.85, rel=0.02)  # less the first and the last message
 
 
 def test_dark_time_off(make_point: Any, make_job: Any) -> None:
