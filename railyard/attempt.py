@@ -16,6 +16,7 @@ from railyard.session import Session
 from workloads.agent_config import AgentConfig
 from workloads.nursery import Nursery
 
+_LAST_BREATH_S = 0.5
 _START_AFTER_S = 0.2
 """From go to the first step: every agent must have heard by then."""
 
@@ -76,7 +77,7 @@ class Attempt:
             self._count(by_rank)
         except RailyardError as error:
             self.ended = time.monotonic()
-            session.check()
+            session.check(_LAST_BREATH_S)
             raise error
         finally:
             self.ended = max(self.ended, self.began)

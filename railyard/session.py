@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import subprocess
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -87,9 +88,12 @@ class Session:
             groups=[asdict(group) for group in job.groups],
         )
 
-    def check(self) -> None:
-        """Raise when the controller has ended."""
-        if self.controller is not None and self.controller.process.poll() is not None:
+    def check(self, patience_s: float = 0.0) -> None:
+        """Raise when the controller has ended; one that is ending closes its sockets up to ``patience_s`` before."""
+        if self.controller is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self.controller.process.wait(patience_s)
             raise ControlError(f"the controller ended during the run: {self.controller.last_words()}")
 
     def new_controller_events(self) -> list[str]:
