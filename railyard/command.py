@@ -15,7 +15,7 @@ STOPPED_EXIT_STATUS = 130
 
 def carry_out(script: str, body: Callable[[], int]) -> int:
     """Run ``body`` and return the exit status of the script; SIGTERM ends it as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also where Ctrl-C is ignored (a job in the background)
     try:
         return body()
     except RailyardError as error:

@@ -29,6 +29,11 @@ RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
 
 
+def _hear_ctrl_c() -> None:
+    """A test run in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """The script as a child in a session of its own."""
     return subprocess.Popen(
@@ -38,6 +43,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
         env={**os.environ, **environment},
     )
 
