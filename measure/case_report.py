@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from measure.fidelity import NOT_FAITHFUL
@@ -15,7 +13,7 @@ from measure.figures.collective import time_against_size
 from measure.figures.straggler import straggler_figures
 from measure.figures.style import png
 from measure.manifest import scale_of
-from measure.report import verdict_lines
+from measure.report import Column, plain_table, verdict_lines
 from measure.results import FIGURES, TRACE, Results
 from measure.row import Row
 from measure.straggler_law import StragglerLaw
@@ -24,7 +22,7 @@ from railyard.scale import goodput_share
 
 CASE_EXPERIMENTS = ("collective", "straggler")
 """Experiments whose rows are cases."""
-_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+_COLUMNS: tuple[Column, ...] = (
     ("algorithm", "left"),
     ("ranks", "right"),
     ("MB", "right"),
@@ -55,18 +53,9 @@ def print_cases(rows: Sequence[Row], console: Console) -> None:
     for study in dict.fromkeys(row["study"] for row in rows):
         mine = [row for row in rows if row["study"] == study]
         console.print(Text(f"study: {study}" if study else "collectives", style="bold"))
-        console.print(_table(mine))
+        console.print(plain_table(_COLUMNS, (_cells(row, mine) for row in mine)))
     for line in verdict_lines(rows, case_place):
         console.print(line)
-
-
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
-    for name, side in _COLUMNS:
-        table.add_column(name, justify=side, no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row, rows))
-    return table
 
 
 def _cells(row: Row, rows: Sequence[Row]) -> list[str | Text]:

@@ -39,7 +39,8 @@ def report(rows: Sequence[Row], scale: Scale) -> RenderableType:
     """The table, the verdict and the scale, for ``rich.console.Console.print``."""
     title = f"{rows[0]['workload']}, {rows[0]['steps']} steps a point, seed {rows[0]['seed']}" if rows else "no point"
     says = verdict_lines(rows, _place)
-    return Group(Text(title, style="bold"), _table(rows), *says, Text(f"Scale: {_scale(scale)}.", "dim"))
+    table = plain_table(_COLUMNS, (_cells(row, rows) for row in rows))
+    return Group(Text(title, style="bold"), table, *says, Text(f"Scale: {_scale(scale)}.", "dim"))
 
 
 def print_report(rows: Sequence[Row], scale: Scale, console: Console | None = None) -> None:
@@ -50,7 +51,9 @@ def print_report(rows: Sequence[Row], scale: Scale, console: Console | None = No
     console.print(report(rows, scale))
 
 
-_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+Column = tuple[str, Literal["left", "right"]]
+"""Name and side of a column."""
+_COLUMNS: tuple[Column, ...] = (
     ("mode", "left"),
     ("delay\nms", "right"),
     ("step\ns", "right"),
@@ -67,12 +70,13 @@ _COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 )
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def plain_table(columns: Iterable[Column], lines: Iterable[Iterable[str | Text]]) -> Table:
+    """A table without frames, whose columns keep their width."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
-    for name, side in _COLUMNS:
+    for name, side in columns:
         table.add_column(name, justify=side, no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row, rows))
+    for cells in lines:
+        table.add_row(*cells)
     return table
 
 

@@ -13,7 +13,7 @@ from railyard.case import Case, CaseFabric, Fabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
 from railyard.settings import ScaleSection, Section, Settings
-from railyard.size import parse_size
+from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl import read_msccl
 from workloads.schedule import CollectiveKind, Schedule
@@ -64,10 +64,7 @@ class CollectiveExperiment(Settings):
     @field_validator("sizes", mode="before")
     @classmethod
     def _sizes(cls, value: Any) -> Any:
-        try:
-            return tuple(parse_size(str(size)) for size in value)
-        except ConfigError as error:
-            raise ValueError(str(error).removeprefix("sizes: ")) from None
+        return read_sizes(value)
 
     @property
     def kind(self) -> CollectiveKind:

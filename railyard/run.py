@@ -35,6 +35,7 @@ from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.catalog import Workload
 from workloads.nursery import Nursery
+from workloads.program import Program
 
 _SLACK_S = 60.0
 
@@ -155,7 +156,7 @@ class RailRun:
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)
-        attempt = Attempt(session, nursery, point, self._agent(session, point))
+        attempt = Attempt(session, nursery, point, self._agent(session, point, program))
         try:
             attempt.register(mode, policy_name(experiment, self.workload, mode))
             attempt.play(expected_s * 5 + _SLACK_S, lambda done: self._listener.step(done, experiment.steps))
@@ -181,12 +182,12 @@ class RailRun:
         self.record.add_row(row)
         self._listener.measured(row)
 
-    def _agent(self, session: Session, point: Point) -> AgentConfig:
+    def _agent(self, session: Session, point: Point, program: Program) -> AgentConfig:
         return AgentConfig(
             rank=0,
             job=point.name,
             mode=point.mode,  # type: ignore[arg-type]
-            program=program_on(self.experiment, self.workload, point.mode),  # type: ignore[arg-type]
+            program=program,
             scale=self.scale,
             plan=session.plan,
             events="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from railyard.errors import ConfigError
 
@@ -22,6 +23,14 @@ def parse_size(text: str, key: str = "sizes") -> int:
     if not 1 <= size <= LARGEST:
         raise ConfigError(f"must be a size of at least 1 byte such as 4096, 4K or 1M, not {text!r}", key=key)
     return size
+
+
+def read_sizes(values: Iterable[object]) -> tuple[int, ...]:
+    """Several sizes of an experiment, for its validator: ``ValueError`` in the words of ``parse_size``."""
+    try:
+        return tuple(parse_size(str(size)) for size in values)
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix("sizes: ")) from None
 
 
 def in_words(size: int) -> str:

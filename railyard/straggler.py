@@ -19,7 +19,7 @@ from railyard.collective import UnscaledSection
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_share
 from railyard.settings import Settings
-from railyard.size import parse_size
+from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
 from workloads.stragglers import parse_injection
@@ -64,10 +64,7 @@ class StragglerExperiment(Settings):
     @field_validator("sizes", mode="before")
     @classmethod
     def _sizes(cls, value: Any) -> Any:
-        try:
-            return None if value is None else tuple(parse_size(str(size)) for size in value)
-        except ConfigError as error:
-            raise ValueError(str(error).removeprefix("sizes: ")) from None
+        return None if value is None else read_sizes(value)
 
     @field_validator("ranks")
     @classmethod

@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 
 from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, PURPLE, SKY, TEXT, VERMILION, dress, new_figure
 from measure.row import Row
+from railyard.size import in_words
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 _MARKERS = "osD^vPX*"
@@ -35,7 +36,7 @@ def time_against_size(rows: Sequence[Row]) -> Figure | None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     sizes = sorted({r["bytes"] for r in rows})
-    axes.set_xticks(sizes, [_size(size) for size in sizes], rotation=30 if len(sizes) > 8 else 0)
+    axes.set_xticks(sizes, [in_words(size) for size in sizes], rotation=30 if len(sizes) > 8 else 0)
     axes.minorticks_off()
     axes.grid(color=LIGHT, linewidth=0.7)
     first = rows[0]
@@ -58,10 +59,3 @@ def _kind(row: Row) -> str:
     """What a line stands for."""
     delay = row["reconfiguration_delay_ms"]
     return f"{row['algorithm']}, {row['fabric']}" + (f" {delay:g} ms" if delay else "")
-
-
-def _size(size: int) -> str:
-    for unit, factor in (("M", 1 << 20), ("K", 1 << 10)):
-        if size % factor == 0:
-            return f"{size // factor}{unit}"
-    return str(size)

@@ -9,40 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msccl_texts import SWAP, algo, exchange, step, tb
 
 from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import schedule
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
 from workloads.formats.msccl import parse_msccl, read_msccl, write_msccl
-
-
-def step(kind: str, src: str = "", dst: str = "", cnt: int = 1, dep: str = "", s: int | None = None) -> str:
-    """A step from short places ("i3"), with a dependency "threadblock.step"."""
-    places = "".join(f' {name}buf="{p[0]}" {name}off="{p[1:]}"' for name, p in (("src", src), ("dst", dst)) if p)
-    block, number = dep.split(".") if dep else ("-1", "-1")
-    name = "" if s is None else f' s="{s}"'
-    return f'<step{name} type="{kind}"{places} cnt="{cnt}" depid="{block}" deps="{number}" hasdep="0"/>\n'
-
-
-def tb(send: int, recv: int, *steps: str, number: int = 0, chan: int = 0) -> str:
-    return f'<tb id="{number}" send="{send}" recv="{recv}" chan="{chan}">\n{"".join(steps)}</tb>\n'
-
-
-def algo(coll: str, *gpus: str, chunks: int, inplace: int = 1, scratch: int = 4, more: str = "") -> str:
-    body = "".join(f'<gpu id="{k}" s_chunks="{scratch}">\n{gpu}</gpu>\n' for k, gpu in enumerate(gpus))
-    return (
-        f'<algo name="own" proto="Simple" ngpus="{len(gpus)}" nchunksperloop="{chunks}" coll="{coll}" '
-        f'inplace="{inplace}"{more}>\n{body}</algo>'
-    )
-
-
-def exchange(other: int) -> str:
-    """An all-reduce of one chunk between two: both send, both add what comes."""
-    return tb(other, other, step("s", "i0"), step("rrc", "i0", "i0"))
-
-
-SWAP = algo("allreduce", exchange(1), exchange(0), chunks=1)
 
 
 def line_of(text: str, part: str) -> int:

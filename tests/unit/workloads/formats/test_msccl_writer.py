@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msccl_texts import case, wires
 
 from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl import parse_msccl, read_msccl, write_msccl
+from workloads.formats.msccl import parse_msccl, write_msccl
 from workloads.schedule import CollectiveKind, Schedule, Transfer
-
-CASES = Path(__file__).parents[5] / "shared" / "cases"
-Moves = Counter[tuple[int, int, int, str]]
-
-
-def case(name: str) -> Schedule:
-    path = CASES / name
-    if not path.exists():
-        pytest.skip(f"the real file {name} is not beside the checkout, in ../shared/cases")
-    return read_msccl(path)
-
-
-def wires(made: Schedule, offset: list[int] | None = None) -> Moves:
-    """The transfers on the wire; ``offset`` renumbers chunks."""
-    return Counter((t.src, t.dst, offset[t.chunk] if offset else t.chunk, t.op) for t in made.transfers if not t.local)
 
 
 @pytest.mark.parametrize(
