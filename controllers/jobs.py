@@ -8,11 +8,26 @@ from workloads.program import Group
 
 
 @dataclass(frozen=True)
+class Detection:
+    """What counts as the failure of a chip of a job.
+
+    ``heartbeat_s``: its agent says that it lives so often (wall-clock seconds; 0: it does not), and is silent when
+    ``misses`` in a row have not come. ``exit``: its agent's connection ended. ``port``: one of its ports lost its
+    light. A chip that somebody reports (REST, job channel) has failed in any case.
+    """
+
+    heartbeat_s: float = 0.0
+    misses: int = 3
+    exit: bool = False
+    port: bool = False
+
+
+@dataclass(frozen=True)
 class Job:
     """``reconfiguration_delay_s`` is the switch itself, ``link_recovery_s`` what transceivers and NICs need afterwards.
 
     Both in wall-clock (emulated) seconds. ``mode`` is the name of the mode as the run knows it; the engine does not
-    read it.
+    read it. ``detection`` None: nobody watches over its chips.
     """
 
     name: str
@@ -20,6 +35,7 @@ class Job:
     mode: str
     reconfiguration_delay_s: float = 0.0
     link_recovery_s: float = 0.0
+    detection: Detection | None = None
 
     @property
     def dark_s(self) -> float:

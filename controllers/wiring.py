@@ -68,4 +68,4 @@ def rails_of_group(plan: FabricPlan, group: Group) -> list[int]:
     for rank in group.members:
         if not 0 <= rank < plan.ranks:
             raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
-    return sorted({rank % plan.gpus_per_server for rank in group.members})
+    return sorted({plan.rail_index(rank) for rank in group.members})

@@ -23,6 +23,8 @@ class Event:
     source   kind        fields (all sizes in emulated bytes, all times wall-clock seconds)
     ======== =========== =====================================================================
     run      point       point (number of the measured point), mode, delay_s, ... (interval)
+    run      fault       job, rank, what (a chip is killed: its links cut, its agent ended)
+    run      launch      job, life, members (the agents of a life are forked)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
@@ -34,11 +36,19 @@ class Event:
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
     agent    verified    rank, step, op, wrong (elements that are not what they must be)
+    agent    alive       rank, life (it has told the controller for the first time that it lives)
+    agent    stage       rank, life, name, given (whether its duration was given) (interval)
+    agent    state       rank, step, life, checksum (running checksum after ``step``)
+    agent    checkpoint  rank, step, life, bytes, checksum (interval: from the snapshot until it is stored)
     agent    sockets     rank, retransmits, bytes (at the end of a point)
     controller reconfigure rail, ports, circuits, asked (time the last member asked),
                          group (interval: dark)
     controller ack       group, index, ranks, asked (first request), ready (last request)
     controller refused   group, index, reason
+    controller failed    job, rank, cause, heard (last sign of life, None: unknown); t: when it was decided so
+    controller replaced  job, number, dead, replacements ([old rank, new rank] pairs), ports (that changed),
+                         kept (circuits that nobody touched) (interval: decided until its circuits stand)
+    controller stranded  job, number, dead, reason (nobody is left to stand in)
     switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)

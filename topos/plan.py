@@ -7,6 +7,7 @@ never changes during a run.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 SwitchKind = Literal["ocs", "electrical"]
@@ -50,8 +51,52 @@ class SwitchPlan:
 
 
 @dataclass(frozen=True)
+class SwitchLink:
+    """A link between two electrical switches: OpenFlow port ``a_port`` of ``a`` to ``b_port`` of ``b``, full duplex."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+    rate_mbps: float
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A slice that somebody rents: its chips in ring order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RackPlan:
+    """The geometry of racks of accelerators (``topos.torus``): extents in chips, always three.
+
+    ``racks`` tori stand one after another in the order of ranks; ``spares`` are the chips kept free for the day that
+    another one dies, the nearest to hand first.
+    """
+
+    torus: tuple[int, int, int]
+    server: tuple[int, int, int]
+    racks: int
+    spares: tuple[int, ...]
+    tenants: tuple[Tenant, ...] = ()
+
+    def tenant(self, name: str) -> Tenant:
+        """The tenant ``name``; ``KeyError`` if there is none."""
+        for tenant in self.tenants:
+            if tenant.name == name:
+                return tenant
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
 class FabricPlan:
-    """The whole fabric."""
+    """The whole fabric. ``links`` and ``rack`` are those of a rack (``topos.racks``), nothing on rails.
+
+    A network "rail" carries the scale-out traffic, on rails and in racks alike.
+    """
 
     fabric: str
     servers: int
@@ -59,6 +104,8 @@ class FabricPlan:
     ports_per_gpu: int
     mtu: int
     switches: tuple[SwitchPlan, ...]
+    links: tuple[SwitchLink, ...] = ()
+    rack: RackPlan | None = None
 
     @property
     def ranks(self) -> int:
@@ -66,9 +113,20 @@ class FabricPlan:
         return self.servers * self.gpus_per_server
 
     def rail_of(self, rank: int) -> SwitchPlan:
-        """The rail switch of ``rank`` (rail r joins local rank r of every server)."""
-        local = rank % self.gpus_per_server
-        return [s for s in self.switches if s.network == "rail"][local]
+        """The switch that carries the scale-out traffic of ``rank``: on rails that of its local rank."""
+        return self._rails[self.rail_index(rank)]
+
+    def rail_index(self, rank: int) -> int:
+        """Which of ``network("rail")`` that is; ``KeyError`` for a rank that the fabric does not have."""
+        return self._rail_of_rank[rank]
+
+    @cached_property
+    def _rails(self) -> tuple[SwitchPlan, ...]:
+        return self.network("rail")
+
+    @cached_property
+    def _rail_of_rank(self) -> dict[int, int]:
+        return {port.rank: index for index, rail in enumerate(self._rails) for port in rail.ports}
 
     def network(self, network: Network) -> tuple[SwitchPlan, ...]:
         """All switches of one network, in order."""
@@ -88,4 +146,12 @@ class FabricPlan:
         switches = tuple(
             SwitchPlan(**{**s, "ports": tuple(HostPort(**p) for p in s["ports"])}) for s in data["switches"]
         )
-        return FabricPlan(**{**data, "switches": switches})
+        links = tuple(SwitchLink(**link) for link in data.get("links", ()))
+        rack = data.get("rack")
+        return FabricPlan(**{**data, "switches": switches, "links": links, "rack": rack and _rack(rack)})
+
+
+def _rack(data: dict[str, Any]) -> RackPlan:
+    lists = {key: tuple(data[key]) for key in ("torus", "server", "spares")}
+    tenants = tuple(Tenant(tenant["name"], tuple(tenant["ranks"])) for tenant in data["tenants"])
+    return RackPlan(**{**data, **lists, "tenants": tenants})

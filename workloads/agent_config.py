@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan
+from workloads.life import Life
 from workloads.program import Compute, Program
 
 AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
@@ -19,7 +20,7 @@ class AgentConfig:
 
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
     file that the agent appends its events to. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
-    seconds.
+    seconds. ``life`` makes it a training job with a state and checkpoints (None: a plain repetition of its step).
     """
 
     rank: int
@@ -34,6 +35,7 @@ class AgentConfig:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
+    life: Life | None = None
 
     @property
     def peer_timeout_s(self) -> float:
@@ -63,6 +65,7 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
                 shared[name].append(value.to_json())
             entry[name] = place[id(value)]
         entry["scale"] = [config.scale.rate, config.scale.time]
+        entry["life"] = config.life and config.life.to_json()
         agents.append(entry)
     return {**shared, "agents": agents}
 
@@ -78,6 +81,7 @@ def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
                 "program": programs[entry["program"]],
                 "plan": plans[entry["plan"]],
                 "scale": Scale(*entry["scale"]),
+                "life": entry["life"] and Life.from_json(entry["life"]),
             }
         )
         for entry in data["agents"]

@@ -1,0 +1,50 @@
+"""One life of a training job: from a checkpoint on, with the members it has now, until its end or the next failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+STAGES = ("checkpoint", "load", "library", "data")
+"""What a rank does before the first step of a life, in this order: fetch the checkpoint (a spare; the others have
+it), read it into memory, synchronise the collective library, prepare the data. ``first step`` follows."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What one rank must know of its job's life.
+
+    ``number`` counts the lives of the job from 0; ``first_step`` is the first step of this one (those before it are in
+    the checkpoint). The state is made of the reduced values of all collectives over ``group``. A checkpoint is stored
+    in ``store`` (the folder that stands for this host's disk) after every ``checkpoint_every`` steps (0: never); it
+    holds ``state_bytes`` (real bytes, scaled like all bytes). ``copy_from``: fetch the checkpoint from this rank over
+    the front-end network first (None: it is in ``store``, or the job begins). ``copy_to``: the ranks that fetch it from
+    here. ``given``: the durations of stages that are given (real seconds) instead of lived. ``heartbeat_s`` is
+    wall-clock time (0: none).
+    """
+
+    number: int = 0
+    first_step: int = 0
+    group: str = "world"
+    checkpoint_every: int = 0
+    state_bytes: int = 0
+    store: str = ""
+    copy_from: int | None = None
+    copy_to: tuple[int, ...] = ()
+    given: tuple[tuple[str, float], ...] = ()
+    heartbeat_s: float = 0.0
+
+    def given_s(self, stage: str) -> float | None:
+        """The duration given for ``stage`` (real seconds); None if it is lived."""
+        return dict(self.given).get(stage)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dump``."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Life:
+        """The life that ``to_json`` wrote."""
+        given = tuple((str(name), float(seconds)) for name, seconds in data["given"])
+        return Life(**{**data, "copy_to": tuple(data["copy_to"]), "given": given})
