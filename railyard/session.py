@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mininet.topo import Topo
+
 from controllers.client import ChannelClient
 from controllers.jobs import Job
 from railyard.control import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
@@ -17,7 +19,6 @@ from railyard.errors import ControlError
 from railyard.settings import Settings
 from topos.emulation import Emulation
 from topos.plan import FabricPlan
-from topos.rails import RailTopo
 from topos.relay import Relay
 from topos.remains import Run
 
@@ -27,7 +28,7 @@ OPENFLOW = ("127.0.0.1", 6653)
 class Session:
     """One fabric, brought up with its controller; leaving it leaves the machine as it was."""
 
-    def __init__(self, settings: Settings, topo: RailTopo) -> None:
+    def __init__(self, settings: Settings, topo: Topo) -> None:
         self.settings = settings
         self._topo = topo
         self._stack = ExitStack()
@@ -86,7 +87,17 @@ class Session:
             reconfiguration_delay_s=job.reconfiguration_delay_s,
             link_recovery_s=job.link_recovery_s,
             groups=[asdict(group) for group in job.groups],
+            detection=job.detection and asdict(job.detection),
         )
+
+    def restart_controller(self) -> None:
+        """Start a controller in place of one that has ended: it knows the fabric, and no job.
+
+        Raises ``ControlError`` when it does not get ready.
+        """
+        assert self.controller is not None
+        self.controller.stop()
+        self._start_controller(self.controller.files)
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise when the controller has ended; one that is ending closes its sockets up to ``patience_s`` before."""
@@ -119,6 +130,9 @@ class Session:
         files = ControllerFiles(
             plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
         )
+        self._start_controller(files)
+
+    def _start_controller(self, files: ControllerFiles) -> None:
         self.controller = self._stack.enter_context(
             ControllerProcess(files, self.settings.controller, self.net.yard.netns_fd, self.settings.rest or "none")
         )

@@ -1,0 +1,175 @@
+"""The failover experiment: a chip dies under a job, on a photonic rack, on electrical ones, and with migration.
+
+What the fabrics stand for (arXiv 2505.23105 and 2508.03674):
+
+- ``photonic``: LUMION. A spare server outside the torus; the dead chip's circuits are moved to one of its chips.
+- ``e1``: an electrical torus whose spare is reached over other chips' links, which a second tenant uses.
+- ``e2``: an electrical torus whose spare stands next to the dead chip, over links that nobody uses. One of the two
+  dimensions of the torus is of use to the slice, before and after.
+- ``migrate``: E0. The job moves to a rack that stands idle for it; the OCS between racks takes its ten seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from controllers.jobs import Detection
+from railyard.errors import ConfigError
+from railyard.kill import Kill, check_kills, parse_kills, random_kill
+from railyard.scale import ROCE_MTU_BYTES, Scale
+from railyard.settings import ScaleSection, Section, Settings
+from topos.describe import plan as describe
+from topos.plan import FabricPlan
+from topos.racks import RackTopo
+from workloads.agent_config import AgentMode
+from workloads.life import STAGES
+
+FabricName = Literal["photonic", "e1", "e2", "migrate"]
+FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
+
+GRADIENT_BYTES = 39.55e9 / 8
+"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). Its fp32
+parameters, which are what a checkpoint holds, take as many bytes."""
+COMPUTE_S = 0.6
+"""Compute of one step at batch 2: the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
+PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
+"""Given restart stages in real seconds, off MORPHLUX's recovery timeline: 1.1 circuits up and job launched, 4.5
+collective library synchronised, 14.5 data tokenised, 16.6 model loaded."""
+MIGRATION_S = 10.0
+"""Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One fabric of the experiment: its topology, who rents what, and the policy that leads it."""
+
+    name: str
+    system: str
+    topology: Mapping[str, Any]
+    policy: str
+    mode: AgentMode
+    delay_s: float
+
+    @property
+    def photonic(self) -> bool:
+        """Whether circuits carry the rings."""
+        return self.topology["fabric"] == "photonic"
+
+
+class TenantSection(Section):
+    """A job: what it computes and reduces in a step, in real units."""
+
+    compute_s: float = Field(default=COMPUTE_S, gt=0, le=3600)
+    gradient_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
+    state_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
+    checkpoint_every: int = Field(default=3, ge=0)
+
+
+class DetectionSection(Section):
+    """How a dead chip is noticed: heartbeats always, an ended agent or a dark port at once if asked for."""
+
+    heartbeat_ms: float = Field(default=250.0, gt=0, le=60_000)
+    misses: int = Field(default=3, ge=1, le=100)
+    exit: bool = False
+    port: bool = False
+
+    def detection(self, scale: Scale) -> Detection:
+        """As the controller knows it, in wall-clock time."""
+        return Detection(scale.emulated_s(self.heartbeat_ms / 1e3), self.misses, self.exit, self.port)
+
+
+class FailoverExperiment(Settings):
+    """Real units everywhere; ``scale`` says how they fit on this machine."""
+
+    experiment: str = "failover"
+    fabrics: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
+    torus: str = "4x4"
+    server: str = "2x2"
+    slice: str = "4x1@0,0"
+    neighbour_slice: str = "2x2@0,2"
+    reserve: str = "2x2@2,2"
+    spare_servers: int = Field(default=1, ge=0, le=8)
+    port_gbps: float = Field(default=10.0, gt=0, le=10_000)
+    front_end_gbps: float = Field(default=10.0, gt=0, le=10_000)
+    mtu: int = Field(default=ROCE_MTU_BYTES, ge=576, le=9216)
+    reconfiguration_delay_ms: float = Field(default=10.0, ge=0, le=60_000)
+    migration_delay_ms: float = Field(default=MIGRATION_S * 1e3, ge=0, le=3_600_000)
+    job: TenantSection = TenantSection()
+    neighbour: TenantSection | None = TenantSection(gradient_bytes=GRADIENT_BYTES / 4, state_bytes=GRADIENT_BYTES / 4)
+    steps: int = Field(default=10, ge=2, le=10_000)
+    kill: str = "1@4.5"
+    random_kills: int = Field(default=0, ge=0, le=1000)
+    detection: DetectionSection = DetectionSection()
+    stages: dict[str, float] = Field(default_factory=dict)
+    controller_dies_after_ms: float | None = Field(default=None, ge=0)
+    scale: ScaleSection = ScaleSection(rate=1 / 200)
+
+    @field_validator("fabrics", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _stages(cls, value: Any) -> Any:
+        return dict(PAPER_STAGES) if value == "paper" else {} if value == "real" else value
+
+    @model_validator(mode="after")
+    def _check(self) -> FailoverExperiment:
+        unknown = [name for name in self.stages if name not in STAGES]
+        if unknown:
+            raise ValueError(f"stages.{unknown[0]} is not a stage of a restart; those are {', '.join(STAGES)}")
+        if self.controller == "remote":
+            raise ValueError("controller must be ryu or os-ken: who stands in for a chip is decided by our policies")
+        if not self.job.checkpoint_every:
+            raise ValueError("job.checkpoint_every must be 1 or more: a restart needs a checkpoint")
+        return self
+
+    def settings_of(self, name: FabricName) -> Setting:
+        """One of the fabrics."""
+        common = {"torus": self.torus, "server": self.server, "mtu": self.mtu}
+        tenants, reserve = [self.slice, self.neighbour_slice], self.reserve
+        if name == "e2":
+            tenants, reserve = [self.slice, self.reserve], self.neighbour_slice
+        if self.neighbour is None:
+            tenants = tenants[:1]
+        common["tenants"] = "/".join(tenants)
+        if name == "photonic":
+            topology = {**common, "fabric": "photonic", "spare_servers": self.spare_servers}
+            return Setting(name, "LUMION", topology, "lumion", "one-shot", self.reconfiguration_delay_ms / 1e3)
+        if name == "migrate":
+            delay_s = self.migration_delay_ms / 1e3
+            return Setting(name, "E0 migration", {**common, "fabric": "migrate"}, "migrate", "electrical", delay_s)
+        topology = {**common, "fabric": "electrical-torus", "reserve": reserve}
+        return Setting(name, f"{name.upper()} electrical", topology, "torus", "electrical", 0.0)
+
+    def topology(self, setting: Setting, scale: Scale) -> RackTopo:
+        """The fabric as Mininet has it; ``ConfigError`` for a shape that cannot be."""
+        rates = {
+            "port_mbps": scale.emulated_mbps(self.port_gbps),
+            "front_end_mbps": scale.emulated_mbps(self.front_end_gbps),
+        }
+        return RackTopo(**setting.topology, **rates)
+
+    def plan(self, setting: Setting, scale: Scale) -> FabricPlan:
+        """The fabric as data."""
+        return describe(self.topology(setting, scale))
+
+    def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
+        """The kills that are asked for, checked against ``plan``."""
+        assert plan.rack is not None
+        kills = parse_kills(self.kill)
+        members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
+        check_kills(kills, plan.ranks, self.steps, [*members, *plan.rack.spares])
+        if not kills and not self.random_kills:
+            raise ConfigError("names no chip; give RANK@STEP such as 1@4.5", key="kill")
+        return kills
+
+    def random_kill(self, plan: FabricPlan, number: int) -> Kill:
+        """The ``number``-th random kill of the job."""
+        assert plan.rack is not None
+        return random_kill(self.seed * 1000 + number, plan.rack.tenants[0].ranks, self.steps)
