@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from railyard.case import Case, CaseFabric, Fabric
 from railyard.errors import ConfigError
-from railyard.scale import ROCE_MTU_BYTES, Scale
+from railyard.scale import ROCE_MTU_BYTES
 from railyard.settings import ScaleSection, Section, Settings
 from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
@@ -23,12 +23,6 @@ class UnscaledSection(ScaleSection):
     """The scale of a run whose rates and sizes are those on the emulated wire, unless something else is asked for."""
 
     rate: float | Literal["auto"] = 1.0
-
-    def scale(self) -> Scale:
-        """The scale; ``ConfigError`` for ``auto``, since nothing says what should fit."""
-        if self.rate == "auto":
-            raise ConfigError("must be a number here: sizes and rates are given directly", key="scale.rate")
-        return Scale(self.rate, self.time)
 
 
 class CaseFabricSection(Section):

@@ -48,15 +48,22 @@ def parse_kills(text: str) -> tuple[Kill, ...]:
                 f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word}", key="kill"
             )
         if found["after"] is not None and not kills:
-            raise ConfigError(f"{word} counts from the kill before it, and there is none; begin with RANK@STEP", key="kill")
+            raise ConfigError(
+                f"{word} counts from the kill before it, and there is none; begin with RANK@STEP", key="kill"
+            )
         step, after = found["step"], found["after"]
         kills.append(Kill(int(found["rank"]), None if step is None else float(step), after and float(after)))  # type: ignore[arg-type]
     return tuple(kills)
 
 
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
 def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
     """``ConfigError`` for a rank that does not exist or that nobody uses (``known``: members and spares), or a step
-    that the job does not reach."""
+    that the job does not reach.
+    """
     for kill in kills:
         if kill.rank >= ranks:
             raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from railyard.errors import ConfigError
+from railyard.scale import Scale
 
 
 class Section(BaseModel):
@@ -41,6 +42,12 @@ class ScaleSection(Section):
         if isinstance(value, float) and not 0 < value <= 1:
             raise ValueError(f"must be above 0 and at most 1, not {value:g}")
         return value
+
+    def scale(self) -> Scale:
+        """The scale of an experiment that gives its own; ``ConfigError`` for ``auto``."""
+        if self.rate == "auto":
+            raise ConfigError("must be a number here: this experiment states its rates and sizes", key="scale.rate")
+        return Scale(self.rate, self.time)
 
 
 class Settings(Section):
