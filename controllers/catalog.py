@@ -10,10 +10,13 @@ from types import ModuleType
 
 from controllers.electrical import ElectricalPolicy
 from controllers.follow import FollowPolicy
+from controllers.lumion import LumionPolicy
+from controllers.morphlux import MorphluxPolicy
 from controllers.oneshot import OneShotPolicy
 from controllers.opus import OpusPolicy
 from controllers.policy import Policy
 from controllers.static import StaticPolicy
+from controllers.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
 
@@ -23,6 +26,10 @@ POLICIES: dict[str, type[Policy]] = {
     "one-shot": OneShotPolicy,
     "static": StaticPolicy,
     "follow": FollowPolicy,
+    "lumion": LumionPolicy,
+    "morphlux": MorphluxPolicy,
+    "torus": TorusPolicy,
+    "migrate": MigratePolicy,
 }
 """The policies that come with Railyard."""
 

@@ -22,6 +22,38 @@ def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Pat
     return tuple((rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
 
 
+def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Path, ...]:
+    """The ring of ``members`` over all ``lanes``, which every member has: what a rack steers to one group."""
+    return matched_paths(members, [lanes] * len(members))
+
+
+def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Path, ...]:
+    """The same where members use different lanes: ``lanes[i]`` are those of member i, as many for each.
+
+    Lanes are matched by position: circuit k of a hop joins position 2k + 1 of a member to position 2k of the next.
+    Of an odd number the last stays dark, unless there are two members: then it joins the two as well.
+    """
+    if len(members) < 2:
+        return ()
+    following = [*range(1, len(members)), 0]
+    count = len(lanes[0])
+    paths = [
+        (members[here], lanes[here][low + 1], members[there], lanes[there][low])
+        for low in range(0, count - 1, 2)
+        for here, there in enumerate(following)
+    ]
+    if len(members) == 2 and count % 2:
+        paths.append((members[0], lanes[0][-1], members[1], lanes[1][-1]))
+    return tuple(paths)
+
+
+def ring_neighbours(members: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The members before and after ``rank`` on the ring (one of two members, none of one)."""
+    at = members.index(rank)
+    beside = (members[at - 1], members[(at + 1) % len(members)])
+    return tuple(r for r in dict.fromkeys(beside) if r != rank)
+
+
 def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Path, ...]:
     """The upstream stage's lane ``high`` to the downstream stage's lane ``low``."""
     return ((upstream, high, downstream, low),)

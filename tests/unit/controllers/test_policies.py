@@ -119,7 +119,11 @@ def test_our_policies_are_found_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("opsu", "'opsu' is not a policy; use one of opus, electrical, one-shot, static, follow, or module:Class"),
+        (
+            "opsu",
+            "'opsu' is not a policy; use one of opus, electrical, one-shot, static, follow, lumion, morphlux, torus, "
+            "migrate, or module:Class",
+        ),
         (":Class", "is not a policy"),
         ("no_such_module:Class", "there is no module no_such_module"),
         ("controllers.no_such:Class", "there is no module controllers.no_such"),

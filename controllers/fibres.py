@@ -1,0 +1,133 @@
+"""The fibres between the servers of a rack, and the way of each circuit through them.
+
+A server is a fabric of its own: it joins any of its chips' ports to each other or to a fibre. Adjacent servers of the
+torus are joined by 4 fibres (MORPHLUX, arXiv 2508.03674). In its rack of 4 x 4 x 4 chips in servers of 2 x 2 x 1 those
+are just the links that cross from one server to the next: along z one for each of 4 chips; along x (and y) one for
+each of 2 chips that face the neighbour, and, as there are two servers on that circle, one for each of 2 that reach the
+same neighbour round the back. But a fibre belongs to the pair of servers and not to a chip: any chip's circuit may
+take any of the 4, and a third server's circuit may pass through.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import TypeVar
+
+from railyard.errors import CircuitError
+from topos.plan import RackPlan
+from topos.torus import Torus
+
+FIBRES = 4
+"""Fibres between two adjacent servers (MORPHLUX, arXiv 2508.03674)."""
+
+Route = tuple[int, ...]
+"""The servers that a circuit passes, both ends included; one server: it stays inside and takes no fibre."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class FibrePlant:
+    """The fibres of the rack ``rack`` with ``ranks`` chips in all, spare servers outside the torus included.
+
+    ``per_pair`` fibres join two adjacent servers. How a spare server outside the torus is reached the paper does not
+    say: here it is adjacent to ``spare_neighbours`` servers, spread evenly over the torus (None: to every one, through
+    the rack's own fabric), with as many fibres to each. No circuit passes through a spare server on its way elsewhere.
+    """
+
+    def __init__(
+        self, rack: RackPlan, ranks: int, *, per_pair: int = FIBRES, spare_neighbours: int | None = None
+    ) -> None:
+        self.per_pair = per_pair
+        self._chips_per_server = Torus(rack.torus, rack.server).chips_per_server
+        self._neighbours: dict[int, set[int]] = {}
+        for a, b in _torus_pairs(rack):
+            self._join(a, b)
+        inside = Torus(rack.torus, rack.server).chips // self._chips_per_server * rack.racks
+        self._outside = range(inside, -(-ranks // self._chips_per_server))
+        reach = inside if spare_neighbours is None else min(spare_neighbours, inside)
+        for spare in self._outside:
+            for at in range(reach):
+                self._join(spare, at * inside // reach)
+
+    def server_of(self, rank: int) -> int:
+        """The server that chip ``rank`` is in."""
+        return rank // self._chips_per_server
+
+    def neighbours(self, server: int) -> list[int]:
+        """The servers that fibres lead to from ``server``."""
+        return sorted(self._neighbours.get(server, ()))
+
+    def routed(
+        self, circuits: Mapping[Key, tuple[int, int]], kept: Mapping[Key, Route] | None = None
+    ) -> dict[Key, Route]:
+        """``kept`` and a route for each of ``circuits`` (its two chips), which take only fibres that are free.
+
+        Circuits between servers close to each other come first, since they have the least choice; each takes the fewest
+        hops, then the least used fibres, then the lowest servers. So the same circuits always get the same routes.
+        ``CircuitError`` naming two servers whose fibres are used up.
+        """
+        routes = dict(kept or {})
+        used = fibres_used(routes.values())
+        ends = {key: (self.server_of(a), self.server_of(b)) for key, (a, b) in circuits.items()}
+        length = {pair: len(self._search(*pair) or ()) for pair in set(ends.values())}
+        for key, (a, b) in sorted(ends.items(), key=lambda item: length[item[1]]):
+            route = self._search(a, b, used)
+            if route is None:
+                raise self._used_up(a, b, circuits[key], used)
+            routes[key] = route
+            used.update(fibres_used([route]))
+        return routes
+
+    def _join(self, a: int, b: int) -> None:
+        self._neighbours.setdefault(a, set()).add(b)
+        self._neighbours.setdefault(b, set()).add(a)
+
+    def _search(self, a: int, b: int, used: Mapping[tuple[int, int], int] | None = None) -> Route | None:
+        """The best route from server ``a`` to ``b``; over every fibre, or over those that are free beside ``used``."""
+        queue: list[tuple[int, int, Route]] = [(0, 0, (a,))]
+        done: set[int] = set()
+        while queue:
+            hops, load, route = heappop(queue)
+            here = route[-1]
+            if here == b:
+                return route
+            if here in done or (here in self._outside and here != a):
+                continue
+            done.add(here)
+            for there in self.neighbours(here):
+                taken = 0 if used is None else used.get(server_pair(here, there), 0)
+                if there not in done and (used is None or taken < self.per_pair):
+                    heappush(queue, (hops + 1, load + taken, (*route, there)))
+        return None
+
+    def _used_up(self, a: int, b: int, chips: tuple[int, int], used: Mapping[tuple[int, int], int]) -> CircuitError:
+        circuit = f"the circuit from chip {chips[0]} to chip {chips[1]}"
+        way = self._search(a, b)
+        if way is None:
+            return CircuitError(f"no fibres lead from server {a} to server {b}, which {circuit} would need")
+        full = next(pair for pair in pairwise(way) if used.get(server_pair(*pair), 0) >= self.per_pair)
+        return CircuitError(
+            f"no fibre between server {full[0]} and server {full[1]} is free (of {self.per_pair}), nor any way round, "
+            f"for {circuit}"
+        )
+
+
+def server_pair(a: int, b: int) -> tuple[int, int]:
+    """Two adjacent servers, the lower first."""
+    return (a, b) if a < b else (b, a)
+
+
+def fibres_used(routes: Iterable[Route]) -> Counter[tuple[int, int]]:
+    """How many fibres ``routes`` take between each pair of servers."""
+    return Counter(server_pair(a, b) for route in routes for a, b in pairwise(route))
+
+
+def _torus_pairs(rack: RackPlan) -> Iterator[tuple[int, int]]:
+    """Adjacent servers of every torus of the rack: the servers are a torus themselves, numbered as its chips."""
+    x, y, z = (extent // block for extent, block in zip(rack.torus, rack.server, strict=True))
+    servers = Torus((x, y, z), (1, 1, 1))
+    for first in range(0, rack.racks * servers.chips, servers.chips):
+        yield from ((first + a, first + b) for a, _, b, _ in servers.links())
