@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from mininet.topo import Topo
+
 from railyard.errors import ConfigError
-from topos.plan import FabricPlan, HostPort, SwitchPlan
-from topos.rails import RailTopo
+from topos.fabric import FabricTopo
+from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 
 
-def plan(topo: RailTopo) -> FabricPlan:
+def plan(topo: Topo) -> FabricPlan:
     """The fabric that ``topo`` wires, as data; the same topology always gives the same plan.
 
-    Raises ``ConfigError`` for a topology that is not a ``RailTopo``: other topologies run, but their hosts
-    are no ranks.
+    Raises ``ConfigError`` for a topology that is not a ``FabricTopo`` (``RailTopo``, ``RackTopo``): other topologies
+    run, but their hosts are no ranks.
     """
-    if not isinstance(topo, RailTopo):
-        raise ConfigError(f"{type(topo).__name__} has no plan; a plan is read off a RailTopo", key="topo")
+    if not isinstance(topo, FabricTopo):
+        raise ConfigError(f"{type(topo).__name__} has no plan; a plan is read off a RailTopo or a RackTopo", key="topo")
     ports: dict[str, list[HostPort]] = {name: [] for name in topo.switches()}
-    for host, switch, link in topo.links(withInfo=True):
-        ports[switch].append(_host_port(topo, host, link))
+    links = []
+    for _, _, link in topo.links(withInfo=True):
+        if topo.isSwitch(link["node1"]):
+            links.append(_switch_link(link))
+        else:
+            ports[link["node2"]].append(_host_port(topo, link))
     return FabricPlan(
         fabric=topo.fabric,
         servers=topo.servers,
@@ -27,10 +33,17 @@ def plan(topo: RailTopo) -> FabricPlan:
         ports_per_gpu=topo.ports_per_gpu,
         mtu=topo.mtu,
         switches=tuple(_switch(topo, name, ports[name]) for name in sorted(ports, key=lambda n: _dpid(topo, n))),
+        links=tuple(links),
+        rack=topo.rack,
     )
 
 
-def _host_port(topo: RailTopo, host: str, link: dict[str, Any]) -> HostPort:
+def _switch_link(link: dict[str, Any]) -> SwitchLink:
+    return SwitchLink(link["node1"], link["port1"], link["node2"], link["port2"], link["bw"])
+
+
+def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
+    host = link["node1"]
     return HostPort(
         number=link["port2"],
         host=host,
@@ -43,11 +56,11 @@ def _host_port(topo: RailTopo, host: str, link: dict[str, Any]) -> HostPort:
     )
 
 
-def _dpid(topo: RailTopo, name: str) -> int:
+def _dpid(topo: FabricTopo, name: str) -> int:
     return int(topo.nodeInfo(name)["dpid"], 16)
 
 
-def _switch(topo: RailTopo, name: str, ports: list[HostPort]) -> SwitchPlan:
+def _switch(topo: FabricTopo, name: str, ports: list[HostPort]) -> SwitchPlan:
     info = topo.nodeInfo(name)
     return SwitchPlan(
         name=name,

@@ -26,7 +26,16 @@ from topos.nodes import LazyNode, RailHost, RailSwitch
 from topos.ovs import Bridge, BridgePort, Datapath, PrivateOvs
 from topos.plan import FabricPlan
 from topos.remains import Run
-from topos.wiring import clear_links, host_requests, link_requests, number_interfaces, switch_shaping
+from topos.wiring import (
+    clear_links,
+    cut_requests,
+    host_requests,
+    link_requests,
+    mend_requests,
+    number_interfaces,
+    own_ends,
+    switch_shaping,
+)
 
 _CONTROLLER = ("127.0.0.1", 6653)
 
@@ -53,11 +62,11 @@ class Yard:
 class Emulation(Mininet):  # type: ignore[misc]
     """A running fabric.
 
-    ``topo``: any Mininet topology; a ``RailTopo`` also has a ``plan``. ``run_dir``: the folder of a registered
-    ``Run``; None registers one and removes it at the end. ``datapath``: ``auto`` takes the kernel's where it has
-    one. ``openflow``: address and port of the controller inside the yard; None starts no control channel, and
-    electrical switches then learn addresses by themselves while optical ones stay dark. ``host_tuning`` sets the
-    hosts' stacks. Links and nodes may be added until ``start``.
+    ``topo``: any Mininet topology; a ``RailTopo`` or a ``RackTopo`` also has a ``plan``. ``run_dir``: the folder of a
+    registered ``Run``; None registers one and removes it at the end. ``datapath``: ``auto`` takes the kernel's where
+    it has one. ``openflow``: address and port of the controller inside the yard; None starts no control channel, and
+    electrical switches then learn addresses by themselves (but for the nodes of a torus) while optical ones stay dark.
+    ``host_tuning`` sets the hosts' stacks. Links and nodes may be added until ``start``.
 
     Start it in a thread that lasts as long as the net (the daemons die with it). Raises ``MachineError`` for
     what the machine cannot do and ``ConfigError`` for what cannot be asked.
@@ -77,6 +86,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._plan: FabricPlan | None = None
         self._undo: list[Callable[[], None]] = []
         self._fds: dict[str, int] = {}
+        self._cut: set[str] = set()
         self.openflow = openflow
         self.host_tuning = host_tuning or tuning.HostTuning()
         _need_root()
@@ -115,7 +125,7 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     @property
     def plan(self) -> FabricPlan:
-        """The fabric as data; ``ConfigError`` for a topology that is not a ``RailTopo``."""
+        """The fabric as data; ``ConfigError`` for a topology whose hosts are no ranks."""
         if self._plan is None:
             self._plan = describe.plan(self.topo)
         return self._plan
@@ -177,7 +187,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             dpid=int(switch.dpid, 16),
             ports=tuple(BridgePort(intf.name, switch.ports[intf]) for intf in switch.intfList()),
             controllers=targets,
-            standalone=switch.kind == "electrical" and self.openflow is None,
+            standalone=switch.learning and self.openflow is None,
         )
 
     def _ready(self) -> None:
@@ -192,6 +202,37 @@ class Emulation(Mininet):  # type: ignore[misc]
         for host in self.hosts:
             if host.params.get("defaultRoute"):
                 host.setDefaultRoute(host.params["defaultRoute"])
+
+    def cut(self, host_name: str) -> None:
+        """Take all links of a host down at once; in a torus those of its node too, since a chip's router dies with it.
+
+        Its neighbours and the switches see their carrier go. A host that is cut already stays so. Raises
+        ``ConfigError`` for a host that is not there.
+        """
+        host = self._known(host_name)
+        if host_name in self._cut:
+            return
+        self._cut.add(host_name)
+        with Netlink(self.yard.netns_fd) as kernel:
+            kernel.run(cut_requests(own_ends(host, self.switches)))
+        with Netlink(self._fds[host_name]) as kernel:
+            kernel.run(cut_requests(host.intfList()))
+
+    def mend(self, host_name: str) -> None:
+        """Undo ``cut``: links, routes and neighbours are as before. Does nothing to a host that is not cut."""
+        host = self._known(host_name)
+        if host_name not in self._cut:
+            return
+        with Netlink(self._fds[host_name]) as kernel:
+            kernel.run(mend_requests(host, self.switches, self.host_tuning))
+        with Netlink(self.yard.netns_fd) as kernel:
+            kernel.run(link_up(intf.index, intf.name) for intf in own_ends(host, self.switches))
+        self._cut.discard(host_name)
+
+    def _known(self, host_name: str) -> Any:
+        """The host; raises ``ConfigError`` where there is none of that name or the net is not up."""
+        self.netns_fd(host_name)
+        return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:
         """As in Mininet, until ``start``."""

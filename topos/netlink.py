@@ -100,6 +100,12 @@ def link_up(index: int, name: str, largest_bytes: int | None = None) -> Request:
     return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, attributes)
 
 
+def link_down(index: int, name: str) -> Request:
+    """Set an interface down; its peer loses its carrier, and the kernel drops the interface's routes and neighbours."""
+    fields = {"index": index, "flags": 0, "change": IFF_UP}
+    return _request(f"setting {name} down", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
+
+
 def set_group(index: int, name: str, group: int) -> Request:
     """Put an interface into a group."""
     attributes = {"IFLA_GROUP": group}

@@ -158,11 +158,13 @@ class RailHost(LazyNode, Host):  # type: ignore[misc]
 class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
     """A bridge of the private Open vSwitch; its shell is in the yard and its ``ovs-vsctl`` reaches that instance.
 
-    ``kind`` is ``ocs`` (no packet passes but over a circuit) or ``electrical``.
+    ``kind`` is ``ocs`` (no packet passes but over a circuit) or ``electrical``; with ``learning`` it forwards like
+    a plain Ethernet switch where there is no controller.
     """
 
     def __init__(self, name: str, **params: Any) -> None:
         self.kind = str(params.get("kind", "electrical"))
+        self.learning = bool(params.get("learning", self.kind == "electrical"))
         self.controlIntf = None
         params["inNamespace"] = True  # in the yard; so there is no ``lo`` among its interfaces
         super().__init__(name, **params)

@@ -4,67 +4,32 @@ Rail r joins the GPUs of local rank r of every server (Opus, arXiv 2507.08119, s
 host ``g{rank}``, a rail a switch ``rail{r}``. Optional are one scale-up switch per server (``srv{s}``)
 and one front-end switch (``fe``).
 
-This file needs nothing but Mininet, so stock Mininet runs it too::
+Stock Mininet runs it too::
 
     sudo mn --custom topos/rails.py --topo rails,servers=2,gpus=2 --switch ovsbr
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-
-from mininet.topo import Topo
+from pathlib import Path
 
 try:
-    from railyard.errors import ConfigError
-except ImportError:  # run by ``mn --custom``, which knows nothing of this project
+    from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
+except ImportError:  # run by ``mn --custom``, which gives no ``__file__`` and does not know where this project is
+    sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
+    from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
 
-    class ConfigError(ValueError):  # type: ignore[no-redef]
-        """What a person wrote is wrong."""
-
-        def __init__(self, message: str, *, key: str | None = None) -> None:
-            super().__init__(f"{key}: {message}" if key else message)
-
+from railyard.errors import ConfigError
+from topos.options import flag, one_of, rate, whole
 
 RAIL_FABRICS = ("ocs", "electrical", "one-shot")
 ONE_SHOT_PORTS = 4
 """Lanes 0 and 1 carry the DP ring, lanes 2 and 3 the PP chain."""
-RAIL_DPID, SCALE_UP_DPID, FRONT_END_DPID = 0x10000, 0x20000, 0x30000
-_RAIL_KIND, _SCALE_UP_KIND, _FRONT_END_KIND = 1, 2, 3
+RAIL_DPID, SCALE_UP_DPID = 0x10000, 0x20000
+_RAIL_KIND, _SCALE_UP_KIND = 1, 2
 _MOST_RAILS = 120
-_MOST_PORTS_PER_SWITCH = 32000
-
-
-def _whole(key: str, value: object, least: int, most: int) -> int:
-    """``value`` as a whole number in ``least..most``; raises ConfigError naming ``key``."""
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise ConfigError(f"must be a whole number from {least} to {most}, not {value}", key=key)
-    return number
-
-
-def _rate(key: str, value: object) -> float:
-    """``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
-    try:
-        rate = float(str(value))
-    except ValueError:
-        rate = 0.0
-    if not 0.01 <= rate <= 100_000:
-        raise ConfigError(f"must be a rate from 0.01 to 100000 Mb/s, not {value}", key=key)
-    return rate
-
-
-def _flag(key: str, value: object) -> bool:
-    """``value`` as yes or no; raises ConfigError naming ``key``."""
-    text = str(value).lower()
-    if text in ("1", "true", "yes", "on"):
-        return True
-    if text in ("0", "false", "no", "off", "none"):
-        return False
-    raise ConfigError(f"must be true or false, not {value}", key=key)
 
 
 def _lane_rates(value: object, ports: int, rate_mbps: float, share: float) -> tuple[float, ...]:
@@ -74,7 +39,7 @@ def _lane_rates(value: object, ports: int, rate_mbps: float, share: float) -> tu
     parts = value.split("/") if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or len(parts) != ports:
         raise ConfigError(f"must give {ports} rates, one for each port of a GPU, not {value}", key="lane_rates")
-    return tuple(_rate("lane_rates", part) for part in parts)
+    return tuple(rate("lane_rates", part) for part in parts)
 
 
 def _slow_links(value: object, ranks: int) -> dict[int, float]:
@@ -99,13 +64,7 @@ def _slow_links(value: object, ranks: int) -> dict[int, float]:
     return slow
 
 
-def mac_address(kind: int, index: int, port: int, far_end: bool = False) -> str:
-    """The MAC of the host's end (or, ``far_end``, the switch's end) of port ``port`` of a switch."""
-    first = 0x06 if far_end else 0x02
-    return ":".join(f"{b:02x}" for b in (first, kind, index >> 8, index & 255, port >> 8, port & 255))
-
-
-class RailTopo(Topo):  # type: ignore[misc]
+class RailTopo(FabricTopo):
     """A rail-optimized fabric of ``servers`` x ``gpus`` GPUs.
 
     Options (all may come as text, from ``mn``): ``ports`` per GPU on its rail; ``rate_mbps`` of each
@@ -134,32 +93,30 @@ class RailTopo(Topo):  # type: ignore[misc]
         slow: Mapping[int, float] | str | None = None,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
-        if fabric not in RAIL_FABRICS:
-            raise ConfigError(f"must be one of {', '.join(RAIL_FABRICS)}, not {fabric}", key="fabric")
-        self.fabric = fabric
-        self.servers = _whole("servers", servers, 1, 16000)
-        self.gpus = _whole("gpus", gpus, 1, _MOST_RAILS)
+        self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
+        self.servers = whole("servers", servers, 1, 16000)
+        self.gpus = whole("gpus", gpus, 1, _MOST_RAILS)
         self.ports_per_gpu = self._port_count(ports)
-        self.mtu = _whole("mtu", mtu, 576, 9216)
-        if self.servers * self.ports_per_gpu > _MOST_PORTS_PER_SWITCH:
+        self.set_mtu(mtu)
+        if self.servers * self.ports_per_gpu > MOST_PORTS_PER_SWITCH:
             raise ConfigError(
                 f"with {self.ports_per_gpu} ports per GPU a rail switch has room for "
-                f"{_MOST_PORTS_PER_SWITCH // self.ports_per_gpu} servers, not {servers}",
+                f"{MOST_PORTS_PER_SWITCH // self.ports_per_gpu} servers, not {servers}",
                 key="servers",
             )
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
-        self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, _rate("rate_mbps", rate_mbps), share)
+        self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
         self._add_hosts()
         self._add_rails()
-        if _flag("scale_up", scale_up):
-            self._add_scale_up(_rate("scale_up_mbps", scale_up_mbps))
-        if _flag("front_end", front_end):
-            self._add_front_end(_rate("front_end_mbps", front_end_mbps))
+        if flag("scale_up", scale_up):
+            self._add_scale_up(rate("scale_up_mbps", scale_up_mbps))
+        if flag("front_end", front_end):
+            self.add_front_end(self.servers * self.gpus, front_end_mbps, "front_end_mbps")
 
     def _port_count(self, ports: object) -> int:
         """Ports per GPU: as asked, but always 4 on a one-shot fabric."""
-        count = _whole("ports", ports, 1, 16)
+        count = whole("ports", ports, 1, 16)
         if self.fabric != "one-shot":
             return count
         if count not in (2, ONE_SHOT_PORTS):
@@ -168,7 +125,7 @@ class RailTopo(Topo):  # type: ignore[misc]
 
     def _add_hosts(self) -> None:
         for rank in range(self.servers * self.gpus):
-            self.addHost(f"g{rank}", ip=self._rail_ip(rank, 0), rank=rank)
+            self.add_rank(rank, self._rail_ip(rank, 0))
 
     def _rail_port(self, rank: int, lane: int) -> int:
         return rank // self.gpus * self.ports_per_gpu + lane + 1
@@ -180,10 +137,10 @@ class RailTopo(Topo):  # type: ignore[misc]
     def _add_rails(self) -> None:
         kind = "electrical" if self.fabric == "electrical" else "ocs"
         for rail in range(self.gpus):
-            self.addSwitch(f"rail{rail}", dpid=f"{RAIL_DPID + rail:016x}", kind=kind, network="rail")
+            self.add_switch(f"rail{rail}", RAIL_DPID + rail, kind, "rail")
         for rank in range(self.servers * self.gpus):
             for lane in range(self.ports_per_gpu):
-                self._plug(
+                self.plug(
                     rank,
                     f"rail{rank % self.gpus}",
                     number=self._rail_port(rank, lane),
@@ -197,65 +154,18 @@ class RailTopo(Topo):  # type: ignore[misc]
     def _add_scale_up(self, rate_mbps: float) -> None:
         for server in range(self.servers):
             name = f"srv{server}"
-            self.addSwitch(name, dpid=f"{SCALE_UP_DPID + server:016x}", kind="electrical", network="scale-up")
+            self.add_switch(name, SCALE_UP_DPID + server, "electrical", "scale-up")
             for local in range(self.gpus):
                 rank = server * self.gpus + local
-                self._plug(
+                self.plug(
                     rank,
                     name,
                     number=local + 1,
                     interface=f"g{rank}-up",
                     ip=f"10.{128 + (server >> 8)}.{server & 255}.{local + 1}/24",
-                    lane=0,
                     macs=(_SCALE_UP_KIND, server),
                     rate_mbps=rate_mbps,
                 )
-
-    def _add_front_end(self, rate_mbps: float) -> None:
-        if self.servers * self.gpus > _MOST_PORTS_PER_SWITCH:
-            raise ConfigError(f"one switch has room for {_MOST_PORTS_PER_SWITCH} GPUs", key="front_end")
-        self.addSwitch("fe", dpid=f"{FRONT_END_DPID:016x}", kind="electrical", network="front-end")
-        for rank in range(self.servers * self.gpus):
-            number = rank + 1
-            self._plug(
-                rank,
-                "fe",
-                number=number,
-                interface=f"g{rank}-fe",
-                ip=f"10.250.{number >> 8}.{number & 255}/16",
-                lane=0,
-                macs=(_FRONT_END_KIND, 0),
-                rate_mbps=rate_mbps,
-            )
-
-    def _plug(
-        self,
-        rank: int,
-        switch: str,
-        *,
-        number: int,
-        interface: str,
-        ip: str,
-        lane: int,
-        macs: tuple[int, int],
-        rate_mbps: float,
-    ) -> None:
-        """One link: the host's interface to OpenFlow port ``number`` of ``switch``.
-
-        ``bw`` is Mininet's own word for the rate, so ``mn --link tc`` shapes it as well.
-        """
-        self.addLink(
-            f"g{rank}",
-            switch,
-            port2=number,
-            intfName1=interface,
-            addr1=mac_address(*macs, number),
-            addr2=mac_address(*macs, number, far_end=True),
-            params1={"ip": ip},
-            bw=rate_mbps,
-            mtu=self.mtu,
-            lane=lane,
-        )
 
 
 topos = {"rails": RailTopo}

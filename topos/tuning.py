@@ -89,3 +89,8 @@ def switch_burst_bytes(rate_mbps: float, mtu: int) -> int:
     machine, slowest host: 97.9 % of the line rate with twice the depth, 98.9 % with four times, 99.3 % without.
     """
     return 4 * bucket_burst_bytes(rate_mbps, mtu)
+
+
+def largest_forwarded_bytes(rate_mbps: float, mtu: int) -> int:
+    """What the bucket of a link between two switches holds, so that no piece is cut up on its way over it."""
+    return min(_LARGEST_PIECE_BYTES, switch_burst_bytes(rate_mbps, mtu) * 24 // 25)

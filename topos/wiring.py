@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any
 
@@ -65,10 +66,44 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[Request]:
                 yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
-def _peers(switch: RailSwitch) -> list[RecordedIntf]:
-    """The hosts' interfaces that are plugged into a switch."""
-    ends = [_far(intf) for intf in switch.intfList()]
-    return [end for end in ends if end.ip and end.mac and not isinstance(end.node, RailSwitch)]
+@dataclass(frozen=True)
+class _Reach:
+    """What a switch, with those that it is linked to, leads to: hosts' interfaces, and links between switches."""
+
+    ports: list[RecordedIntf]
+    links: list[RecordedIntf]
+
+    def largest_piece(self, intf: RecordedIntf) -> int | None:
+        """What a host may hand interface ``intf`` in one piece, so that no bucket on its way cuts it up."""
+        if intf.rate_mbps is None:
+            return None
+        mine = tuning.largest_piece_bytes(intf.rate_mbps, intf.mtu)
+        links = {(link.rate_mbps, link.mtu) for link in self.links if link.rate_mbps is not None}
+        return min([mine, *(tuning.largest_forwarded_bytes(rate, mtu) for rate, mtu in links)])
+
+
+_NOWHERE = _Reach([], [])
+
+
+def _reaches(switches: Sequence[RailSwitch]) -> dict[Any, _Reach]:
+    """For each switch what can be reached through it; switches that are linked together share one."""
+    reaches: dict[Any, _Reach] = {}
+    for start in switches:
+        if start in reaches:
+            continue
+        reach = reaches[start] = _Reach([], [])
+        todo = [start]
+        while todo:
+            for end in map(_far, todo.pop().intfList()):
+                if not isinstance(end.node, RailSwitch):
+                    if end.ip and end.mac:
+                        reach.ports.append(end)
+                    continue
+                reach.links.append(end)
+                if end.node not in reaches:
+                    reaches[end.node] = reach
+                    todo.append(end.node)
+    return reaches
 
 
 def _far(intf: RecordedIntf) -> Any:
@@ -80,19 +115,16 @@ def host_requests(
     hosts: Sequence[Any], switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning
 ) -> Iterator[tuple[str, list[Request]]]:
     """For each host the requests to its namespace: addresses, routes, rules, neighbours, shaping."""
-    peers = {switch: _peers(switch) for switch in switches}
+    reaches = _reaches(switches)
     for host in hosts:
         requests = [netlink.link_up(LO_INDEX, "lo")]
-        lanes: dict[Any, int] = defaultdict(int)
-        for intf in host.intfList():
-            largest = None if intf.rate_mbps is None else tuning.largest_piece_bytes(intf.rate_mbps, intf.mtu)
-            requests.append(netlink.link_up(intf.index, intf.name, largest))
+        for intf, lane in _lanes(host):
+            reach = reaches.get(_far(intf).node, _NOWHERE)
+            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_piece(intf)))
             if intf.ip:
-                network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network
-                requests += _addressing(intf, lanes[network], host_tuning)
-                lanes[network] += 1
-            others = (peer for peer in peers.get(_far(intf).node, ()) if peer.node is not host)
-            requests += [netlink.neighbour(intf.index, peer.ip, peer.mac) for peer in others]
+                requests += _addressing(intf, lane)
+                requests += _routing(intf, lane, host_tuning)
+            requests += _neighbours(intf, reach)
             rate = intf.rate_mbps
             if rate is not None:
                 burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
@@ -100,20 +132,64 @@ def host_requests(
         yield host.name, requests
 
 
-def _addressing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[Request]:
-    """Address and route of one interface.
+def _lanes(host: Any) -> Iterator[tuple[RecordedIntf, int]]:
+    """Each interface of a host, and how many before it are in the same subnet."""
+    lanes: dict[Any, int] = defaultdict(int)
+    for intf in host.intfList():
+        network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network if intf.ip else None
+        yield intf, lanes[network]
+        lanes[network] += 1
+
+
+def _neighbours(intf: RecordedIntf, reach: _Reach) -> list[Request]:
+    return [netlink.neighbour(intf.index, far.ip, far.mac) for far in reach.ports if far.node is not intf.node]
+
+
+def _addressing(intf: RecordedIntf, lane: int) -> Iterator[Request]:
+    """Address of one interface, and the rule by which what answers from a further lane's leaves by that lane."""
+    yield netlink.address(intf.index, intf.name, str(intf.ip), int(intf.prefixLen))
+    if lane:
+        yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
+
+
+def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[Request]:
+    """Routes of one interface.
 
     A host may have several interfaces (lanes) in one subnet. A socket bound to a device takes that device's
     route; unbound traffic takes the lowest metric, lane 0; what answers from the address of another lane
     leaves by that lane.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.address(index, intf.name, ip, prefix)
     yield netlink.route(index, ip, prefix, 10 + lane, host_tuning.route)
     if lane:
-        table = _FIRST_TABLE + index
-        yield netlink.route(index, ip, prefix, 10, host_tuning.route, table)
-        yield netlink.source_rule(ip, table)
+        yield netlink.route(index, ip, prefix, 10, host_tuning.route, _FIRST_TABLE + index)
+
+
+def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
+    """The ends in the yard of all links that die with a host: its own, and in a torus those of its node."""
+    ends = [_far(intf) for intf in host.intfList()]
+    nodes = [s for s in switches if "rank" in s.params and s.params["rank"] == host.params.get("rank")]
+    return list(dict.fromkeys([*ends, *(intf for node in nodes for intf in node.intfList())]))
+
+
+def cut_requests(ends: Iterable[RecordedIntf]) -> list[Request]:
+    """Requests that take interfaces down; what is at the other ends of their links loses its carrier."""
+    return [netlink.link_down(intf.index, intf.name) for intf in ends]
+
+
+def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning) -> list[Request]:
+    """Requests to a host's namespace that bring up what ``cut_requests`` took down.
+
+    With a link that goes down the kernel drops the routes over it and the neighbours; addresses, rules and
+    queues stay.
+    """
+    reaches = _reaches(switches)
+    requests: list[Request] = []
+    for intf, lane in _lanes(host):
+        requests.append(netlink.link_up(intf.index, intf.name))
+        requests += _routing(intf, lane, host_tuning) if intf.ip else ()
+        requests += _neighbours(intf, reaches.get(_far(intf).node, _NOWHERE))
+    return requests
 
 
 def clear_links(yard_fd: int, names: Iterable[str]) -> None:

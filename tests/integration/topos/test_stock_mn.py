@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[3]
 APART = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def mn(*arguments: str, script: str = "") -> str:
-    """What stock ``mn`` says on our topology file, shut off from the machine (see stock_mn.sh)."""
+def mn(*arguments: str, script: str = "", file: str = "rails.py") -> str:
+    """What stock ``mn`` says on a topology file of ours, shut off from the machine (see stock_mn.sh)."""
     if shutil.which("mn") is None:
         pytest.skip("mn is not installed")
     shell = str(Path(__file__).with_name("stock_mn.sh"))
-    command = [*APART, shell, str(ROOT / "topos" / "rails.py"), *arguments, "--controller", "none"]
+    command = [*APART, shell, str(ROOT / "topos" / file), *arguments, "--controller", "none"]
     done = subprocess.run(
         command, input=script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, cwd="/"
     )
@@ -35,3 +35,29 @@ def test_mn_starts_and_stops_it() -> None:
 
 def test_impossible_shape_is_one_clear_error() -> None:
     assert "ConfigError: servers: must be a whole number" in mn("--topo", "rails,servers=0")
+
+
+def test_mn_starts_and_stops_racks() -> None:
+    photonic = mn(
+        "--topo",
+        "morphlux,tenants=2x1@0:0",
+        "--switch",
+        "ovsbr,datapath=user",
+        script="pingall\n",
+        file="racks.py",
+    )
+    assert "g0 -> g1 g2 g3" in photonic and "completed in" in photonic
+    torus = mn(
+        "--topo",
+        "rack,torus=4x2,server=2x1,fabric=electrical-torus,tenants=4x1@0:0",
+        "--switch",
+        "ovs,datapath=user",
+        script="links\n",
+        file="racks.py",
+    )
+    assert "n0-eth2<->n1-eth3 (OK OK)" in torus and "g7-r0<->n7-eth1 (OK OK)" in torus and "completed in" in torus
+
+
+def test_place_with_a_comma_is_one_clear_error() -> None:
+    said = mn("--topo", "rack,tenants=4x1@0,0", file="racks.py")
+    assert "ConfigError: topo: write options as name=value" in said and "2x2@0:2" in said

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos.rails
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.plan import FabricPlan
@@ -106,17 +103,6 @@ def test_impossible_shape_names_the_parameter(key: str, options: dict[str, objec
     with pytest.raises(ConfigError) as caught:
         RailTopo(**options)
     assert caught.value.key == key and str(caught.value).startswith(f"{key}: ")
-
-
-def test_file_stands_alone_as_mn_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``mn --custom`` executes the file without our packages on the path."""
-    monkeypatch.setitem(__import__("sys").modules, "railyard.errors", None)
-    assert topos.rails.__file__ is not None
-    names: dict[str, object] = {}
-    source = Path(topos.rails.__file__).read_text()
-    exec(compile(source, "rails.py", "exec"), names, names)
-    topo = names["topos"]["rails"](servers=2, gpus="2", scale_up="1", slow="3:0.5")  # type: ignore[index]
-    assert topo.switches() == ["rail0", "rail1", "srv0", "srv1"]
 
 
 def test_plan_of_another_topology_is_refused() -> None:

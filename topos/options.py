@@ -1,0 +1,63 @@
+"""What a person writes as an option of a topology, as a value. All may come as text, from ``mn``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from railyard.errors import ConfigError
+
+
+def whole(key: str, value: object, least: int, most: int) -> int:
+    """``value`` as a whole number in ``least..most``; raises ConfigError naming ``key``."""
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        raise ConfigError(f"must be a whole number from {least} to {most}, not {value}", key=key)
+    return number
+
+
+def rate(key: str, value: object) -> float:
+    """``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
+    try:
+        mbps = float(str(value))
+    except ValueError:
+        mbps = 0.0
+    if not 0.01 <= mbps <= 100_000:
+        raise ConfigError(f"must be a rate from 0.01 to 100000 Mb/s, not {value}", key=key)
+    return mbps
+
+
+def flag(key: str, value: object) -> bool:
+    """``value`` as yes or no; raises ConfigError naming ``key``."""
+    text = str(value).lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off", "none"):
+        return False
+    raise ConfigError(f"must be true or false, not {value}", key=key)
+
+
+def one_of(key: str, value: object, choices: Sequence[str]) -> str:
+    """``value`` as one of ``choices``; raises ConfigError naming ``key``."""
+    if value not in choices:
+        raise ConfigError(f"must be one of {', '.join(choices)}, not {value}", key=key)
+    return str(value)
+
+
+def extents(key: str, value: object, most: int) -> tuple[int, int, int]:
+    """Extents in chips, written ``4x4`` or ``4x4x4`` or given as numbers, each from 1 to ``most``.
+
+    Always three: a dimension that is not written has extent 1. Raises ConfigError naming ``key``.
+    """
+    parts: Sequence[Any] = value if isinstance(value, list | tuple) else str(value).split("x")
+    try:
+        numbers = [int(str(part)) for part in parts]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 3 or not all(1 <= number <= most for number in numbers):
+        raise ConfigError(f"must be 2 or 3 extents from 1 to {most}, as in 4x4, not {value}", key=key)
+    x, y, z = (*numbers, 1, 1)[:3]
+    return x, y, z

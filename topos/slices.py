@@ -1,0 +1,117 @@
+"""A slice of a torus: a block of chips, and the order in which a ring visits them. Pure geometry.
+
+A ring is best when each member is next to the one before it, the last next to the first too: then every hop is one
+link, and no link carries two. Such an order exists for a block with an even number of chips that is not a mere line,
+and for any block that spans a whole dimension of the torus, whose links close there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from railyard.errors import ConfigError
+from topos.torus import Extents, Place, Torus
+
+Places = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """``extents`` chips from ``origin`` on, its lowest corner."""
+
+    extents: Extents
+    origin: Place = (0, 0, 0)
+
+    @staticmethod
+    def parse(text: str, key: str = "slice") -> Slice:
+        """``4x1@0,0`` or ``2x2x1@0,0,3``; for the command line of ``mn``, which splits at commas, ``4x1@0:0``.
+
+        Extents that are not written are 1, coordinates 0. Raises ``ConfigError`` naming ``key``.
+        """
+        size, at, corner = text.strip().partition("@")
+        try:
+            extents = [int(part) for part in size.split("x")]
+            origin = [int(part) for part in corner.replace(":", ",").split(",")]
+        except ValueError:
+            extents = origin = []
+        if not (at and 1 <= len(extents) <= 3 and len(origin) == len(extents) and min(extents) >= 1):
+            raise ConfigError(
+                f"write a slice as extents at a place, as in 4x1@0,0 (for mn 4x1@0:0), not {text}", key=key
+            )
+        a, b, c = (*extents, 1, 1)[:3]
+        x, y, z = (*origin, 0, 0)[:3]
+        return Slice((a, b, c), (x, y, z))
+
+    def __str__(self) -> str:
+        size = 3 if self.extents[2] > 1 or self.origin[2] else 2
+        return f"{'x'.join(map(str, self.extents[:size]))}@{','.join(map(str, self.origin[:size]))}"
+
+    @property
+    def size(self) -> int:
+        """Number of chips."""
+        return prod(self.extents)
+
+    def fits(self, shape: Extents) -> bool:
+        """Whether it lies inside a torus of ``shape`` without going round its end."""
+        return all(o >= 0 and o + e <= n for o, e, n in zip(self.origin, self.extents, shape, strict=True))
+
+    def chips(self, torus: Torus) -> tuple[int, ...]:
+        """The numbers of its chips, lowest first; places beyond the end of the torus are taken round it."""
+        return tuple(sorted(self._chips(torus, _snake(self.extents))))
+
+    def ring(self, torus: Torus) -> tuple[int, ...]:
+        """The numbers of its chips in ring order.
+
+        Where a ring of neighbours exists, it is one. Else only the last hop, back to the first chip, is longer: two
+        links in a block of odd extents; in a line it runs back along the whole line, over the links' other direction.
+        """
+        wraps = [e == n and n > 2 for e, n in zip(self.extents, torus.shape, strict=True)]
+        return self._chips(torus, _ring(self.extents, wraps))
+
+    def _chips(self, torus: Torus, places: Places) -> tuple[int, ...]:
+        return tuple(torus.chip([o + p for o, p in zip(self.origin, place, strict=True)]) for place in places)
+
+
+def _snake(extents: Sequence[int]) -> Places:
+    """All places of a block, each next to the one before; the first dimension fastest."""
+    places: Places = [()]
+    for extent in extents:
+        places = [(*place, value) for value in range(extent) for place in places[:: -1 if value % 2 else 1]]
+    return places
+
+
+def _ring(extents: Extents, wraps: Sequence[bool]) -> Places:
+    """The places of a block in ring order.
+
+    The block is seen as a rectangle: one dimension across, a snake through the others down. The ring goes down in
+    column 0 and comes back in rows. It ends next to its start when the rows are even in number, when there are
+    two columns only, or when the dimension across is closed.
+    """
+    across = [dimension for dimension in (2, 1, 0) if extents[dimension] > 1] or [0]
+    size = prod(extents)
+    closing = [d for d in across if size // extents[d] % 2 == 0 or extents[d] == 2 or wraps[d]]
+    dimension = (closing or across)[0]
+    columns, down = extents[dimension], _snake([1 if d == dimension else extents[d] for d in range(3)])
+    cells = _comb(columns, len(down)) if closing or len(down) == 1 else _nearly(columns, len(down))
+    return [(*down[row][:dimension], column, *down[row][dimension + 1 :]) for column, row in cells]
+
+
+def _comb(columns: int, rows: int) -> list[tuple[int, int]]:
+    """Down in column 0, then back in rows."""
+    cells = [(0, row) for row in range(rows)]
+    for step, row in enumerate(reversed(range(rows))):
+        cells += [(column, row) for column in range(1, columns)][:: -1 if step % 2 else 1]
+    return cells
+
+
+def _nearly(columns: int, rows: int) -> list[tuple[int, int]]:
+    """For odd columns and rows: back in rows but for the last two, which are gone through column by column.
+
+    It ends in (1, 1), two links from the start: as in a chessboard, a closed walk has as many black cells as white.
+    """
+    cells = _comb(columns, rows)[: -2 * (columns - 1)]
+    for step, column in enumerate(reversed(range(1, columns))):
+        cells += [(column, 1), (column, 0)][:: -1 if step % 2 else 1]
+    return cells
