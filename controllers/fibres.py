@@ -67,6 +67,7 @@ class FibrePlant:
 
         Circuits between servers close to each other come first, since they have the least choice; each takes the fewest
         hops, then the least used fibres, then the lowest servers. So the same circuits always get the same routes.
+        No route is taken back for a later circuit, so that one may be refused where other routes would have left room:
         ``CircuitError`` naming two servers whose fibres are used up.
         """
         routes = dict(kept or {})

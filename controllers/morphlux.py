@@ -26,8 +26,9 @@ class MorphluxPolicy(LumionPolicy):
     """Lumion under the cap of the fibres between servers.
 
     The other tenants of the rack have fibres too: a policy sees one job, so it keeps free what their rings take
-    according to the plan. Circuits that stand keep their fibres when a chip is replaced. A subclass may set ``fibres``
-    and ``spare_neighbours`` (see ``FibrePlant``).
+    according to the plan (a full rack fits where rings go server by server: 48 of 128 fibres for slices of 16 chips).
+    Circuits that stand keep their fibres when a chip is replaced. A subclass may set ``fibres`` and
+    ``spare_neighbours`` (see ``FibrePlant``).
     """
 
     fibres = FIBRES
@@ -48,7 +49,9 @@ class MorphluxPolicy(LumionPolicy):
         try:
             routes = self._routed(scale_out, own)
         except CircuitError as error:
-            raise ConfigError(f"{error}; fewer ports per chip or fewer hops between servers would fit") from None
+            raise ConfigError(
+                f"{error}; a ring that goes through all chips of a server before the next takes the fewest"
+            ) from None
         wiring = super().start(groups)
         self._own, self._routes = own, routes
         return wiring

@@ -132,6 +132,23 @@ def test_a_policy_keeps_free_what_other_tenants_use() -> None:
         crowded.start([ring])
 
 
+@pytest.mark.parametrize(("inside", "fits"), [(True, True), (False, False)])
+def test_a_full_rack_fits_where_rings_go_server_by_server(inside: bool, fits: bool) -> None:
+    """Four slices of 4 x 4 x 1, every chip with 3 circuits per hop: 16 hops between servers, so 48 of 128 fibres."""
+    order = (
+        [(s, c) for s in (0, 1, 3, 2) for c in (0, 1, 3, 2)] if inside else [(s, c) for c in range(4) for s in range(4)]
+    )
+    slices = {f"T{z}": [(4 * z + s) * 4 + c for s, c in order] for z in range(4)}
+    policy, ring = MorphluxPolicy(photonic_plan(CUBE, 1, slices)), Group("a", "dp", tuple(slices["T2"]))
+    if fits:
+        assert len(policy.start([ring])["rack0"]) == 48
+        used = fibres_used(policy.routes.values())
+        assert sum(used.values()) == 48 and max(used.values()) == 3
+    else:
+        with pytest.raises(ConfigError, match=r"no fibre between .* a ring that goes through all chips of a server"):
+            policy.start([ring])
+
+
 def test_the_nearest_spare_that_fits_is_chosen_and_standing_circuits_keep_their_fibres() -> None:
     plan = photonic_plan(CUBE, spare_servers=0)
     ring = Group("a", "dp", (0, 1, 3, 2))
