@@ -38,11 +38,12 @@ class TorusPolicy(RackPolicy):
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
         """The free chip with the fewest hops to the ring neighbours, all together; of equals the first in the plan.
 
-        Ways lead round ``dead`` and the chips that it was asked about before. Nobody if none reaches all neighbours.
+        Ways lead round ``dead`` and the chips that it was asked about before, and a neighbour that is one of these does
+        not count. Nobody if no spare reaches all neighbours.
         """
         self._dead.add(dead)
         beside = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]
-        ways = [distances(self.plan, rank, self._dead) for rank in beside]
+        ways = [distances(self.plan, rank, self._dead) for rank in beside if rank not in self._dead]
         near = [(sum(way[spare] for way in ways), spare) for spare in free if all(spare in way for way in ways)]
         return {dead: min(near, key=lambda found: found[0])[1]} if near else {}
 

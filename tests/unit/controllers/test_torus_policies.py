@@ -41,6 +41,12 @@ def test_hops_are_counted_round_the_dead_those_of_before_too() -> None:
     assert policy.replace([Group("c", "dp", (3, 5))], 5, (7,)) == {}
 
 
+def test_a_neighbour_that_is_dead_itself_does_not_count() -> None:
+    policy = TorusPolicy(electrical_plan(SQUARE))
+    assert policy.replace([ROW], chip(1, 0), ()) == {}
+    assert policy.replace([ROW], chip(2, 0), (chip(0, 2), chip(3, 1))) == {chip(2, 0): chip(3, 1)}
+
+
 def test_a_spare_that_no_way_leads_to_does_not_stand_in() -> None:
     policy = TorusPolicy(electrical_plan(SQUARE, racks=2))
     assert policy.replace([ROW], chip(1, 0), (16 + chip(1, 1),)) == {}
