@@ -162,6 +162,17 @@ def test_the_nearest_spare_that_fits_is_chosen_and_standing_circuits_keep_their_
     assert sorted(len(route) - 1 for route in policy.routes.values()) == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 3, 3]
 
 
+def test_fibres_that_a_dead_chip_frees_do_not_move_other_circuits() -> None:
+    first, second = Group("p", "dp", (0, 4)), Group("q", "dp", (1, 5))
+    policy = MorphluxPolicy(photonic_plan(CUBE))
+    policy.start([first, second])
+    before = {light: route for light, route in policy.routes.items() if len(route) > 2}
+    assert len(before) == 8
+    policy.start([replace(first, members=(0, 2)), second])
+    stay = {light: route for light, route in policy.routes.items() if light in before}
+    assert len(stay) == 6 and all(before[light] == route for light, route in stay.items())
+
+
 def test_nobody_stands_in_where_no_spare_fits_the_fibres() -> None:
     class OneWay(MorphluxPolicy):
         fibres = 5
