@@ -1,5 +1,8 @@
 """The agent of one rank: a loop around the executor (what may start) and the courier (how bytes move).
 
+With a life it is a member of a training job (``workloads.member``): it says that it lives, goes through the stages
+before the first step, and keeps a state and its checkpoints.
+
 One process per host, inside the host's network namespace. It waits in ``select``, whose time-outs are precise to the
 microsecond where epoll rounds to milliseconds. It never proceeds without an acknowledgement and never waits for ever:
 every wait is bounded, and what ends it badly is one sentence.
@@ -11,6 +14,7 @@ import json
 import select
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from railyard.errors import ControlError, VerifyError
@@ -20,7 +24,6 @@ from workloads.connection import Connection, PeerLost
 from workloads.courier import Courier
 from workloads.event_log import EventLog
 from workloads.executor import (
-    NO_PHASE,
     Blocked,
     Executor,
     Intent,
@@ -35,9 +38,11 @@ from workloads.executor import (
 )
 from workloads.farewell import Farewell
 from workloads.job_channel import JobChannel
-from workloads.paths import Path, wired_paths
+from workloads.member import Member
+from workloads.paths import paths_in, wired_paths
 from workloads.phases import phases
-from workloads.program import Collective, Compute
+from workloads.program import Compute
+from workloads.waits import Waits
 
 _CHECK_S = 0.25
 """How often the bounds of waits are looked at."""
@@ -48,7 +53,7 @@ class Stopped(Exception):
 
 
 class Agent:
-    """Runs ``config.steps`` steps of the rank's program. ``control`` is a stream socket to the parent."""
+    """Runs the steps of the rank's program up to ``config.steps``. ``control`` is a stream socket to the parent."""
 
     def __init__(self, config: AgentConfig, control: socket.socket) -> None:
         self._config = config
@@ -58,7 +63,11 @@ class Agent:
         self._farewell = Farewell()
         self._courier = Courier(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
         self._channel: JobChannel | None = None
+        self._member = Member(config, config.life, self._log.note, self.say) if config.life is not None else None
+        self._waiting: Carriage | None = None
+        """A communication that is over, while the member may not go on."""
         self._phases = phases(config.program, config.rank)
+        self._waits = Waits(config.rank, self._phases, self._log.note)
         used = {op.group for op in config.program.communications(config.rank)}
         self._groups = [
             group
@@ -70,12 +79,10 @@ class Agent:
         self._executor: Executor | None = None
         self._compute: tuple[int, Compute, float, float] | None = None
         """Step, operation, start and due time of the compute under way."""
-        self._blocked: dict[int, tuple[Blocked, float]] = {}
-        self._phase_began: dict[tuple[int, int], float] = {}
         self._step_began = 0.0
         self._next_check = 0.0
         self._go_at: float | None = None
-        self._finished = False
+        self._ready = self._finished = self._said_done = self._lost = False
         self._flush_due = False
 
     # -- life --------------------------------------------------------------------------------------
@@ -84,18 +91,21 @@ class Agent:
         """Check in, wait for go, run all steps, wait for stop. Raises what ended it badly, after writing the log."""
         try:
             self._courier.transport.listen()
+            if self._member is not None:
+                self._member.serve()
             self._check_in()
-            self.say(ready=True)
+            if self._member is not None:
+                self._member.begin(self._channel)
             self._loop()
         except Stopped:
             return
-        except PeerLost:
-            if not self._finished:  # afterwards it is only another one that stopped first
-                raise
         finally:
-            self._note_the_unfinished()
+            self._waits.note_unfinished(time.monotonic())
+            self._courier.gates.note_unfinished(time.monotonic())
             self._log.flush()
             self._courier.transport.close()
+            if self._member is not None:
+                self._member.close()
             if self._channel is not None:
                 self._channel.close()
 
@@ -104,29 +114,83 @@ class Agent:
         self._control.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
     def _loop(self) -> None:
-        while True:
-            now = time.monotonic()
-            if self._executor is None and self._go_at is not None and now >= self._go_at:
-                self._begin(self._go_at)
-            self._run_compute(now)
-            self._courier.tick(time.monotonic())
-            if self._flush_due:
-                self._flush_due = False
-                self._log.flush()
-            self._wait()
+        try:
+            while True:
+                now = time.monotonic()
+                if self._executor is None and self._ready and self._go_at is not None and now >= self._go_at:
+                    self._begin(self._go_at)
+                self._run_compute(now)
+                self._courier.tick(time.monotonic())
+                self._tend()
+                self._wait()
+        except PeerLost as lost:
+            if self._member is not None:
+                self._outlive(lost)
+            elif self._finished:  # it is only another one that stopped first
+                self._tend()
+            else:
+                raise
+
+    def _tend(self) -> None:
+        """What is beside the step, when all that the step needs is under way."""
+        if self._member is not None:
+            self._member.turn(time.monotonic())
+            waiting = self._waiting
+            if waiting is not None and not self._member.must_wait(waiting):
+                self._waiting = None
+                self._go_on(waiting, time.monotonic())
+        if not self._ready and (self._member is None or self._member.ready):
+            self._ready = self._flush_due = True
+            self.say(ready=True)
+        if self._finished and not self._said_done and (self._member is None or self._member.quiet):
+            self._log.flush()
+            self._said_done = True
+            self.say(done=True)
+        if self._flush_due:
+            self._flush_due = False
+            self._log.flush()
+
+    def _outlive(self, lost: PeerLost) -> None:
+        """A peer is gone. Whoever watches the job must not take this rank for dead too: live on until stopped."""
+        if not self._finished:
+            self.say(error=str(lost), consequence=True)
+        self._lost, self._waiting = True, None
+        self._courier.transport.close()
+        end = time.monotonic() + self._config.peer_timeout_s
+        while time.monotonic() < end or self._finished:
+            self._tend()
+            assert self._member is not None
+            self._sleep(min(time.monotonic() + _CHECK_S, self._member.next_event()))
+        raise lost
+
+    def _sleep(self, until: float, readers: Sequence[Any] = (), writers: Sequence[Any] = ()) -> tuple[Any, Any]:
+        """Wait for any of these, and for what the controller, the parent and the background say; hear those."""
+        background = self._member.running if self._member is not None else ()
+        channel = (self._channel,) if self._channel is not None else ()
+        asking = [c for c in channel if c.wants_to_write]
+        readable, writable, _ = select.select(
+            [self._control, *channel, *background, *readers],
+            [*asking, *writers],
+            [],
+            max(0.0, until - time.monotonic()),
+        )
+        for c in channel:
+            if c in writable:
+                c.flush()
+            if c in readable:
+                self._hear_controller(time.monotonic())
+        if self._control in readable:
+            self._hear_parent()
+        return readable, writable
 
     def _wait(self) -> None:
         """Sleep until something can be done, and do what sockets say."""
         now = time.monotonic()
         transport = self._courier.transport
         connections = list(transport)
-        readers: list[Any] = [self._control, *transport.listeners, *(c for c in connections if c.connected)]
-        writers: list[Any] = [c for c in connections if c.wants_to_write(now)]
-        if self._channel is not None:
-            readers.append(self._channel)
-            if self._channel.wants_to_write:
-                writers.append(self._channel)
-        readable, writable, _ = select.select(readers, writers, [], max(0.0, self._next_event(now) - now))
+        readers = [*transport.listeners, *(c for c in connections if c.connected)]
+        writers = [c for c in connections if c.wants_to_write(now)]
+        readable, writable = self._sleep(self._next_event(now), readers, writers)
         now = time.monotonic()
         for listener in transport.listeners:
             if listener in readable:
@@ -135,13 +199,6 @@ class Agent:
         self._courier.handle(
             [c for c in readable if isinstance(c, Connection)], [c for c in writable if isinstance(c, Connection)], now
         )
-        if self._channel is not None:
-            if self._channel in writable:
-                self._channel.flush()
-            if self._channel in readable:
-                self._hear_controller(now)
-        if self._control in readable:
-            self._hear_parent()
         if now >= self._next_check:
             self._next_check = now + _CHECK_S
             self._check_bounds(now)
@@ -150,23 +207,14 @@ class Agent:
         times = [self._next_check, self._courier.next_deadline()]
         if self._compute is not None:
             times.append(self._compute[3])
-        if self._executor is None and self._go_at is not None:
+        if self._executor is None and self._ready and self._go_at is not None:
             times.append(self._go_at)
+        if self._member is not None:
+            times.append(self._member.next_event())
         return min(times)
 
     def _check_bounds(self, now: float) -> None:
-        for blocked, since in self._blocked.values():
-            if now - since > self._config.ack_timeout_s:
-                raise ControlError(
-                    f"rank {self._config.rank} got no acknowledgement of request {blocked.index} of group "
-                    f"{blocked.group} within {self._config.ack_timeout_s:g} s, and does not send without one"
-                )
-        for name, index, since in self._courier.gates.waits():
-            if now - since > self._config.peer_timeout_s:
-                raise ControlError(
-                    f"rank {self._config.rank} got no acknowledgement of request {index} of circuit {name} within "
-                    f"{self._config.peer_timeout_s:g} s, and does not send without one"
-                )
+        self._waits.check(now, self._config.ack_timeout_s)
         self._courier.check_progress(now)
 
     # -- before the first step -----------------------------------------------------------------------
@@ -185,17 +233,8 @@ class Agent:
             self._channel.ask("checkin", group=group.name)
         end = time.monotonic() + config.ack_timeout_s
         while self._unchecked:
-            left = end - time.monotonic()
-            readers: list[Any] = [self._channel, self._control]
-            writers: list[Any] = [self._channel] if self._channel.wants_to_write else []
-            readable, writable, _ = select.select(readers, writers, [], max(0.0, left))
-            if writable:
-                self._channel.flush()
-            if self._channel in readable:
-                self._hear_controller(time.monotonic())
-            if self._control in readable:
-                self._hear_parent()
-            if left <= 0:
+            self._sleep(end)
+            if self._unchecked and time.monotonic() >= end:
                 raise ControlError(
                     f"the controller did not answer the check-in of rank {config.rank} in group "
                     f"{min(self._unchecked)} within {config.ack_timeout_s:g} s"
@@ -208,10 +247,13 @@ class Agent:
             [phase.operations for phase in self._phases],
             self._asks,
             config.steps,
+            first_step=config.life.first_step if config.life is not None else 0,
             provisioned=config.mode == "provisioned",
         )
         self._courier.open_early()
         self._carry_out(self._executor.begin(), at)
+        if self._executor.finished and not self._finished:
+            self._finish(at)  # a life of no steps
 
     # -- what others say -----------------------------------------------------------------------------
 
@@ -230,6 +272,8 @@ class Agent:
     def _hear_controller(self, now: float) -> None:
         assert self._channel is not None
         for request, answer in self._channel.receive():
+            if self._lost:
+                continue  # nothing will be sent any more
             if request["op"] == "checkin":
                 self._checked_in(request["group"], answer)
             elif request["op"] == "request":
@@ -240,7 +284,7 @@ class Agent:
                 if group in self._courier.gates.asking:
                     self._courier.circuit_stands(group, index, now)
                     continue
-                self._courier.paths[group] = _paths(answer)
+                self._courier.paths[group] = paths_in(answer)
                 self._courier.open_early(group)
                 self._carry_out(self._executor.acknowledged(group, index), now)
 
@@ -250,7 +294,7 @@ class Agent:
         if answer.get("asks") and group.domain == "scale-out":
             (self._courier.gates.asking if group.parent else self._asks).add(name)
             return
-        paths = _paths(answer)
+        paths = paths_in(answer)
         self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
 
     # -- carrying out intents ------------------------------------------------------------------------
@@ -269,11 +313,11 @@ class Agent:
                 if self._farewell.may_go(intent):
                     self._ask(intent)
             elif isinstance(intent, Blocked):
-                self._blocked[intent.op.id] = (intent, now)
+                self._waits.began(intent, now)
             elif isinstance(intent, PhaseBegan):
-                self._phase_began[intent.step, intent.phase] = now
+                self._waits.phase_began(intent.step, intent.phase, now)
             elif isinstance(intent, PhaseEnded):
-                self._note_phase(intent.step, intent.phase, now)
+                self._waits.phase_ended(intent.step, intent.phase, now)
             elif isinstance(intent, StepBegan):
                 self._step_began = now
             else:
@@ -285,14 +329,14 @@ class Agent:
         self._channel.ask(op, group=message.group, index=message.index)
 
     def _start(self, intent: StartCommunication, now: float) -> None:
-        waited = self._blocked.pop(intent.op.id, None)
-        if waited is not None:
-            self._note_wait(*waited, now)
+        self._waits.ended(intent.op.id, now)
         self._courier.start(intent.step, intent.op, intent.phase, max(now, time.monotonic()))
 
     def _end_step(self, intent: StepEnded, now: float) -> None:
         self._log.note("step", self._step_began, now, step=intent.step)
         self.say(step=intent.step)
+        if self._member is not None:
+            self._member.end_step(intent.step)
         self._flush_due = True
         if intent.last:
             self._finish(now)
@@ -305,9 +349,7 @@ class Agent:
             retransmits=sum(c.retransmits() for c in connections),
             bytes=sum(c.sent_bytes for c in connections),
         )
-        self._log.flush()
         self._finished = True
-        self.say(done=True)
 
     def _run_compute(self, now: float) -> None:
         """Finish the compute that is due; what follows starts at its due time, so lateness does not add up."""
@@ -324,18 +366,8 @@ class Agent:
             "communicate",
             carriage.posted if carriage.first_byte is None else carriage.first_byte,
             now if carriage.last_byte is None else carriage.last_byte,
-            step=carriage.step,
-            op=op.id,
-            name=op.name,
-            group=op.group,
-            dimension=carriage.group.dimension,
-            op_kind=op.kind if isinstance(op, Collective) else type(op).__name__.lower(),
             bytes=self._config.scale.emulated_bytes(op.bytes),
-            sent_bytes=carriage.sent_bytes,
-            phase=None if carriage.phase == NO_PHASE else carriage.phase,
-            lanes=sorted(carriage.lanes),
-            posted=carriage.posted,
-            payload_bytes=carriage.payload_bytes,
+            **carriage.fields(),
         )
         if carriage.wrong is not None:
             self._log.note("verified", now, step=carriage.step, op=op.id, wrong=carriage.wrong)
@@ -349,8 +381,16 @@ class Agent:
             if release is not None:
                 self._ask(release)
             return
+        if self._member is not None:
+            self._member.reduced(carriage, lambda: self._courier.recycle(carriage))
+            if self._member.must_wait(carriage):
+                self._waiting = carriage
+                return
+        self._go_on(carriage, now)
+
+    def _go_on(self, carriage: Carriage, now: float) -> None:
         assert self._executor is not None
-        self._carry_out(self._executor.communication_done(op.id), now)
+        self._carry_out(self._executor.communication_done(carriage.op.id), now)
 
     def _send_buffered(self, carriage: Carriage, now: float) -> None:
         """The kernel has all of a send that nobody needs to wait for."""
@@ -358,30 +398,3 @@ class Agent:
         self._farewell.began(carriage.op.group)
         assert self._executor is not None
         self._carry_out(self._executor.communication_done(carriage.op.id), now)
-
-    def _note_wait(self, blocked: Blocked, since: float, now: float) -> None:
-        self._log.note(
-            "wait",
-            since,
-            max(now, since),
-            step=blocked.step,
-            op=blocked.op.id,
-            group=blocked.group,
-            index=blocked.index,
-            phase=blocked.phase,
-        )
-
-    def _note_phase(self, step: int, phase: int, now: float) -> None:
-        began = self._phase_began.pop((step, phase))
-        self._log.note("phase", began, now, step=step, phase=phase, dimension=self._phases[phase].dimension)
-
-    def _note_the_unfinished(self) -> None:
-        """An agent that is stopped in the middle leaves what it was waiting for on the timeline."""
-        now = time.monotonic()
-        for blocked, since in self._blocked.values():
-            self._note_wait(blocked, since, now)
-        self._courier.gates.note_unfinished(now)
-
-
-def _paths(answer: dict[str, Any]) -> tuple[Path, ...]:
-    return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))

@@ -38,6 +38,11 @@ class AgentConfig:
     life: Life | None = None
 
     @property
+    def real_payload(self) -> bool:
+        """Whether messages carry real numbers: to be verified, or for the state of a training job."""
+        return self.verify or self.life is not None
+
+    @property
     def peer_timeout_s(self) -> float:
         """Wall-clock seconds without a byte from a peer after which it is taken as lost.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from workloads import payload
 from workloads.collectives.gate import Gate
 from workloads.connection import Connection, PeerKey
 from workloads.exchange import Exchange, Part
+from workloads.executor import NO_PHASE
 from workloads.message import Flow
 from workloads.program import Collective, Communication, Group
 from workloads.schedule import Schedule
@@ -59,6 +61,23 @@ class Carriage:
     def key(self) -> FlowKey:
         """Under which messages find this communication."""
         return self.flow, -1 if isinstance(self.op, Collective) else self.op.peer
+
+    def fields(self) -> dict[str, Any]:
+        """What the timeline says of it when it is over."""
+        op = self.op
+        return {
+            "step": self.step,
+            "op": op.id,
+            "name": op.name,
+            "group": op.group,
+            "dimension": self.group.dimension,
+            "op_kind": op.kind if isinstance(op, Collective) else type(op).__name__.lower(),
+            "sent_bytes": self.sent_bytes,
+            "phase": None if self.phase == NO_PHASE else self.phase,
+            "lanes": sorted(self.lanes),
+            "posted": self.posted,
+            "payload_bytes": self.payload_bytes,
+        }
 
     def on_circuit(self, part: Part) -> bool:
         """Whether ``part`` takes a circuit that is asked for."""

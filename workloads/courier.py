@@ -61,7 +61,7 @@ class Courier:
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
         self._receiving: dict[FlowKey, Carriage] = {}
-        self._early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.verify)
+        self._early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.real_payload)
         self._began: dict[PeerKey, float] = {}
         """When the message that is coming in on a connection began."""
         self._ready: dict[FlowKey, dict[PeerKey, int]] = {}
@@ -84,6 +84,10 @@ class Courier:
     def paths(self) -> dict[str, tuple[Path, ...]]:
         """The paths that each group was told."""
         return self._routes.paths
+
+    def recycle(self, carriage: Carriage) -> None:
+        """Nobody needs the numbers of a collective that is over any more."""
+        self._loader.recycle(carriage)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -407,8 +411,9 @@ class Courier:
                 connection.receive(now)
 
     def check_progress(self, now: float) -> None:
-        """``PeerLost`` if a peer has not moved a byte for too long."""
+        """``PeerLost`` if a peer has not moved a byte for too long, ``ControlError`` if a circuit was not given."""
         limit = self._config.peer_timeout_s
+        self.gates.check(now, limit)
         for carriage in [*self._sending.values(), *self._receiving.values()]:
             latest = max((c.last_progress for c in carriage.connections.values()), default=0.0)
             if now - max(latest, carriage.last_progress) > limit:

@@ -104,7 +104,7 @@ NO_PHASE = -1
 
 
 class Executor:
-    """Runs the operations of one rank ``steps`` times.
+    """Runs the operations of one rank in every step from ``first_step`` to ``steps`` - 1.
 
     ``phases`` lists, in program order, the operation ids of each phase; ``asks`` the groups that ask the control
     plane. ``provisioned``: ask for a phase when the one before it is done, instead of when it is first needed.
@@ -117,12 +117,14 @@ class Executor:
         asks: Iterable[str],
         steps: int,
         *,
+        first_step: int = 0,
         provisioned: bool = False,
     ) -> None:
         self._operations = tuple(operations)
         self._phases = tuple(tuple(phase) for phase in phases)
         self._asks = frozenset(asks)
         self._steps = steps
+        self._first_step = first_step
         self._provisioned = provisioned
         self._phase_of = {op: number for number, phase in enumerate(self._phases) for op in phase}
         self._needs = all_dependencies(self._operations)
@@ -149,10 +151,10 @@ class Executor:
         return self._step >= self._steps
 
     def begin(self) -> list[Intent]:
-        """Start the first step."""
+        """Start the first step (none is left where ``first_step`` is ``steps``)."""
         if self._step >= 0:
             raise ConfigError("the executor has begun already; make a new one for a new run")
-        self._begin_step(0)
+        self._begin_step(self._first_step)
         self._end_steps()
         return self._drain()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from railyard.errors import ControlError
@@ -65,10 +65,14 @@ class Gatekeeper(Generic[_T]):
         self.say(carriage, carriage.gate.release(transfers[0]), now)
         return carriage, transfers
 
-    def waits(self) -> Iterator[tuple[str, int, float]]:
-        """(group, index, since when) of every request without an answer."""
+    def check(self, now: float, timeout_s: float) -> None:
+        """``ControlError`` when an ack is missing for longer than ``timeout_s``."""
         for (group, index), (_, since) in self._waiting.items():
-            yield group, index, since
+            if now - since > timeout_s:
+                raise ControlError(
+                    f"rank {self._rank} got no acknowledgement of request {index} of circuit {group} within "
+                    f"{timeout_s:g} s, and does not send without one"
+                )
 
     def note_unfinished(self, now: float) -> None:
         """Leave what is waited for on the timeline."""

@@ -1,10 +1,12 @@
 """The agent's end of the controller's job channel: requests out, answers in, nothing blocks after connecting.
 
-Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request.
+Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. A message without
+``id`` (``alive``) is not answered.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from typing import Any
@@ -42,6 +44,12 @@ class JobChannel:
         self._open[self._next_id] = {"op": op, **fields}
         self._out += encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
+        self.flush()
+
+    def tell(self, op: str) -> None:
+        """Send a message that has no number and is not answered."""
+        message = {"op": op, "job": self._job, "rank": self._rank}
+        self._out += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:

@@ -30,6 +30,8 @@ class Loader:
         self._rank = config.rank
         self._gates = gates
         self._names = flow_names(config.program, config.rank)
+        self._prepared: dict[tuple[int, int], payload.Floats] = {}
+        """By step and operation: what this rank will contribute."""
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
         """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
 
@@ -47,9 +49,19 @@ class Loader:
         else:
             carriage.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
         carriage.unsent = len(carriage.exchange.outgoing)
-        if config.verify:
-            carriage.buffer = self._contribution(carriage)
+        if config.real_payload:
+            prepared = self._prepared.pop((step, op.id), None)
+            carriage.buffer = self._contribution(carriage) if prepared is None else prepared
         return carriage
+
+    def recycle(self, carriage: Carriage) -> None:
+        """Nobody needs the numbers of a collective any more: put those of the next step in their place, ahead of it."""
+        schedule, buffer, step = carriage.schedule, carriage.buffer, carriage.step + 1
+        if schedule is None or buffer is None or step >= self._config.steps:
+            return
+        seed, flow, members = self._config.seed, self._names[carriage.op.id].at(step), carriage.group.members
+        if payload.refill(buffer, seed, flow, schedule, members, self._rank, carriage.elements):
+            self._prepared[step, carriage.op.id] = buffer
 
     def _plan(self, carriage: Carriage, plan: Schedule) -> None:
         carriage.schedule = plan
@@ -74,7 +86,7 @@ class Loader:
     def wrong_elements(self, carriage: Carriage) -> int | None:
         """Elements that are not what was promised; None where nothing is (a send, or without ``verify``)."""
         buffer, seed, flow, op = carriage.buffer, self._config.seed, carriage.flow, carriage.op
-        if buffer is None or isinstance(op, Send):
+        if buffer is None or isinstance(op, Send) or not self._config.verify:
             return None
         if carriage.schedule is not None:
             members, elements = carriage.group.members, carriage.elements

@@ -9,6 +9,9 @@ process of its own, so agents never inherit what the runner has open; it dies, w
         team.go(time.monotonic() + 0.05)
         team.wait_done(timeout=60)
         team.stop()
+
+Several teams can be under way. Whoever looks after them by himself selects on the nursery (``fileno``), takes in what
+came (``listen(0)``) and reads off the teams what became of them; nothing but the ``wait_...`` methods raises for it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +76,8 @@ class Nursery:
         """Fork one agent per config, each in the network namespace of its file descriptor (-1: stay here)."""
         number = self._next_team
         self._next_team += 1
-        team = self._teams[number] = AgentTeam(self, number, [config.rank for config in configs])
+        first_steps = {c.rank: c.life.first_step if c.life is not None else 0 for c in configs}
+        team = self._teams[number] = AgentTeam(self, number, first_steps)
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
             self.tell({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
@@ -91,6 +96,10 @@ class Nursery:
             self._sock.sendmsg([json.dumps(message).encode()], ancillary)
         except OSError as error:
             raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+
+    def fileno(self) -> int:
+        """For ``select``: readable when ``listen`` has something to take in."""
+        return self._sock.fileno()
 
     def listen(self, timeout: float) -> bool:
         """Take in one message for whichever team it is meant; False if none came in time."""
@@ -119,22 +128,38 @@ class Nursery:
         self.close()
 
 
-class AgentTeam:
-    """The agents of one launch."""
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong on ``rank``; a ``consequence`` of another one's end is never the cause."""
 
-    def __init__(self, nursery: Nursery, number: int, ranks: Sequence[int]) -> None:
+    rank: int
+    sentence: str
+    consequence: bool = False
+
+
+class AgentTeam:
+    """The agents of one launch, and all that is known of them (as of the last ``Nursery.listen``)."""
+
+    def __init__(self, nursery: Nursery, number: int, first_steps: dict[int, int]) -> None:
         self._nursery = nursery
         self._number = number
-        self._ranks = tuple(ranks)
+        self._ranks = tuple(first_steps)
         self.pids: dict[int, int] = {}
         """Rank -> process id, for those that were started."""
-        self.steps: dict[int, int] = dict.fromkeys(ranks, 0)
-        """Rank -> steps it has done."""
-        self._ready: set[int] = set()
-        self._finished: set[int] = set()
-        self._exited: dict[int, int] = {}
-        self._bad: list[tuple[bool, str]] = []
-        """(whether it is a consequence of another one's end, sentence)."""
+        self.steps: dict[int, int] = dict(first_steps)
+        """Rank -> steps of the job that it has done, those of earlier lives included."""
+        self.checksums: dict[int, dict[int, int]] = {rank: {} for rank in first_steps}
+        """Rank -> step -> running checksum after that step."""
+        self.checkpoints: dict[int, list[tuple[int, int]]] = {rank: [] for rank in first_steps}
+        """Rank -> (steps in it, checksum) of each checkpoint that is on its disk, as it was stored in this life."""
+        self.ready: set[int] = set()
+        """Ranks that wait for go."""
+        self.finished: set[int] = set()
+        """Ranks that have done all steps (and have every checkpoint on disk)."""
+        self.exited: dict[int, int] = {}
+        """Rank -> exit status (minus the signal's number)."""
+        self.failures: list[Failure] = []
+        """In the order in which they were heard. An agent that was killed is one too."""
         self._on_progress: Progress | None = None
         self._stopping = False
 
@@ -147,30 +172,35 @@ class AgentTeam:
             self._exit(rank, message["exited"])
         said = message.get("said", {})
         if "ready" in said:
-            self._ready.add(rank)
+            self.ready.add(rank)
         if "step" in said:
             self.steps[rank] = said["step"] + 1
             if self._on_progress is not None:
                 self._on_progress(rank, self.steps[rank])
+        if "state" in said:
+            self.checksums[rank][said["state"]] = said["checksum"]
+        if "checkpoint" in said:
+            self.checkpoints[rank].append((said["checkpoint"], said["checksum"]))
         if "done" in said:
-            self._finished.add(rank)
+            self.finished.add(rank)
         if "error" in said:
-            self._bad.append((bool(said.get("consequence")), said["error"]))
+            self.failures.append(Failure(rank, said["error"], bool(said.get("consequence"))))
 
     def _exit(self, rank: int, status: int) -> None:
-        self._exited[rank] = status
-        if self._stopping or status == AgentError.exit_status or (status == 0 and rank in self._finished):
+        self.exited[rank] = status
+        if self._stopping or status == AgentError.exit_status or (status == 0 and rank in self.finished):
             return  # an agent that leaves with this status has said why
         if status < 0:
             how = f"was killed by signal {-status} ({_signal_name(-status)})"
         else:
             how = f"ended with status {status}"
         step = self.steps.get(rank, 0)
-        self._bad.append((False, f"the agent of rank {rank} {how} in step {step}, before its program was done"))
+        sentence = f"the agent of rank {rank} {how} in step {step}, before its program was done"
+        self.failures.append(Failure(rank, sentence))
 
     def wait_ready(self, timeout: float = _READY_S) -> None:
         """Until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
-        self._wait(self._ready, timeout, "get ready")
+        self._wait(self.ready, timeout, "get ready")
 
     def go(self, t0: float) -> None:
         """Start the first step at monotonic time ``t0``, everywhere."""
@@ -179,13 +209,13 @@ class AgentTeam:
     def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
         """Until every agent has done all steps; ``AgentError`` with the last words of the one that died."""
         self._on_progress = on_progress
-        self._wait(self._finished, timeout, "finish its program")
+        self._wait(self.finished, timeout, "finish its program")
 
     def _wait(self, arrived: set[int], timeout: float, what: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
             heard = self._nursery.listen(end - time.monotonic())
-            if self._bad:
+            if self.failures:
                 self._fail()
             if not heard and time.monotonic() >= end:
                 late = next(rank for rank in self._ranks if rank not in arrived)
@@ -194,17 +224,31 @@ class AgentTeam:
     def _fail(self) -> None:
         """Raise the cause: an agent that says another one left is given time for that other one's news."""
         end = time.monotonic() + _GRACE_S
-        while all(consequence for consequence, _ in self._bad) and self._nursery.listen(end - time.monotonic()):
+        while all(bad.consequence for bad in self.failures) and self._nursery.listen(end - time.monotonic()):
             continue
-        sentences = sorted(self._bad, key=lambda entry: entry[0])
-        raise AgentError(sentences[0][1])
+        raise AgentError(min(self.failures, key=lambda bad: bad.consequence).sentence)
 
-    def stop(self) -> None:
-        """End all agents that are left; those that do not go by themselves are killed."""
+    def kill(self, rank: int) -> None:
+        """End the agent of ``rank`` at once, as its machine's death would; ``ValueError`` if it is not one of these."""
+        if rank not in self._ranks:
+            raise ValueError(f"rank {rank} is not of this team")
+        self._nursery.tell({"team": self._number, "kill": rank})
+
+    @property
+    def gone(self) -> bool:
+        """Whether all agents have exited."""
+        return len(self.exited) == len(self._ranks)
+
+    def begin_stop(self) -> None:
+        """Tell all agents that are left to end; those that have not gone a second later are killed."""
         self._stopping = True
         self._nursery.tell({"team": self._number, "stop": True})
+
+    def stop(self) -> None:
+        """End all agents that are left, and wait until they are gone (``gone``); what they said until then is heard."""
+        self.begin_stop()
         end = time.monotonic() + _STOP_S
-        while len(self._exited) < len(self._ranks) and self._nursery.listen(end - time.monotonic()):
+        while not self.gone and self._nursery.listen(end - time.monotonic()):
             continue
 
 

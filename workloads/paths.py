@@ -6,8 +6,9 @@ checks in. Without a control plane (mode native) the ports are joined as on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import permutations
+from typing import Any
 
 from topos.plan import Network
 from workloads.program import Domain, Group
@@ -35,22 +36,31 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
     return tuple((a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
 
 
+def paths_in(answer: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The paths that an answer of the controller tells."""
+    return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))
+
+
 def choose_path(
     paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False, ports_per_gpu: int = 2
 ) -> Path | None:
     """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same.
 
-    Of several, lane 0 takes the one with the sender's highest port lane and lane 1 the lowest. ``forwarded``: where
-    there is none, a packet switch carries it between the ports that the lane would leave and reach on a ring (with one
-    port per GPU between those).
+    Of several, in the order of the sender's port lanes, lane 2k takes the k-th from the top and lane 2k + 1 the k-th
+    from the bottom, from the start again where there are fewer. ``forwarded``: where there is none, a packet switch
+    carries it between the ports that the lane would leave and reach on a ring with a pair of ports for every two lanes
+    (with one port per GPU between those).
     """
+    turn, counter = divmod(lane, 2)
     found = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
     if found:
-        return found[-1] if lane == 0 else found[0]
+        turn %= len(found)
+        return found[turn] if counter else found[-1 - turn]
     if not forwarded:
         return None
-    high = min(1, ports_per_gpu - 1)
-    return (src, high, dst, 0) if lane == 0 else (src, 0, dst, high)
+    low = 2 * (turn % max(1, ports_per_gpu // 2))
+    high = min(low + 1, ports_per_gpu - 1)
+    return (src, low, dst, high) if counter else (src, high, dst, low)
 
 
 def _both_ways(paths: Iterable[Path]) -> Iterable[Path]:

@@ -38,13 +38,15 @@ class Transport:
         self._read_plan(plan)
 
     def _read_plan(self, plan: FabricPlan) -> None:
+        """Own ports, and the peers that they reach: behind the same switch, or behind any that links join to it."""
         for switch in plan.switches:
             domain = _DOMAIN_OF_NETWORK[switch.network]
             mine = [port for port in switch.ports if port.rank == self._rank]
             for port in mine:
                 self._ports[domain, port.lane] = port
                 self._buckets[domain, port.lane] = Bucket(port.rate_mbps, plan.mtu)
-            for port in switch.ports if mine else ():
+            reached = plan.network(switch.network) if plan.links else (switch,)
+            for port in (port for other in reached for port in other.ports) if mine else ():
                 self._peer_of_ip[_address(port)] = domain, port
                 self._ip_of_peer[domain, port.rank, port.lane] = _address(port)
 
@@ -129,11 +131,13 @@ class Transport:
         return iter(self._connections.values())
 
     def close(self) -> None:
-        """Close all sockets."""
+        """Close all sockets, at once and for good."""
         for sock in self._listeners:
             sock.close()
         for connection in self:
             connection.close()
+        self._listeners.clear()
+        self._connections.clear()
 
 
 def _address(port: HostPort) -> str:

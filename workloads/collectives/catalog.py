@@ -1,6 +1,7 @@
 """The schedules that can be asked for by name, proved once and kept.
 
-An algorithm is a function (kind, n) -> Schedule and what it can do; adding one is one entry in ``ALGORITHMS``.
+An algorithm is a function (kind, n) -> Schedule and what it can do; adding one is one entry in ``ALGORITHMS``. Rings of
+more than two lanes are not here, since a rail has two ports for each GPU; a program carries its own (``training_job``).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
 
 def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
     """What two rings, one each way, can do."""
-    return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, bidirectional=True)
+    return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
 ALGORITHMS: dict[str, Algorithm] = {

@@ -1,8 +1,10 @@
-"""Ring collectives: all-gather, reduce-scatter and all-reduce on one or two rings.
+"""Ring collectives: all-gather, reduce-scatter and all-reduce on one or more rings.
 
 Positions stand on a ring. Clockwise chunks travel from position i to i + 1 on lane 0. The bidirectional ring has
 twice as many chunks; its second half travels from i to i - 1 on lane 1, so that both ports of a GPU work both ways.
-Every position sends (n - 1) / n of the buffer (twice that for an all-reduce), which is the least possible.
+With L lanes there are n x L chunks: those of lane 2k go round clockwise, those of lane 2k + 1 the other way, each lane
+on a circuit of its own where a hop has several (``workloads.paths.choose_path``). Every position sends (n - 1) / n of
+the buffer (twice that for an all-reduce), which is the least possible.
 
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 """
@@ -16,15 +18,22 @@ from workloads.schedule import CollectiveKind, Schedule, Transfer
 RING_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
-def ring(kind: CollectiveKind, n: int, *, bidirectional: bool = False) -> Schedule:
-    """The ring schedule of ``kind`` over ``n`` positions; n = 1 has nothing to transfer.
+def ring_name(lanes: int) -> str:
+    """What the ring of so many lanes is called: ``ring``, ``bidirectional-ring``, ``ring-3``, ``ring-4``, ..."""
+    return {1: "ring", 2: "bidirectional-ring"}.get(lanes, f"ring-{lanes}")
 
-    Chunks: n (or 2n when bidirectional: 0 to n - 1 clockwise, n to 2n - 1 counter-clockwise); position p owns chunks
-    p and n + p before an all-gather and after a reduce-scatter.
+
+def ring(kind: CollectiveKind, n: int, *, lanes: int = 1) -> Schedule:
+    """The ring schedule of ``kind`` over ``n`` positions on ``lanes`` lanes; n = 1 has nothing to transfer.
+
+    Chunks: n for each lane (l x n to l x n + n - 1); position p owns chunk l x n + p of every lane l before an
+    all-gather and after a reduce-scatter. ``ValueError`` for another kind, or without a lane.
     """
     if kind not in RING_KINDS:
         raise ValueError(f"no ring schedule for {kind}")
-    turns = (1, -1) if bidirectional and n > 1 else (1,)
+    if lanes < 1:
+        raise ValueError(f"a ring needs at least 1 lane, not {lanes}")
+    turns = [-1 if lane % 2 else 1 for lane in range(lanes if n > 1 else 1)]
     transfers: list[Transfer] = []
     for lane, turn in enumerate(turns):
         if kind in ("all_reduce", "reduce_scatter"):
@@ -32,13 +41,13 @@ def ring(kind: CollectiveKind, n: int, *, bidirectional: bool = False) -> Schedu
         if kind in ("all_reduce", "all_gather"):
             transfers += _all_gather(n, turn, lane, first_round=n - 1 if kind == "all_reduce" else 0)
     return Schedule(
-        algorithm="bidirectional-ring" if bidirectional else "ring",
+        algorithm=ring_name(lanes),
         kind=kind,
         n=n,
         chunks=n * len(turns),
         owner=tuple(range(n)) * len(turns),
         transfers=tuple(sorted(transfers)),
-        one_port=not bidirectional,
+        one_port=lanes == 1,
     )
 
 

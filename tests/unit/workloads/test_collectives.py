@@ -75,7 +75,7 @@ def test_hierarchical_keeps_the_rails_apart(gpus: int, n: int) -> None:
 @given(n=st.integers(2, 64))
 def test_ring_sends_the_least_possible_and_evenly(n: int) -> None:
     for kind, factor in (("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)):
-        made = ring(kind, n, bidirectional=True)  # type: ignore[arg-type]
+        made = ring(kind, n, lanes=2)  # type: ignore[arg-type]
         assert made.chunks == 2 * n
         sent = Counter((t.src, t.lane) for t in made.transfers)
         assert set(sent.values()) == {factor * (n - 1)}
@@ -85,7 +85,7 @@ def test_ring_sends_the_least_possible_and_evenly(n: int) -> None:
 
 @given(n=st.integers(2, 64))
 def test_ring_goes_clockwise_on_lane_0_and_back_on_lane_1(n: int) -> None:
-    for t in ring("all_reduce", n, bidirectional=True).transfers:
+    for t in ring("all_reduce", n, lanes=2).transfers:
         assert t.dst == (t.src + (1 if t.lane == 0 else -1)) % n
         assert (t.chunk < n) == (t.lane == 0)
 
