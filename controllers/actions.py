@@ -57,6 +57,21 @@ class Darken:
 
 
 @dataclass(frozen=True)
+class Reroute:
+    """After ``delay_s`` ask which routes are due (``Engine.routes_due``), send them, and call ``rerouted``."""
+
+    reconfiguration_id: int
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class MembersChanged:
+    """Whoever watches over ``job`` can be told now (``Engine.news``)."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Registered:
     """The starting circuits of ``job`` stand."""
 
@@ -101,4 +116,16 @@ class Note:
         return Event(self.t, self.source, self.kind, self.end, self.fields)
 
 
-Action = Ack | CheckedIn | Refuse | Darken | Registered | RegisterRefused | Rewired | RewireRefused | Note
+Action = (
+    Ack
+    | CheckedIn
+    | Refuse
+    | Darken
+    | Reroute
+    | MembersChanged
+    | Registered
+    | RegisterRefused
+    | Rewired
+    | RewireRefused
+    | Note
+)

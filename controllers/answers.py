@@ -55,10 +55,15 @@ def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> l
 
 
 def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
-    """Every job and its groups."""
+    """Every job, its groups and its members as they are now, and what became of those that failed."""
     return [
         {
             "name": job.name,
+            "state": membership.state,
+            "changes": membership.number,
+            "dead": membership.dead,
+            "reason": membership.reason,
+            "members": membership.ranks,
             "mode": job.mode,
             "reconfiguration_delay_s": job.reconfiguration_delay_s,
             "link_recovery_s": job.link_recovery_s,
@@ -67,5 +72,6 @@ def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
                 for g in job.groups
             ],
         }
-        for job in engine.jobs.values()
+        for membership in engine.roster.jobs.values()
+        for job in [membership.job]
     ]

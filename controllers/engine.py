@@ -1,140 +1,140 @@
 """The engine: the state machine under every policy, without clock and without I/O.
 
 The live controller and the predictor (``measure.model``) drive the same engine: time comes in as ``now``, what should
-happen goes out as actions. Order of a reconfiguration, always: all members asked -> nothing in flight on the ports
-concerned -> dark -> installed -> ack. Source of the rules: Opus, arXiv 2602.12521.
+happen goes out as actions. Its parts: who is in which job (``roster``), what the switches hold (``fabric``,
+``routing``), who waits for circuits (``grants``), who still lives (``liveness``), and who stands in for whom
+(``failover``). Source of the rules: Opus, arXiv 2602.12521; of failures: LUMION, arXiv 2505.23105.
 """
 
 from __future__ import annotations
 
-from controllers.actions import (
-    Ack,
-    Action,
-    CheckedIn,
-    Note,
-    Refuse,
-    Registered,
-    RegisterRefused,
-    Rewired,
-    RewireRefused,
-)
+from typing import Any
+
+from controllers.actions import Action, CheckedIn, Note, Refuse
 from controllers.circuits import Matching
 from controllers.fabric import Fabric, Reconfiguration
-from controllers.intents import GroupIntent, Intent, RewireIntent, StartIntent
+from controllers.failover import Failover
+from controllers.grants import Grants
+from controllers.intents import GroupIntent, RewireIntent, StartIntent
 from controllers.jobs import Job
-from controllers.ocs import Change, UpdateMode
-from controllers.policy import Policy, Wiring
+from controllers.liveness import Liveness
+from controllers.ocs import UpdateMode
+from controllers.policy import Policy
 from controllers.readiness import Readiness, Round
-from railyard.errors import ConfigError, ControlError, RailyardError
+from controllers.roster import Roster
+from controllers.routing import Due, Routing
 from topos.plan import FabricPlan
-
-MAX_TRIES = 8
-"""Reconfigurations one request may take before its policy is held to be going round in circles."""
 
 
 class Engine:
-    """The circuits of every OCS of ``plan``, for any number of jobs.
+    """The circuits of every OCS of ``plan`` and the routes of an electrical torus, for any number of jobs.
 
     Each method takes ``now`` (seconds, any clock that does not go back) and returns what must be done, in order. A
     caller's own mistake raises ``ControlError``, ``ConfigError`` or ``CircuitError``, and then nothing has changed.
-    A request that can be granted is granted, even if an older one still waits for other ports.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
         self.fabric = Fabric(plan)
-        self.jobs: dict[str, Job] = {}
-        self._policies: dict[str, Policy] = {}
-        self._groups: dict[str, tuple[Job, Readiness]] = {}
-        self._pending: list[Intent] = []
-        self._rounds: dict[tuple[str, int], GroupIntent] = {}
-        self._gone: set[int] = set()
+        self.liveness = Liveness()
+        self._unplugged: set[int] = set()
+        self.roster = Roster(plan, lambda rank: rank not in self._unplugged and self.fabric.sound(rank))
+        self.routing = Routing(plan, self.roster.without_routes, self.fabric.next_id)
+        self._grants = Grants(self.fabric, self.routing)
+        self._failover = Failover(self.fabric, self.routing, self.roster, self._grants, self.liveness)
 
     # ---- jobs -------------------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """The registered jobs by name, with their groups as they are now."""
+        return {name: membership.job for name, membership in self.roster.jobs.items()}
 
     def register(self, job: Job, policy: Policy, now: float) -> list[Action]:
         """Take ``job`` in and set up its starting circuits (no delay); ``Registered`` follows when they stand.
 
         On the switches they are on they replace all circuits but those between GPUs of other jobs.
         """
-        self._check_new(job)
-        wiring = policy.start(job.groups)
-        others = frozenset(r for other in self.jobs.values() for g in other.groups for r in g.members)
-        intent = StartIntent(asked=now, delay_s=0.0, job=job, wiring=wiring, kept=self.fabric.ports_of_ranks(others))
+        self.roster.check_new(job)
+        intent = StartIntent(
+            asked=now,
+            delay_s=0.0,
+            reroutes=True,
+            job=job,
+            wiring=policy.start(job.groups),
+            kept=lambda: self.fabric.ports_of_ranks(self.roster.ranks(but=job.name)),
+            forget=lambda: self.roster.jobs.pop(job.name, None),
+        )
         self.fabric.changes(intent.wanted(self.fabric.target()))
-        self.jobs[job.name] = job
-        self._policies[job.name] = policy
-        for group in job.groups:
-            self._groups[group.name] = (job, Readiness(group))
-            self._gone.difference_update(group.members)
-        self._pending.append(intent)
-        return self._try(intent, now)
+        self.roster.add(job, policy)
+        return self._grants.ask(intent, now)
 
     def finish(self, job: str, now: float) -> list[Action]:
-        """Forget ``job`` and its groups; its circuits stay. Whoever still waits is refused."""
-        if job not in self.jobs:
-            raise ControlError(f"job {job} is not registered; registered are: {', '.join(self.jobs) or 'none'}")
-        actions: list[Action] = []
-        for name, (owner, readiness) in list(self._groups.items()):
-            if owner.name == job:
-                for turn in list(readiness.rounds.values()):
-                    actions += self._refuse_round(readiness, turn, f"job {job} was finished")
-                del self._groups[name]
-        for intent in self._pending:
-            if isinstance(intent, StartIntent) and intent.job.name == job:
-                actions += self._refuse(intent, f"job {job} was finished before its circuits stood", now)
-                break
-        self.jobs.pop(job, None)
-        self._policies.pop(job, None)
-        return actions + self._advance(now)
+        """Forget ``job`` and its groups; its circuits stay. Whoever still waits is refused, and nobody is watched."""
+        membership = self.roster.job(job)
+        actions = [
+            action
+            for readiness in membership.readiness.values()
+            for turn in list(readiness.rounds.values())
+            for action in self._grants.refuse_round(readiness, turn, f"job {job} was finished")
+        ]
+        actions += self._grants.refuse_start(job, f"job {job} was finished before its circuits stood", now)
+        self._failover.withdraw(job)
+        self.liveness.forget(membership.ever)
+        self.roster.jobs.pop(job, None)
+        return actions + self._grants.advance(now)
+
+    def restart(self, job: str, now: float) -> list[Action]:
+        """A new life of ``job``: all groups check in afresh, and nobody is watched before it says that it lives."""
+        membership = self.roster.job(job)
+        actions = self._failover.end_life(membership, f"job {job} has restarted")
+        membership.restart()
+        self.liveness.forget(membership.ever)
+        self.roster.gone.difference_update(membership.ranks)
+        return actions + self._grants.advance(now)
 
     def check_in(self, rank: int, group: str, now: float) -> list[Action]:
         """``rank`` is here; when all members are, each is told whether the group asks, and its paths if it does not."""
-        job, readiness = self._group(group)
+        membership, readiness = self.roster.group(group)
+        membership.check_alive()
         complete = readiness.check_in(rank)
-        self._gone.discard(rank)
+        self.roster.gone.discard(rank)
         if not complete:
             return self._refuse_check_in(readiness)
-        value, policy = readiness.group, self._policies[job.name]
+        value, policy = readiness.group, membership.policy
         asks = policy.asks(value)
         final = policy.paths(value, self.fabric.light()) if not asks and value.domain == "scale-out" else ()
         paths = tuple(final)
         return [CheckedIn(r, group, value.domain, asks, paths) for r in value.members]
 
+    def news(self, job: str, seen: int) -> dict[str, Any] | None:
+        """What is known of the members of ``job`` beyond change ``seen``; None if nothing, or not for sure yet."""
+        return self.roster.job(job).news(seen)
+
     # ---- requests ---------------------------------------------------------------------------------------------
 
     def request(self, rank: int, group: str, index: int, now: float) -> list[Action]:
         """``rank`` asks for the circuits of ``group`` for the ``index``-th time (from 0)."""
-        job, readiness = self._group(group)
+        membership, readiness = self.roster.group(group)
+        membership.check_alive()
         turn = readiness.ask(rank, index, now)
-        self._gone.discard(rank)
+        self.roster.gone.discard(rank)
         if turn is None:
             return self._refuse_left(readiness, readiness.rounds[index])
+        job = membership.job
         intent = GroupIntent(
-            asked=now, delay_s=job.dark_s, job=job, policy=self._policies[job.name], readiness=readiness, turn=turn
+            asked=now, delay_s=job.dark_s, job=job, policy=membership.policy, readiness=readiness, turn=turn
         )
-        self._rounds[group, index] = intent
-        self._pending.append(intent)
-        return self._try(intent, now)
+        return self._grants.ask(intent, now)
 
     def release(self, rank: int, group: str, index: int, now: float) -> list[Action]:
         """``rank`` has nothing in flight any more for request ``index``."""
-        _, readiness = self._group(group)
+        membership, readiness = self.roster.group(group)
+        if membership.life_over:
+            return []
         if readiness.release(rank, index) is None:
             return []
-        self.fabric.let_go(self._rounds.pop((group, index)))
-        return self._advance(now)
-
-    def gone(self, rank: int, now: float) -> list[Action]:
-        """``rank`` has left (its process ended): whoever waits for it is refused instead of waiting for ever."""
-        self._gone.add(rank)
-        actions: list[Action] = []
-        for _, readiness in self._groups.values():
-            if rank in readiness.group.members:
-                for turn in list(readiness.rounds.values()):
-                    actions += self._refuse_left(readiness, turn)
-                actions += self._refuse_check_in(readiness)
-        return actions
+        return self._grants.release(group, index, now)
 
     def rewire(
         self,
@@ -158,43 +158,61 @@ class Engine:
         intent = RewireIntent(
             asked=now, delay_s=delay, ticket=ticket, switch=device, matching=matching, mode=update_mode
         )
-        self._pending.append(intent)
-        return self._try(intent, now)
+        return self._grants.ask(intent, now)
 
-    # ---- what the switches report -----------------------------------------------------------------------------
+    # ---- life and death ---------------------------------------------------------------------------------------
 
-    def lit(self, reconfiguration_id: int, now: float, *, since: float | None = None) -> list[Action]:
-        """The delay of this reconfiguration is over and its circuits pass light.
+    def alive(self, job: str, rank: int, now: float) -> None:
+        """An agent says that it lives. From the first time in a life on it is watched, if the job wants that."""
+        membership = self.roster.job(job)
+        detection = membership.job.detection
+        if detection is None or not detection.heartbeat_s or rank in self.roster.dead:
+            return
+        if rank in membership.ranks and not self.liveness.heard(rank, now):
+            self.liveness.watch(rank, detection.heartbeat_s * detection.misses, now)
 
-        ``since``: when its ports really went dark, if that is known better than when it was ordered.
-        """
-        done = self.fabric.finish(reconfiguration_id)
-        actions: list[Action] = [_reconfigured(done, done.began if since is None else since, now)]
-        actions += self._drop_broken(done.darken.switch, now)
-        if done.owner is not None and done.owner in self._pending:
-            actions += self._try(done.owner, now)
-        elif done.owner is not None and not done.owner.awaiting:
-            self.fabric.let_go(done.owner)
-        return actions + self._advance(now)
-
-    def failed(self, reconfiguration_id: int, reason: str, now: float) -> list[Action]:
-        """The switch did not do it (it refused, or has gone): whoever waits for it is told ``reason``."""
-        done = self.fabric.abort(reconfiguration_id)
+    def look(self, now: float) -> list[Action]:
+        """Whoever has been silent for too long has failed. ``liveness.next_check`` says when to look next."""
         actions: list[Action] = []
-        if done.owner is not None and done.owner in self._pending:
-            actions += self._refuse(done.owner, reason, now)
-        elif done.owner is not None and not done.owner.awaiting:
-            self.fabric.let_go(done.owner)
-        return actions + self._advance(now)
+        for rank, heard in self.liveness.silent(now):
+            causes = [_missed(m.job) for m in self.roster.jobs_of(rank)]
+            actions += self.chip_failed(rank, causes[0] if causes else "its agent is silent", now, heard)
+            self.liveness.forget([rank])
+        return actions
+
+    def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
+        """``rank`` is dead: noted once, and whoever can stand in for it does. ``heard``: its last sign of life."""
+        return self._failover.chip_failed(rank, cause, now, heard)
+
+    def gone(self, rank: int, now: float) -> list[Action]:
+        """``rank`` has left (its process ended): whoever waits for it is refused instead of waiting for ever.
+
+        Where the job says so it has failed. Not once the life of the job is over: then all its agents end.
+        """
+        self.roster.gone.add(rank)
+        actions: list[Action] = []
+        for membership in self.roster.jobs_of(rank):
+            for readiness in membership.readiness.values():
+                if rank in readiness.group.members:
+                    for turn in list(readiness.rounds.values()):
+                        actions += self._refuse_left(readiness, turn)
+                    actions += self._refuse_check_in(readiness)
+            if membership.watches("exit") and not membership.life_over:
+                actions += self.chip_failed(rank, "its agent's connection ended", now)
+        return actions
 
     def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
-        """A port broke: its circuit is taken off, without delay, and requests that need it are refused."""
+        """A port broke: its circuit is taken off, without delay, and requests that need it are refused.
+
+        Where the job says so its chip has failed with it, and its circuits go in the change that follows from that.
+        """
         device = self.fabric.switch(switch)
         if device.state(port) == "failed":
             return []
         device.fail(port)
         note = Note("port", now, fields={"rail": switch, "port": port, "state": "failed"})
-        return [note, *self._drop_broken(switch, now), *self._advance(now)]
+        chip = self._port_of(self.fabric.rank_at(switch, port), f"port {port} of {switch} is down", now)
+        return [note, *chip, *self._drop_broken(switch, now), *self._grants.advance(now)]
 
     def port_restored(self, switch: str, port: int, now: float) -> list[Action]:
         """A port was repaired: the circuit it lost comes back, after the delay, if both ends are free and sound."""
@@ -206,178 +224,75 @@ class Engine:
         change = device.returning()
         if change is not None:
             actions.append(self.fabric.begin(switch, change, None, self._default_delay_s(), now, now))
-        return actions + self._advance(now)
+        return actions + self._grants.advance(now)
+
+    def plugged(self, switch: str, port: int, rank: int, up: bool, now: float) -> list[Action]:
+        """The port of a chip on an electrical switch lost its carrier, or has it again."""
+        if up:
+            self._unplugged.discard(rank)
+            return []
+        self._unplugged.add(rank)
+        return self._port_of(rank, f"port {port} of {switch} is down", now)
+
+    # ---- what the switches report -----------------------------------------------------------------------------
+
+    def lit(self, reconfiguration_id: int, now: float, *, since: float | None = None) -> list[Action]:
+        """The delay of this reconfiguration is over and its circuits pass light.
+
+        ``since``: when its ports really went dark, if that is known better than when it was ordered.
+        """
+        done = self.fabric.finish(reconfiguration_id)
+        actions: list[Action] = [_reconfigured(done, done.began if since is None else since, now)]
+        actions += self._drop_broken(done.darken.switch, now)
+        return actions + self._grants.ended(done.owner, now)
+
+    def routes_due(self, reconfiguration_id: int) -> Due:
+        """The delay of this re-routing is over: what must be sent to whom. ``rerouted`` follows when it is there."""
+        return self.routing.due(reconfiguration_id, frozenset(self.roster.dead))
+
+    def rerouted(self, reconfiguration_id: int, now: float) -> list[Action]:
+        """Every switch holds the routes of this re-routing."""
+        return self._grants.ended(self.routing.end(reconfiguration_id), now)
+
+    def failed(self, reconfiguration_id: int, reason: str, now: float) -> list[Action]:
+        """The switch did not do it (it refused, or has gone): whoever waits for it is told ``reason``."""
+        if self.routing.has(reconfiguration_id):
+            return self._grants.failed(self.routing.end(reconfiguration_id), reason, now)
+        return self._grants.failed(self.fabric.abort(reconfiguration_id).owner, reason, now)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
-    def _advance(self, now: float) -> list[Action]:
-        """Try everybody who waits, the oldest first."""
-        actions: list[Action] = []
-        for intent in list(self._pending):
-            if intent in self._pending:
-                actions += self._try(intent, now)
-        return actions
-
-    def _try(self, intent: Intent, now: float) -> list[Action]:
-        """Grant, start, refuse or leave waiting."""
-        if intent.awaiting:
+    def _port_of(self, rank: int | None, cause: str, now: float) -> list[Action]:
+        """A port of ``rank`` is down: it has failed if a job of it says so."""
+        if rank is None or not any(membership.watches("port") for membership in self.roster.jobs_of(rank)):
             return []
-        target = self.fabric.target()
-        try:
-            changes = self.fabric.changes(intent.wanted(target))
-        except RailyardError as error:
-            return self._refuse(intent, str(error), now)
-        except Exception as error:  # a user's policy may raise anything
-            return self._refuse(intent, f"the policy failed with {type(error).__name__}: {error}", now)
-        if changes:
-            return self._begin(intent, changes, now)
-        return self._grant(intent, now)
-
-    def _begin(self, intent: Intent, changes: dict[str, Change], now: float) -> list[Action]:
-        for name, change in changes.items():
-            if change.ports & self.fabric.switches[name].dark:
-                return _waits(intent, f"ports of {name} are still tuning", now)
-            users = self.fabric.users(name, change.ports, but=intent)
-            if users:
-                reason = f"{users[0].label()} has traffic on the ports of {name} that would go dark"
-                by_hand = isinstance(intent, RewireIntent) and not any(user.awaiting for user in users)
-                return self._refuse(intent, reason, now) if by_hand else _waits(intent, reason, now)
-        if intent.tries >= MAX_TRIES:
-            return self._refuse(
-                intent,
-                f"the policy asked for other circuits {intent.tries} times for {intent.label()}; it never settles",
-                now,
-            )
-        intent.tries += 1
-        self.fabric.hold(intent, [(name, port) for name, change in changes.items() for port in change.tuned])
-        return [
-            self.fabric.begin(name, change, intent, intent.delay_s, intent.asked, now)
-            for name, change in changes.items()
-        ]
-
-    def _grant(self, intent: Intent, now: float) -> list[Action]:
-        if isinstance(intent, GroupIntent):
-            return self._ack(intent, now)
-        done: Action
-        wiring: Wiring
-        if isinstance(intent, StartIntent):
-            wiring, done = intent.wiring, Registered(intent.job.name)
-        else:
-            assert isinstance(intent, RewireIntent)
-            wiring, done = {intent.switch.name: intent.matching}, Rewired(intent.ticket)
-        for name, matching in wiring.items():
-            if matching.ports & self.fabric.switches[name].dark:
-                return []
-        self._pending.remove(intent)
-        self.fabric.let_go(intent)
-        return [done]
-
-    def _ack(self, intent: GroupIntent, now: float) -> list[Action]:
-        try:
-            meant = intent.paths(self.fabric.target())
-            ports = self.fabric.ports_of(meant)
-            if any(port in self.fabric.switches[name].dark for name, port in ports):
-                return []
-            paths = intent.paths(self.fabric.light())
-        except Exception as error:  # a user's policy may raise anything
-            return self._refuse(intent, f"the policy failed with {type(error).__name__}: {error}", now)
-        if not paths and len(intent.group.members) > 1:
-            return self._refuse(intent, f"the policy gave group {intent.label()} no path", now)
-        self._pending.remove(intent)
-        intent.turn.acked = True
-        self.fabric.hold(intent, ports)
-        group, index = intent.group.name, intent.turn.index
-        fields = {
-            "group": group,
-            "index": index,
-            "ranks": list(intent.group.members),
-            "asked": intent.turn.asked_first,
-            "ready": intent.turn.asked_last,
-        }
-        return [Note("ack", now, fields=fields), *(Ack(r, group, index, paths) for r in intent.group.members)]
-
-    def _refuse(self, intent: Intent, reason: str, now: float) -> list[Action]:
-        """Give up on ``intent`` and tell whoever waits for it."""
-        if isinstance(intent, GroupIntent):
-            note = _waits(intent, reason, now, final=True)
-            return [*note, *self._refuse_round(intent.readiness, intent.turn, reason)]
-        self._drop(intent)
-        if isinstance(intent, StartIntent):
-            job = intent.job.name
-            self._groups = {n: pair for n, pair in self._groups.items() if pair[0].name != job}
-            self.jobs.pop(job, None)
-            self._policies.pop(job, None)
-            return [RegisterRefused(job, reason)]
-        assert isinstance(intent, RewireIntent)
-        return [RewireRefused(intent.ticket, reason)]
-
-    def _refuse_round(self, readiness: Readiness, turn: Round, reason: str) -> list[Action]:
-        """Forget a round; those who asked and were not acknowledged are told why."""
-        group = readiness.group.name
-        readiness.rounds.pop(turn.index, None)
-        intent = self._rounds.pop((group, turn.index), None)
-        if intent is not None:
-            self._drop(intent)
-        return [] if turn.acked else [Refuse(rank, group, turn.index, reason) for rank in sorted(turn.asked)]
+        return self.chip_failed(rank, cause, now)
 
     def _refuse_left(self, readiness: Readiness, turn: Round) -> list[Action]:
-        left = readiness.missing(turn) & self._gone
-        return self._refuse_round(readiness, turn, f"rank {min(left)} of the group has left") if left else []
+        left = readiness.missing(turn) & self.roster.gone
+        reason = f"rank {min(left, default=0)} of the group has left"
+        return self._grants.refuse_round(readiness, turn, reason) if left else []
 
     def _refuse_check_in(self, readiness: Readiness) -> list[Action]:
-        left = (set(readiness.group.members) - readiness.checked_in) & self._gone
+        left = (set(readiness.group.members) - readiness.checked_in) & self.roster.gone
         if not left:
             return []
         here = sorted(readiness.checked_in)
         readiness.checked_in.clear()
         return [Refuse(r, readiness.group.name, None, f"rank {min(left)} of the group has left") for r in here]
 
-    def _drop(self, intent: Intent) -> None:
-        """Take ``intent`` off the books; ports of its reconfigurations under way stay taken until they are lit."""
-        if intent in self._pending:
-            self._pending.remove(intent)
-        if not intent.awaiting:
-            self.fabric.let_go(intent)
-
     def _drop_broken(self, switch: str, now: float) -> list[Action]:
         change = self.fabric.switches[switch].dropped()
         return [] if change is None else [self.fabric.begin(switch, change, None, 0.0, now, now)]
 
     def _default_delay_s(self) -> float:
-        return next((job.dark_s for job in reversed(self.jobs.values())), 0.0)
-
-    def _group(self, name: str) -> tuple[Job, Readiness]:
-        try:
-            return self._groups[name]
-        except KeyError:
-            raise ControlError(f"no job has registered a group {name}") from None
-
-    def _check_new(self, job: Job) -> None:
-        if job.name in self.jobs:
-            raise ControlError(f"job {job.name} is registered already; finish it first or choose another name")
-        if job.reconfiguration_delay_s < 0 or job.link_recovery_s < 0:
-            raise ConfigError(f"job {job.name} has a delay below 0; 0 or more is right", key="reconfiguration_delay_s")
-        seen: set[str] = set()
-        for group in job.groups:
-            if group.name in self._groups or group.name in seen:
-                raise ControlError(f"group {group.name} is registered already; every group needs a name of its own")
-            if not group.members or len(set(group.members)) != len(group.members):
-                raise ConfigError(f"group {group.name} must have members, each of them once")
-            outside = [r for r in group.members if not 0 <= r < self.plan.ranks]
-            if outside:
-                raise ConfigError(
-                    f"group {group.name} has rank {outside[0]}; the fabric's ranks are 0 to {self.plan.ranks - 1}"
-                )
-            seen.add(group.name)
+        return next((membership.job.dark_s for membership in reversed(self.roster.jobs.values())), 0.0)
 
 
-def _waits(intent: Intent, reason: str, now: float, *, final: bool = False) -> list[Action]:
-    """Note once why ``intent`` has to wait (or, ``final``, gets nothing)."""
-    if intent.said_why and not final:
-        return []
-    intent.said_why = True
-    index = intent.turn.index if isinstance(intent, GroupIntent) else None
-    return [Note("refused", now, fields={"group": intent.label(), "index": index, "reason": reason, "final": final})]
+def _missed(job: Job) -> str:
+    detection = job.detection
+    assert detection is not None
+    return f"its agent missed {detection.misses} heartbeats of {detection.heartbeat_s:g} s"
 
 
 def _reconfigured(done: Reconfiguration, since: float, now: float) -> Note:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -40,7 +41,8 @@ class Fabric:
         self._holders: dict[SwitchPort, dict[Intent, None]] = {}
         self._holding: dict[Intent, tuple[SwitchPort, ...]] = {}
         self._running: dict[int, Reconfiguration] = {}
-        self._next_id = 1
+        self._rank = {port: rank for (rank, _), port in self._number.items()}
+        self._ids = itertools.count(1)
 
     def switch(self, name: str) -> OpticalSwitch:
         """The switch ``name``; ``ControlError`` if there is none."""
@@ -49,6 +51,19 @@ class Fabric:
         except KeyError:
             known = ", ".join(self.switches) or "none"
             raise ControlError(f"{name} is not an optical switch of this fabric; those are: {known}") from None
+
+    def next_id(self) -> int:
+        """A number for a reconfiguration that was not used yet."""
+        return next(self._ids)
+
+    def rank_at(self, switch: str, port: int) -> int | None:
+        """The chip whose rail port is plugged in there."""
+        return self._rank.get((switch, port))
+
+    def sound(self, rank: int) -> bool:
+        """Whether no optical port of ``rank`` is broken."""
+        ports = self.ports_of_ranks([rank])
+        return all(self.switches[name].failed.isdisjoint(found) for name, found in ports.items())
 
     def target(self) -> dict[str, Matching]:
         """All circuits of every switch, those still tuning included."""
@@ -127,9 +142,8 @@ class Fabric:
         self, name: str, change: Change, owner: Intent | None, delay_s: float, asked: float, now: float
     ) -> Darken:
         """Start ``change`` on switch ``name``."""
-        number = self._next_id
+        number = self.next_id()
         self.switches[name].begin(change, number)
-        self._next_id += 1
         darken = Darken(number, name, change.ports, change.before, change.after, delay_s)
         self._running[number] = Reconfiguration(darken, owner, asked, now)
         if owner is not None:

@@ -12,13 +12,13 @@ circuit   10       ``CIRCUIT_COOKIE``             in_port -> output peer
 dark      20       ``dark_cookie(id)``            in_port -> drop
 ========= ======== ============================== ==============================================
 
-Flows of an electrical switch: priority 10, eth_dst -> output port.
+Flows of an electrical switch: priority 10, eth_dst -> output port (on a torus: ``controllers.torus_routes``).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from controllers.actions import Darken
@@ -120,6 +120,12 @@ def forward_flow(mac: str, port: int) -> bytes:
 
 
 @cache
+def no_forward_flow(mac: str) -> bytes:
+    """Packets to ``mac`` go nowhere any more."""
+    return flow_mod(DELETE_STRICT, match_eth_dst(mac), priority=CIRCUIT_PRIORITY)
+
+
+@cache
 def no_flows() -> bytes:
     """Every flow of every table is taken out."""
     return flow_mod(DELETE, _MATCH_NOTHING, table=ALL_TABLES)
@@ -170,11 +176,22 @@ def light(reconfiguration_id: int, xid: int) -> bytes:
     return header(TYPE_FLOW_MOD, xid, len(body)) + body + barrier(xid)
 
 
-def fill(switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int) -> bytes:
-    """Everything a switch must hold when it joins, in place of whatever it held: forwarding, or circuits both ways."""
+def forward(table: Mapping[str, int | None], xid: int) -> bytes:
+    """One bundle: these destinations leave at these ports from now on (None: nowhere), all others as before."""
+    return bundle((no_forward_flow(m) if port is None else forward_flow(m, port) for m, port in table.items()), xid)
+
+
+def fill(
+    switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int, routes: Mapping[str, int] | None = None
+) -> bytes:
+    """Everything a switch must hold when it joins, in place of whatever it held: forwarding, or circuits both ways.
+
+    ``routes`` (destination MAC -> port) are those of an electrical switch that also leads to hosts of other switches.
+    """
     bodies = [no_flows()]
     if switch.kind == "electrical":
-        bodies += [forward_flow(port.mac, port.number) for port in switch.ports]
+        table = {port.mac: port.number for port in switch.ports} if routes is None else routes
+        bodies += [forward_flow(mac, port) for mac, port in table.items()]
     for a, b in circuits:
         bodies += (circuit_flow(a, b), circuit_flow(b, a))
     return bundle(bodies, xid)

@@ -1,10 +1,11 @@
-"""What somebody waits for: a group's circuits, a job's starting circuits, a rewiring by hand."""
+"""What somebody waits for: a group's circuits, a job's starting circuits, a spare's, a rewiring by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from controllers.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
 from controllers.circuits import Matching
 from controllers.jobs import Job
 from controllers.ocs import OpticalSwitch, UpdateMode
@@ -16,11 +17,17 @@ from workloads.program import Group
 
 @dataclass(eq=False, kw_only=True)
 class Intent:
-    """Circuits that somebody waits for. ``awaiting`` are its reconfigurations under way."""
+    """Circuits that somebody waits for. ``awaiting`` are its reconfigurations under way.
+
+    ``reroutes``: the routes of an electrical torus have to be brought up to date for it, once. ``changed`` are the
+    (switch, port) whose circuits have changed for it.
+    """
 
     asked: float
     delay_s: float
+    reroutes: bool = False
     awaiting: set[int] = field(default_factory=set)
+    changed: set[tuple[str, int]] = field(default_factory=set)
     tries: int = 0
     said_why: bool = False
 
@@ -32,10 +39,25 @@ class Intent:
         """The complete circuits of each switch that must stand."""
         raise NotImplementedError
 
+    def own(self) -> Wiring:
+        """The circuits of it that must pass light before it is done."""
+        return {}
+
+    def delayed(self) -> None:
+        """The delay before its routes are sent is over."""
+
+    def done(self, now: float) -> list[Action]:
+        """They do."""
+        raise NotImplementedError
+
+    def given_up(self, reason: str, now: float) -> list[Action]:
+        """They never will."""
+        raise NotImplementedError
+
 
 @dataclass(eq=False, kw_only=True)
 class GroupIntent(Intent):
-    """All members of a group have asked."""
+    """All members of a group have asked. (What is done for it when it is granted: ``controllers.grants``.)"""
 
     job: Job
     policy: Policy
@@ -62,24 +84,105 @@ class GroupIntent(Intent):
 
 @dataclass(eq=False, kw_only=True)
 class StartIntent(Intent):
-    """A job was registered and its starting circuits must stand."""
+    """A job was registered and its starting circuits must stand. ``forget`` takes it off the books if they cannot."""
 
     job: Job
     wiring: Wiring
-    kept: Mapping[str, frozenset[int]]
+    kept: Callable[[], Mapping[str, frozenset[int]]]
+    forget: Callable[[], object]
 
     def label(self) -> str:
         """Says which job."""
         return f"start of {self.job.name}"
 
     def wanted(self, target: Wiring) -> Wiring:
-        """What the policy wanted at registration, beside the circuits of other jobs (``kept`` are their ports)."""
-        wiring = {}
+        """What the policy wanted at registration, beside the circuits of other jobs (``kept`` tells their ports)."""
+        wiring, kept = {}, self.kept()
         for name, matching in self.wiring.items():
-            kept = self.kept.get(name, frozenset())
-            others = [c for c in target.get(name, Matching()) if kept.issuperset(c.ports)]
+            ports = kept.get(name, frozenset())
+            others = [c for c in target.get(name, Matching()) if ports.issuperset(c.ports)]
             wiring[name] = Matching([*others, *matching])
         return wiring
+
+    def own(self) -> Wiring:
+        """The policy's circuits."""
+        return self.wiring
+
+    def done(self, now: float) -> list[Action]:
+        """The job may begin."""
+        return [Registered(self.job.name)]
+
+    def given_up(self, reason: str, now: float) -> list[Action]:
+        """The job is forgotten."""
+        self.forget()
+        return [RegisterRefused(self.job.name, reason)]
+
+
+@dataclass(eq=False, kw_only=True)
+class SpliceIntent(Intent):
+    """Somebody stands in for a member that failed, and the circuits of the job's new groups must stand.
+
+    ``mine`` are the ports of all who are in the job or were before: no circuit of others is touched.
+    """
+
+    job: str
+    wiring: Wiring
+    mine: Mapping[str, frozenset[int]]
+    arrive: Callable[[], None]
+    settle: Callable[[float], list[Action]]
+    strand: Callable[[str, float], list[Action]]
+
+    def label(self) -> str:
+        """Says which job."""
+        return f"splice of {self.job}"
+
+    def wanted(self, target: Wiring) -> Wiring:
+        """The job's circuits in place of those it had, beside all others."""
+        wiring = {}
+        for name in self.mine.keys() | self.wiring.keys():
+            ports = self.mine.get(name, frozenset())
+            others = [c for c in target.get(name, Matching()) if ports.isdisjoint(c.ports)]
+            wiring[name] = Matching([*others, *self.wiring.get(name, ())])
+        return wiring
+
+    def own(self) -> Wiring:
+        """The circuits of the new groups."""
+        return self.wiring
+
+    def delayed(self) -> None:
+        """The new members have their place on the torus."""
+        self.arrive()
+
+    def done(self, now: float) -> list[Action]:
+        """The new members may begin."""
+        return self.settle(now)
+
+    def given_up(self, reason: str, now: float) -> list[Action]:
+        """The job has nobody."""
+        return self.strand(reason, now)
+
+
+@dataclass(eq=False, kw_only=True)
+class DetourIntent(Intent):
+    """A chip that no job is in has failed, and packets of others may have gone through it."""
+
+    rank: int
+
+    def label(self) -> str:
+        """Says round whom."""
+        return f"detour round rank {self.rank}"
+
+    def wanted(self, target: Wiring) -> Wiring:
+        """No circuit changes."""
+        return {}
+
+    def done(self, now: float) -> list[Action]:
+        """Nobody needs to be told."""
+        return []
+
+    def given_up(self, reason: str, now: float) -> list[Action]:
+        """Nobody needs to be told."""
+        return []
 
 
 @dataclass(eq=False, kw_only=True)
@@ -102,3 +205,15 @@ class RewireIntent(Intent):
         if self.tries:
             return {}
         return {self.switch.name: self.switch.resolve(self.matching, self.mode)}
+
+    def own(self) -> Wiring:
+        """What was asked for."""
+        return {self.switch.name: self.matching}
+
+    def done(self, now: float) -> list[Action]:
+        """It is tuned."""
+        return [Rewired(self.ticket)]
+
+    def given_up(self, reason: str, now: float) -> list[Action]:
+        """It was not done."""
+        return [RewireRefused(self.ticket, reason)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from math import isfinite
 from typing import Any, cast, get_args
 
 from controllers.circuits import Circuit, Matching
-from controllers.jobs import Job
+from controllers.jobs import Detection, Job
 from controllers.ocs import UPDATE_MODES, UpdateMode
 from railyard.errors import ConfigError
 from workloads.program import Dimension, Domain, Group
@@ -73,7 +74,27 @@ def job(message: Message) -> Job:
         mode=text(message, "mode"),
         reconfiguration_delay_s=seconds(message, "reconfiguration_delay_s") or 0.0,
         link_recovery_s=seconds(message, "link_recovery_s") or 0.0,
+        detection=_detection(message.get("detection")),
     )
+
+
+def _detection(value: object) -> Detection | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ConfigError(f"must be an object, not {value!r}", key="detection")
+    keys = [field.name for field in fields(Detection)]
+    for key in value:
+        if key not in keys:
+            raise ConfigError(f"is not a way to detect a failure; those are {', '.join(keys)}", key=f"detection.{key}")
+    for key in ("exit", "port"):
+        if not isinstance(value.get(key, False), bool):
+            raise ConfigError(f"must be true or false, not {value[key]!r}", key=f"detection.{key}")
+    misses = value.get("misses", Detection.misses)
+    if type(misses) is not int or misses < 1:
+        raise ConfigError(f"must be an integer of 1 or more, not {misses!r}", key="detection.misses")
+    heartbeat_s = seconds({"detection.heartbeat_s": value.get("heartbeat_s")}, "detection.heartbeat_s") or 0.0
+    return Detection(heartbeat_s, misses, value.get("exit", False), value.get("port", False))
 
 
 def _group(value: object, place: str) -> Group:

@@ -46,6 +46,14 @@ class Policy:
         """
         raise NotImplementedError
 
+    def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
+        """Who stands in when chip ``dead`` of the job with ``groups`` has failed: old rank -> new rank.
+
+        ``free``: the spares that live and are in no job, in the plan's order. ``dead`` must be among the old ranks;
+        others may move as well. The circuits of the new groups are then those of ``start``. Default: nobody can.
+        """
+        return {}
+
     def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
         """The paths that ``group`` may use: by default every standing circuit between two of its members."""
         return tuple(circuit_paths(self.plan, group, standing))

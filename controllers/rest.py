@@ -11,7 +11,8 @@ GET    /jobs                                 the registered jobs and their group
 GET    /switches                             all switches: connected, circuits, port states
 GET    /circuits, /circuits/SWITCH           circuits only
 PUT    /circuits/SWITCH                      rewire: ``{"circuits": [[1, 4]], "update": "update"}``
-POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``
+POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``, or a whole
+                                             chip: ``{"rank": 5, "cause": "it smells of smoke"}``
 GET    CROSS                                 ``{"optical-switch:cross-connects": {"pair": [...]}}``
 PUT    CROSS                                 these pairs and no others
 PATCH  CROSS                                 these pairs, the others stay
@@ -127,6 +128,10 @@ def make_app(conductor: Conductor, token: str | None, hosts: frozenset[str] | No
     @route("POST", "/faults")
     def fault() -> dict[str, Any]:
         body = _body()
+        if "rank" in body:
+            _only(body, "rank", "cause")
+            ask("failed", **{"cause": "reported over REST", **body})
+            return body
         _only(body, "switch", "port", "state")
         if isinstance(body.get("switch"), str):
             switch_entry(body["switch"])

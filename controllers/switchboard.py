@@ -11,7 +11,7 @@ from typing import Literal
 from topos.plan import FabricPlan, SwitchPlan
 
 Send = Callable[[bytes], bool]
-Step = Literal["fill", "darken", "light"]
+Step = Literal["fill", "darken", "light", "route"]
 
 FIRST_XID = 0x5259_0001
 FIRST_GUESS_S = 0.0004

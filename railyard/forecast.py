@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from controllers.catalog import load_policy
-from controllers.conductor import SETTLE_S
 from controllers.policy import Policy
 from controllers.switchboard import REVALIDATION_GAP_S
+from controllers.tuning import SETTLE_S
 from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
 from measure.model import Costs, Prediction, predict

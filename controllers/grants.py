@@ -1,0 +1,184 @@
+"""Everybody who waits for circuits, the oldest first: granted, started, refused, or left waiting. No clock, no I/O.
+
+Order of a reconfiguration, always: all members asked -> nothing in flight on the ports concerned -> dark -> installed
+-> ack. A request that can be granted is granted, even if an older one still waits for other ports.
+"""
+
+from __future__ import annotations
+
+from controllers.actions import Ack, Action, Note, Refuse
+from controllers.fabric import Fabric
+from controllers.intents import GroupIntent, Intent, RewireIntent, StartIntent
+from controllers.ocs import Change
+from controllers.readiness import Readiness, Round
+from controllers.routing import Routing
+from railyard.errors import RailyardError
+
+MAX_TRIES = 8
+"""Reconfigurations one request may take before its policy is held to be going round in circles."""
+
+
+class Grants:
+    """The queue in front of ``fabric`` and ``routing``. Each method returns what must be done, in order."""
+
+    def __init__(self, fabric: Fabric, routing: Routing) -> None:
+        self._fabric = fabric
+        self._routing = routing
+        self._pending: list[Intent] = []
+        self._rounds: dict[tuple[str, int], GroupIntent] = {}
+
+    # ---- in ---------------------------------------------------------------------------------------------------
+
+    def ask(self, intent: Intent, now: float) -> list[Action]:
+        """Somebody waits from now on."""
+        if isinstance(intent, GroupIntent):
+            self._rounds[intent.group.name, intent.turn.index] = intent
+        self._pending.append(intent)
+        return self._try(intent, now)
+
+    def release(self, group: str, index: int, now: float) -> list[Action]:
+        """The last member of ``group`` has let go of its ``index``-th grant."""
+        self._fabric.let_go(self._rounds.pop((group, index)))
+        return self.advance(now)
+
+    def ended(self, owner: Intent | None, now: float) -> list[Action]:
+        """A reconfiguration of ``owner`` has ended well (None: it was nobody's)."""
+        actions: list[Action] = []
+        if owner is not None and owner in self._pending:
+            actions += self._try(owner, now)
+        elif owner is not None and not owner.awaiting:
+            self._fabric.let_go(owner)
+        return actions + self.advance(now)
+
+    def failed(self, owner: Intent | None, reason: str, now: float) -> list[Action]:
+        """A reconfiguration of ``owner`` was not done."""
+        actions: list[Action] = []
+        if owner is not None and owner in self._pending:
+            actions += self._refuse(owner, reason, now)
+        elif owner is not None and not owner.awaiting:
+            self._fabric.let_go(owner)
+        return actions + self.advance(now)
+
+    # ---- out --------------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> list[Action]:
+        """Try everybody who waits, the oldest first."""
+        actions: list[Action] = []
+        for intent in list(self._pending):
+            if intent in self._pending:
+                actions += self._try(intent, now)
+        return actions
+
+    def refuse_start(self, job: str, reason: str, now: float) -> list[Action]:
+        """If ``job`` still waits for its starting circuits it is refused; nothing otherwise."""
+        for intent in self._pending:
+            if isinstance(intent, StartIntent) and intent.job.name == job:
+                return self._refuse(intent, reason, now)
+        return []
+
+    def refuse_round(self, readiness: Readiness, turn: Round, reason: str) -> list[Action]:
+        """Forget a round; those who asked and were not acknowledged are told why."""
+        group = readiness.group.name
+        readiness.rounds.pop(turn.index, None)
+        intent = self._rounds.pop((group, turn.index), None)
+        if intent is not None:
+            self.withdraw(intent)
+        return [] if turn.acked else [Refuse(rank, group, turn.index, reason) for rank in sorted(turn.asked)]
+
+    def withdraw(self, intent: Intent) -> None:
+        """Take ``intent`` off the books; ports of its reconfigurations under way stay taken until they are lit."""
+        if intent in self._pending:
+            self._pending.remove(intent)
+        if not intent.awaiting:
+            self._fabric.let_go(intent)
+
+    # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _try(self, intent: Intent, now: float) -> list[Action]:
+        if intent.awaiting:
+            return []
+        try:
+            changes = self._fabric.changes(intent.wanted(self._fabric.target()))
+        except RailyardError as error:
+            return self._refuse(intent, str(error), now)
+        except Exception as error:  # a user's policy may raise anything
+            return self._refuse(intent, f"the policy failed with {type(error).__name__}: {error}", now)
+        if changes:
+            return self._begin(intent, changes, now)
+        if intent.reroutes:
+            intent.reroutes = False
+            if self._routing.exists and (self._routing.stale or intent.delay_s > 0):
+                return [self._routing.begin(intent, intent.delay_s)]
+        return self._grant(intent, now)
+
+    def _begin(self, intent: Intent, changes: dict[str, Change], now: float) -> list[Action]:
+        for name, change in changes.items():
+            if change.ports & self._fabric.switches[name].dark:
+                return _waits(intent, f"ports of {name} are still tuning", now)
+            users = self._fabric.users(name, change.ports, but=intent)
+            if users:
+                reason = f"{users[0].label()} has traffic on the ports of {name} that would go dark"
+                by_hand = isinstance(intent, RewireIntent) and not any(user.awaiting for user in users)
+                return self._refuse(intent, reason, now) if by_hand else _waits(intent, reason, now)
+        if intent.tries >= MAX_TRIES:
+            return self._refuse(
+                intent,
+                f"the policy asked for other circuits {intent.tries} times for {intent.label()}; it never settles",
+                now,
+            )
+        intent.tries += 1
+        intent.changed.update((name, port) for name, change in changes.items() for port in change.ports)
+        self._fabric.hold(intent, [(name, port) for name, change in changes.items() for port in change.tuned])
+        return [
+            self._fabric.begin(name, change, intent, intent.delay_s, intent.asked, now)
+            for name, change in changes.items()
+        ]
+
+    def _grant(self, intent: Intent, now: float) -> list[Action]:
+        if isinstance(intent, GroupIntent):
+            return self._ack(intent, now)
+        if any(matching.ports & self._fabric.switches[name].dark for name, matching in intent.own().items()):
+            return []
+        self.withdraw(intent)
+        return intent.done(now)
+
+    def _ack(self, intent: GroupIntent, now: float) -> list[Action]:
+        try:
+            meant = intent.paths(self._fabric.target())
+            ports = self._fabric.ports_of(meant)
+            if any(port in self._fabric.switches[name].dark for name, port in ports):
+                return []
+            paths = intent.paths(self._fabric.light())
+        except Exception as error:  # a user's policy may raise anything
+            return self._refuse(intent, f"the policy failed with {type(error).__name__}: {error}", now)
+        if not paths and len(intent.group.members) > 1:
+            return self._refuse(intent, f"the policy gave group {intent.label()} no path", now)
+        self._pending.remove(intent)
+        intent.turn.acked = True
+        self._fabric.hold(intent, ports)
+        group, index = intent.group.name, intent.turn.index
+        fields = {
+            "group": group,
+            "index": index,
+            "ranks": list(intent.group.members),
+            "asked": intent.turn.asked_first,
+            "ready": intent.turn.asked_last,
+        }
+        return [Note("ack", now, fields=fields), *(Ack(r, group, index, paths) for r in intent.group.members)]
+
+    def _refuse(self, intent: Intent, reason: str, now: float) -> list[Action]:
+        """Give up on ``intent`` and tell whoever waits for it."""
+        if isinstance(intent, GroupIntent):
+            note = _waits(intent, reason, now, final=True)
+            return [*note, *self.refuse_round(intent.readiness, intent.turn, reason)]
+        self.withdraw(intent)
+        return intent.given_up(reason, now)
+
+
+def _waits(intent: Intent, reason: str, now: float, *, final: bool = False) -> list[Action]:
+    """Note once why ``intent`` has to wait (or, ``final``, gets nothing)."""
+    if intent.said_why and not final:
+        return []
+    intent.said_why = True
+    index = intent.turn.index if isinstance(intent, GroupIntent) else None
+    return [Note("refused", now, fields={"group": intent.label(), "index": index, "reason": reason, "final": final})]
