@@ -36,16 +36,18 @@ class TorusPolicy(RackPolicy):
         return ()
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
-        """The free chip with the fewest hops to the ring neighbours, all together; of equals the first in the plan.
+        """The free chip with the fewest hops to the ring neighbours, all together.
 
+        Of equals the one whose longest way is the shortest (a ring is as fast as that), then the first in the plan.
         Ways lead round ``dead`` and the chips that it was asked about before, and a neighbour that is one of these does
         not count. Nobody if no spare reaches all neighbours.
         """
         self._dead.add(dead)
         beside = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]
         ways = [distances(self.plan, rank, self._dead) for rank in beside if rank not in self._dead]
-        near = [(sum(way[spare] for way in ways), spare) for spare in free if all(spare in way for way in ways)]
-        return {dead: min(near, key=lambda found: found[0])[1]} if near else {}
+        reached = [spare for spare in free if all(spare in way for way in ways)]
+        near = {spare: [way[spare] for way in ways] for spare in reached}
+        return {dead: min(near, key=lambda spare: (sum(near[spare]), max(near[spare])))} if near else {}
 
 
 class MigratePolicy(TorusPolicy):

@@ -57,7 +57,7 @@ class Setting:
     @property
     def photonic(self) -> bool:
         """Whether circuits carry the rings."""
-        return self.topology["fabric"] == "photonic"
+        return bool(self.topology["fabric"] == "photonic")
 
 
 class TenantSection(Section):
@@ -67,6 +67,10 @@ class TenantSection(Section):
     gradient_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
     state_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
     checkpoint_every: int = Field(default=3, ge=0)
+
+
+LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 10, state_bytes=GRADIENT_BYTES / 10)
+"""A tenant that mostly computes. One that sends as much as the job itself takes half of every link that both use."""
 
 
 class DetectionSection(Section):
@@ -83,15 +87,22 @@ class DetectionSection(Section):
 
 
 class FailoverExperiment(Settings):
-    """Real units everywhere; ``scale`` says how they fit on this machine."""
+    """Real units everywhere; ``scale`` says how they fit on this machine.
+
+    The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each; on an electrical torus
+    ``reserve`` is the server kept free (E1; of chips equally near the first is taken), ``adjacent_reserve`` the one
+    beside the job (E2, where the neighbour stands at ``neighbour_beside_adjacent``).
+    """
 
     experiment: str = "failover"
     fabrics: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
     torus: str = "4x4"
     server: str = "2x2"
-    slice: str = "4x1@0,0"
-    neighbour_slice: str = "2x2@0,2"
-    reserve: str = "2x2@2,2"
+    slice: str = "2x2@0,0"
+    neighbour_slice: str = "2x2@2,0"
+    reserve: str = "1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2"
+    adjacent_reserve: str = "2x2@2,0"
+    neighbour_beside_adjacent: str = "2x2@0,2"
     spare_servers: int = Field(default=1, ge=0, le=8)
     port_gbps: float = Field(default=10.0, gt=0, le=10_000)
     front_end_gbps: float = Field(default=10.0, gt=0, le=10_000)
@@ -99,7 +110,7 @@ class FailoverExperiment(Settings):
     reconfiguration_delay_ms: float = Field(default=10.0, ge=0, le=60_000)
     migration_delay_ms: float = Field(default=MIGRATION_S * 1e3, ge=0, le=3_600_000)
     job: TenantSection = TenantSection()
-    neighbour: TenantSection | None = TenantSection(gradient_bytes=GRADIENT_BYTES / 4, state_bytes=GRADIENT_BYTES / 4)
+    neighbour: TenantSection | None = LIGHT_NEIGHBOUR
     steps: int = Field(default=10, ge=2, le=10_000)
     kill: str = "1@4.5"
     random_kills: int = Field(default=0, ge=0, le=1000)
@@ -129,12 +140,12 @@ class FailoverExperiment(Settings):
             raise ValueError("job.checkpoint_every must be 1 or more: a restart needs a checkpoint")
         return self
 
-    def settings_of(self, name: FabricName) -> Setting:
+    def setting(self, name: FabricName) -> Setting:
         """One of the fabrics."""
         common = {"torus": self.torus, "server": self.server, "mtu": self.mtu}
         tenants, reserve = [self.slice, self.neighbour_slice], self.reserve
         if name == "e2":
-            tenants, reserve = [self.slice, self.reserve], self.neighbour_slice
+            tenants, reserve = [self.slice, self.neighbour_beside_adjacent], self.adjacent_reserve
         if self.neighbour is None:
             tenants = tenants[:1]
         common["tenants"] = "/".join(tenants)
