@@ -147,7 +147,7 @@ class Store:
 
 
 def _bytes_of(words: Words) -> memoryview:
-    return words.data.cast("B") if len(words) else memoryview(b"")
+    return words.data.cast("B") if len(words) else memoryview(bytearray())
 
 
 def _head_of(checkpoint: Checkpoint) -> bytes:

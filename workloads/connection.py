@@ -80,9 +80,13 @@ class Inbox(Protocol):
 
 
 def new_socket(interface: str) -> socket.socket:
-    """A non-blocking TCP socket that sends and receives on ``interface`` only."""
+    """A non-blocking TCP socket that sends and receives on ``interface`` only; ``OSError`` where there is none."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode())
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode())
+    except OSError:
+        sock.close()
+        raise
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.agent_config import AgentConfig, configs_from_json, configs_to_json
+from workloads.life import Life
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
 
 PROGRAM = Program(
@@ -31,6 +33,14 @@ def test_configs_survive_json_and_share_their_program() -> None:
     document = json.loads(json.dumps(configs_to_json(configs)))
     assert len(document["program"]) == len(document["plan"]) == 1
     assert configs_from_json(document) == configs
+
+
+def test_a_life_survives_json_and_wants_real_numbers() -> None:
+    life = Life(3, 8, "dp", 4, 1000, "disk", 1, (0, 2), (("data", 1.5),), 0.1)
+    config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0), PLAN, "e", life=life)
+    assert configs_from_json(json.loads(json.dumps(configs_to_json([config])))) == [config]
+    assert config.real_payload and replace(config, life=None, verify=True).real_payload
+    assert not replace(config, life=None).real_payload
 
 
 def test_a_peer_may_compute_its_whole_step_before_it_is_lost() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import ALGORITHMS, algorithm_for, schedule
-from workloads.collectives.ring import ring
+from workloads.collectives.ring import RING_KINDS, ring
 from workloads.collectives.tree import tree
 from workloads.collectives.verify import verify
 from workloads.schedule import CollectiveKind, Schedule, Transfer
@@ -88,6 +88,27 @@ def test_ring_goes_clockwise_on_lane_0_and_back_on_lane_1(n: int) -> None:
     for t in ring("all_reduce", n, lanes=2).transfers:
         assert t.dst == (t.src + (1 if t.lane == 0 else -1)) % n
         assert (t.chunk < n) == (t.lane == 0)
+
+
+@given(n=st.integers(1, 24), lanes=st.integers(1, 7), kind=st.sampled_from(RING_KINDS))
+def test_rings_of_many_lanes_are_proved_and_share_the_load(n: int, lanes: int, kind: CollectiveKind) -> None:
+    made = ring(kind, n, lanes=lanes)
+    verify(made)
+    used = lanes if n > 1 else 1
+    assert made.algorithm == {1: "ring", 2: "bidirectional-ring"}.get(lanes, f"ring-{lanes}")
+    assert made.chunks == n * used and made.one_port == (lanes == 1)
+    rounds = (n - 1) * (2 if kind == "all_reduce" else 1)
+    assert Counter((t.src, t.lane) for t in made.transfers) == {
+        (p, lane): rounds for p in range(n) for lane in range(used) if rounds
+    }
+    for t in made.transfers:
+        assert t.dst == (t.src + (-1 if t.lane % 2 else 1)) % n
+        assert t.chunk // n == t.lane
+
+
+def test_a_ring_needs_a_lane() -> None:
+    with pytest.raises(ValueError, match="at least 1 lane, not 0"):
+        ring("all_reduce", 4, lanes=0)
 
 
 @given(n=st.integers(2, 20), kind=st.sampled_from(["all_to_all", "all_reduce"]))

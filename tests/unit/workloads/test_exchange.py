@@ -171,6 +171,52 @@ def test_sums_of_128_ranks_are_exact() -> None:
     assert np.array_equal(total, payload.total(9, FLOW, ranks, 0, 300))
 
 
+def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> payload.Floats:
+    """The contributions element by element, as the docstring of ``workloads.payload`` has them."""
+    salt = seed * 13 + flow.step * 29 + flow.group * 17 + flow.sequence * 11 + int(flow.point_to_point) * 5
+    sums = [sum((7 * e + salt) % 97 + ((31 * m + salt) % 89) * (1 + e % 3) for m in members) for e in range(start, end)]
+    return np.array(sums, dtype=np.float32)
+
+
+@given(
+    st.integers(0, 99),
+    st.integers(0, 999),
+    st.booleans(),
+    st.lists(st.integers(0, 200), min_size=1, max_size=5),
+    st.integers(0, 1000),
+    st.integers(0, 1500),
+)
+def test_numbers_are_those_of_the_definition(
+    seed: int, step: int, point_to_point: bool, members: list[int], start: int, count: int
+) -> None:
+    flow = Flow(step, 2, 3, point_to_point)
+    assert np.array_equal(
+        payload.total(seed, flow, members, start, start + count), defined(seed, flow, members, start, start + count)
+    )
+
+
+def test_a_spare_in_a_position_brings_the_same_numbers() -> None:
+    for kind, name in (("all_reduce", "bidirectional-ring"), ("all_gather", "ring"), ("all_to_all", "direct")):
+        plan = schedule(kind, 4, name)  # type: ignore[arg-type]
+        before, after = [0, 1, 2, 3], [0, 1, 17, 3]
+        for old, new in zip(before, after, strict=True):
+            assert np.array_equal(
+                payload.initial(1, FLOW, plan, before, old, 1001), payload.initial(1, FLOW, plan, after, new, 1001)
+            )
+        ended = carry(plan, before, 1001, random.Random(3))
+        assert set(wrong(plan, after, 1001, dict(zip(after, ended.values(), strict=True))).values()) == {0}
+
+
+def test_a_used_buffer_is_filled_for_the_next_step() -> None:
+    plan, members = schedule("all_reduce", 4, "bidirectional-ring"), [5, 6, 7, 8]
+    buffer = carry(plan, members, 1001, random.Random(4))[7]
+    following = Flow(FLOW.step + 1, FLOW.group, FLOW.sequence)
+    assert payload.refill(buffer, 1, following, plan, members, 7, 1001)
+    assert np.array_equal(buffer, payload.initial(1, following, plan, members, 7, 1001))
+    gather = schedule("all_gather", 4)
+    assert not payload.refill(buffer, 1, following, gather, members, 7, 1001), "its empty slots would not be"
+
+
 def transfers(*rows: tuple[int, int, int, int, str, int]) -> tuple[Transfer, ...]:
     """(round, src, dst, chunk, op, to) each."""
     return tuple(Transfer(r, src, dst, chunk, op, 0, to) for r, src, dst, chunk, op, to in rows)  # type: ignore[arg-type]

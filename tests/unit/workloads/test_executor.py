@@ -260,3 +260,23 @@ def test_a_rank_with_nothing_to_do_ends_all_steps_at_once() -> None:
 def test_a_dependency_on_a_later_operation_is_named() -> None:
     with pytest.raises(ConfigError, match="'a' depends on operation 1"):
         all_dependencies([Compute(0, "a", 1.0, (1,)), Compute(1, "b", 1.0)])
+
+
+@given(rank_programs(), st.integers(0, 4), st.integers(0, 3), st.integers(0, 1 << 30))
+def test_a_life_does_the_steps_from_its_first_on(
+    operations: list[Operation], first: int, count: int, seed: int
+) -> None:
+    program = Program("p", (tuple(operations),), GROUPS)
+    found = [phase.operations for phase in phases(program, 0)]
+    executor = Executor(operations, found, ASKS, first + count, first_step=first)
+    played = play(executor, seed)
+    assert executor.finished
+    steps = list(range(first, first + count))
+    assert [i.step for i in played.intents if isinstance(i, StepBegan)] == steps
+    assert [(i.step, i.last) for i in played.intents if isinstance(i, StepEnded)] == [
+        (step, step == first + count - 1) for step in steps
+    ]
+    assert sorted(played.done) == [(step, op.id) for step in steps for op in operations]
+    for group in ASKS:
+        asked = [i.index for i in played.intents if isinstance(i, Request) and i.group == group]
+        assert asked == list(range(len(asked))), "requests are counted in each life from 0"

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.paths import choose_path, wired_paths
+from workloads.paths import Path, choose_path, wired_paths
 from workloads.program import Group
 
 
@@ -44,8 +46,54 @@ def test_with_one_port_everything_leaves_by_lane_0() -> None:
     assert choose_path(paths, 2, 0, 0) == (2, 0, 0, 0)
 
 
-@given(st.integers(2, 9), st.integers(0, 1), st.data())
-def test_with_one_port_any_pair_of_ranks_is_reached_by_lane_0(n: int, lane: int, data: st.DataObject) -> None:
+def rack_paths(members: tuple[int, ...], ports: int) -> tuple[Path, ...]:
+    """The circuits of a photonic rack: all ports of a chip are steered to its neighbours on the ring."""
+    hops = list(zip(members, members[1:] + members[:1], strict=True))
+    paths = [(a, 2 * k + 1, b, 2 * k) for a, b in hops for k in range(ports // 2)]
+    if len(members) == 2 and ports % 2:
+        paths.append((members[0], ports - 1, members[1], ports - 1))
+    return tuple(paths)
+
+
+@given(st.integers(2, 9), st.integers(2, 7), st.randoms(use_true_random=False))
+def test_every_lane_has_a_port_of_its_own_and_both_ends_agree(n: int, ports: int, rng: random.Random) -> None:
+    members = tuple(rng.sample(range(20), n))
+    paths = list(rack_paths(members, ports))
+    lanes = ports if n == 2 else 2 * (ports // 2)
+    rng.shuffle(paths)
+    sends: set[tuple[int, int]] = set()
+    arrives: set[tuple[int, int]] = set()
+    for lane in range(lanes):
+        turn = -1 if lane % 2 else 1
+        for i, rank in enumerate(members):
+            peer = members[(i + turn) % n]
+            path = choose_path(paths, rank, peer, lane)
+            assert path is not None and (path[0], path[2]) == (rank, peer)
+            reverse = path[2:] + path[:2]
+            assert path in paths or reverse in paths
+            sends.add((rank, path[1]))
+            arrives.add((peer, path[3]))
+    assert len(sends) == len(arrives) == n * lanes, "no port carries two lanes one way"
+
+
+def test_more_lanes_than_circuits_begin_again() -> None:
+    paths = rack_paths((0, 1, 2), 4)
+    assert [choose_path(paths, 0, 1, lane) for lane in (0, 2, 4)] == [(0, 3, 1, 2), (0, 1, 1, 0), (0, 3, 1, 2)]
+    assert [choose_path(paths, 1, 0, lane) for lane in (1, 3, 5)] == [(1, 0, 0, 1), (1, 2, 0, 3), (1, 0, 0, 1)]
+
+
+@given(st.integers(2, 9), st.integers(0, 11), st.integers(1, 7), st.data())
+def test_a_packet_switch_spreads_the_lanes_over_the_ports(n: int, lane: int, ports: int, data: st.DataObject) -> None:
+    src, dst = data.draw(st.permutations(range(n)))[:2]
+    path = choose_path((), src, dst, lane, forwarded=True, ports_per_gpu=ports)
+    assert path is not None and max(path[1], path[3]) < ports
+    pair = lane // 2 % max(1, ports // 2)
+    out, into = (2 * pair, 2 * pair + 1) if lane % 2 else (2 * pair + 1, 2 * pair)
+    assert path == ((src, 0, dst, 0) if ports == 1 else (src, out, dst, into))
+
+
+@given(st.integers(2, 9), st.integers(0, 11), st.data())
+def test_with_one_port_every_lane_takes_it(n: int, lane: int, data: st.DataObject) -> None:
     paths = wired_paths(Group("dp", "dp", tuple(range(n))), ports_per_gpu=1)
     src, dst = data.draw(st.permutations(range(n)))[:2]
     assert choose_path(paths, src, dst, lane, forwarded=True, ports_per_gpu=1) == (src, 0, dst, 0)

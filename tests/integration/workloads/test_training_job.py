@@ -1,0 +1,276 @@
+"""A training job that loses a member: checkpoints really stored and copied, and the right sums in the end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from measure.timeline import Event, read_events
+from railyard.errors import AgentError
+from railyard.scale import Scale
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+from workloads.agent_config import AgentConfig
+from workloads.checkpoint import Store
+from workloads.life import Life
+from workloads.nursery import AgentTeam, Nursery
+from workloads.state import State, expected, expected_checksums
+from workloads.training_job import training_job
+
+pytestmark = pytest.mark.root
+
+HOSTS, SPARE = 5, 4
+GRADIENT, STATE = 400_000, 700_001
+STEPS, EVERY = 6, 2
+BEFORE, AFTER = (0, 1, 2, 3), (0, 1, SPARE, 3)
+COMPUTE_S = 0.1
+SCALE = Scale(1.0)
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Emulation]:
+    topo = RailTopo(servers=HOSTS, gpus=1, fabric="electrical", rate_mbps=200, front_end=True)
+    with Emulation(topo, openflow=None) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery.start() as running:
+        yield running
+
+
+class Job:
+    """The lives of one job on the hosts of a net."""
+
+    def __init__(self, net: Emulation, nursery: Nursery, folder: Path, name: str = "job", **fields: Any) -> None:
+        self.net, self.nursery, self.folder, self.name = net, nursery, folder, name
+        self.fields = {"steps": STEPS, "mode": "native", "scale": SCALE, "seed": 5, **fields}
+        self.launched: list[AgentTeam] = []
+
+    def disk(self, rank: int) -> str:
+        return str(self.folder / "disks" / f"g{rank}")
+
+    def configs(self, members: Sequence[int], copies: dict[int, int], **life: Any) -> list[AgentConfig]:
+        program = training_job(members, GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
+        whole = {"group": "A", "checkpoint_every": EVERY, "state_bytes": STATE, **life}
+        return [
+            AgentConfig(
+                rank=rank,
+                job=self.name,
+                program=program,
+                plan=self.net.plan,
+                events=str(self.folder / f"life{whole.get('number', 0)}-g{rank}.jsonl"),
+                life=Life(
+                    store=self.disk(rank),
+                    copy_from=copies.get(rank),
+                    copy_to=tuple(new for new, old in copies.items() if old == rank),
+                    **whole,
+                ),
+                **self.fields,
+            )
+            for rank in members
+        ]
+
+    def launch(self, members: Sequence[int], copies: dict[int, int] | None = None, **life: Any) -> AgentTeam:
+        return self.launch_configs(self.configs(members, copies or {}, **life))
+
+    def launch_configs(self, configs: list[AgentConfig]) -> AgentTeam:
+        team = self.nursery.launch(configs, [self.net.netns_fd(f"g{config.rank}") for config in configs])
+        self.launched.append(team)
+        return team
+
+    def events(self, kind: str) -> list[Event]:
+        found = [event for file in sorted(self.folder.glob("life*.jsonl")) for event in read_events(file)]
+        return [event for event in found if event.kind == kind]
+
+
+@pytest.fixture
+def job(net: Emulation, nursery: Nursery, tmp_path: Path) -> Iterator[Job]:
+    made = Job(net, nursery, tmp_path)
+    yield made
+    for team in made.launched:
+        team.stop()
+
+
+def right_sums(team: AgentTeam, members: Sequence[int], first_step: int = 0) -> None:
+    program = training_job(members, GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
+    sums = expected_checksums(program, "A", 5, SCALE, STEPS)
+    for rank in members:
+        assert team.checksums[rank] == dict(list(enumerate(sums))[first_step:])
+
+
+def until(team: AgentTeam, nursery: Nursery, what: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert nursery.listen(end - time.monotonic()), f"not within {seconds} s: {team.failures}"
+
+
+def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
+    first = job.launch(BEFORE)
+    first.wait_ready(10)
+    first.go(time.monotonic() + 0.02)
+    until(first, job.nursery, lambda: min(first.steps.values()) >= 3)
+    until(first, job.nursery, lambda: all(first.checkpoints[r] for r in BEFORE))
+    first.kill(2)
+    until(first, job.nursery, lambda: 2 in first.exited)
+    began = time.monotonic()
+    first.stop()
+    assert time.monotonic() - began < 1.0 and first.gone
+    assert first.exited == {0: 0, 1: 0, 2: -9, 3: 0}, "those that are left live on until they are stopped"
+    causes = [failure for failure in first.failures if not failure.consequence]
+    assert [(f.rank, "was killed by signal 9" in f.sentence) for f in causes] == [(2, True)]
+    assert first.finished == set()
+    sums = dict(enumerate(expected_checksums(job.configs(BEFORE, {})[0].program, "A", 5, SCALE, STEPS)))
+    (step, checksum), *_ = sorted(set.intersection(*(set(first.checkpoints[r]) for r in BEFORE)))
+    assert (step, checksum) == (2, sums[1]), "the checkpoint of step 2 holds steps 0 and 1"
+
+    second = job.launch(AFTER, {SPARE: 1}, number=1, first_step=step, given=(("library", 0.2), ("load", 0.0)))
+    second.wait_ready(10)
+    second.go(time.monotonic() + 0.02)
+    second.wait_done(30)
+    second.stop()
+    right_sums(second, AFTER, first_step=2)
+    assert second.steps == dict.fromkeys(AFTER, STEPS)
+    digest = expected(job.configs(AFTER, {})[0].program, "A", 5, SCALE, STATE, STEPS)
+    for rank in AFTER:
+        last = Store(job.disk(rank), "job").read()
+        assert last is not None and (last.step, last.checksum) == (STEPS, digest.checksum)
+        assert State(last.words, last.checksum).digest == digest
+    assert [entry[0] for entry in second.checkpoints[SPARE]] == [4, 6]
+
+    steps = [e for e in job.events("step") if e["rank"] == 0]
+    assert [e["step"] for e in steps][-4:] == [2, 3, 4, 5]
+    stages = [e for e in job.events("stage") if e["rank"] == SPARE]
+    assert [(e["name"], e["given"], e["life"]) for e in stages] == [
+        ("checkpoint", False, 1),
+        ("load", True, 1),
+        ("library", True, 1),
+    ]
+    assert 0.2 <= stages[2].seconds < 0.4 and stages[2].t >= (stages[1].end or 0)
+    assert not [e for e in job.events("stage") if e["rank"] == 0 and e["name"] == "checkpoint"]
+    states = [e for e in job.events("state") if e["rank"] == SPARE]
+    assert [(e["step"], e["checksum"]) for e in states] == [(s, sums[s]) for s in (2, 3, 4, 5)]
+    stored = [e for e in job.events("checkpoint") if e["rank"] == SPARE]
+    assert [(e["step"], e["life"], e["bytes"]) for e in stored] == [(4, 1, 700_004), (6, 1, 700_004)]
+
+
+class Listener:
+    """A controller that lets every group in at once and writes down what else it hears, with the time."""
+
+    def __init__(self, path: Path) -> None:
+        self.heard: list[tuple[float, dict[str, Any]]] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._threads.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
+            self._threads[-1].start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with suppress(ConnectionError), sock, sock.makefile() as lines:
+            for line in lines:
+                message = json.loads(line)
+                self.heard.append((time.monotonic(), message))
+                if "id" in message:
+                    answer = {"id": message["id"], "ok": True, "domain": "scale-out", "asks": False, "paths": []}
+                    sock.sendall(json.dumps(answer).encode() + b"\n")
+
+    def beats(self, rank: int) -> list[float]:
+        return [t for t, message in self.heard if message == {"op": "alive", "job": "job", "rank": rank}]
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+
+def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
+    net: Emulation, nursery: Nursery, tmp_path: Path
+) -> None:
+    listener = Listener(tmp_path / "channel")
+    job = Job(net, nursery, tmp_path, mode="electrical", channel=str(tmp_path / "channel"))
+    big = {"state_bytes": 20_000_000, "checkpoint_every": 1}
+    try:
+        team = job.launch(BEFORE, heartbeat_s=0.05, given=(("library", 0.3), ("data", 0.2)), **big)
+        team.wait_ready(10)
+        began = time.monotonic()
+        assert all(8 <= len(listener.beats(rank)) <= 13 for rank in BEFORE), "0.5 s of stages"
+        team.go(began)
+        until(team, nursery, lambda: min(team.steps.values()) >= 3)
+        team.kill(2)
+        until(team, nursery, lambda: 2 in team.exited)
+        died = time.monotonic()
+        while time.monotonic() < died + 0.5:
+            nursery.listen(0.05)
+        team.stop()
+    finally:
+        for launched in job.launched:
+            launched.stop()
+        listener.close()
+    for rank in (0, 1, 3):
+        beats = listener.beats(rank)
+        assert rank not in team.exited or team.exited[rank] == 0
+        assert len([t for t in beats if t > died]) >= 8, "a rank that lost a peer is not dead itself"
+        gaps = sorted(b - a for a, b in pairwise(beats))
+        assert gaps[len(gaps) // 2] == pytest.approx(0.05, abs=0.005) and gaps[-1] < 0.2
+    assert not [t for t in listener.beats(2) if t > died + 0.01]
+    alive = job.events("alive")
+    assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["life"] for e in alive} == {0}
+
+
+def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Job(job.net, job.nursery, tmp_path / "other", "other")
+    pair = training_job((2, 3), GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
+    first = job.launch((0, 1))
+    second = other.launch_configs([replace(config, program=pair) for config in other.configs((2, 3), {})])
+    try:
+        for team in (first, second):
+            team.wait_ready(10)
+            team.go(time.monotonic())
+        until(first, job.nursery, lambda: min(first.steps.values()) >= 1)
+        first.stop()
+        assert first.gone and not second.gone
+        second.wait_done(20)
+        right = expected_checksums(pair, "A", 5, SCALE, STEPS)
+        assert list(second.checksums[3].values()) == list(right)
+    finally:
+        second.stop()
+
+
+def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
+    team = job.launch(AFTER, {SPARE: 1}, number=1, first_step=2)
+    with pytest.raises(AgentError, match=r"rank 4 cannot copy the checkpoint of step 2 from rank 1: rank 1 has no|"
+                                         r"there is no checkpoint of step 2 of job job"):  # fmt: skip
+        team.wait_ready(10)
+
+
+def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+    job = Job(net, nursery, tmp_path, ack_timeout_s=0.5)
+    (spare,) = (c for c in job.configs(AFTER, {SPARE: 1}, number=1, first_step=2) if c.rank == SPARE)
+    team = job.launch_configs([spare])
+    try:
+        with pytest.raises(AgentError, match=r"from rank 1: nobody answers there within 0.5 s"):
+            team.wait_ready(10)
+    finally:
+        team.stop()
