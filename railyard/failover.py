@@ -60,6 +60,12 @@ class Setting:
         return bool(self.topology["fabric"] == "photonic")
 
 
+class RackScaleSection(ScaleSection):
+    """10 Gb/s ports become 50 Mb/s ones, which two cores carry on a whole rack."""
+
+    rate: float | Literal["auto"] = 1 / 200
+
+
 class TenantSection(Section):
     """A job: what it computes and reduces in a step, in real units."""
 
@@ -117,7 +123,7 @@ class FailoverExperiment(Settings):
     detection: DetectionSection = DetectionSection()
     stages: dict[str, float] = Field(default_factory=dict)
     controller_dies_after_ms: float | None = Field(default=None, ge=0)
-    scale: ScaleSection = ScaleSection(rate=1 / 200)
+    scale: RackScaleSection = RackScaleSection()
 
     @field_validator("fabrics", mode="before")
     @classmethod
