@@ -157,7 +157,9 @@ class Failover:
             for circuit in matching
         )
         note = Note("replaced", intent.asked, now, fields)
-        return [note, *self._next(membership, now), MembersChanged(membership.job.name)]
+        actions = [note, *self._next(membership, now)]
+        # whoever watches sees the newest members: not those that are just being replaced again
+        return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions
 
     def _strand(self, membership: Membership, reason: str, now: float) -> list[Action]:
         """Nobody stands in; the circuits of the job stay as they are."""

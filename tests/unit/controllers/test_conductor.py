@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import socket
@@ -11,89 +10,22 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conductor_world import World, until
 from fabric_plans import pipeline_groups, rail_plan
-from fake_openflow import FakeSwitch
 
 from controllers import channel
 from controllers.client import ChannelClient, encode
-from controllers.conductor import Conductor
 from controllers.switchboard import REVALIDATION_GAP_S, Line
-from measure.timeline import Event
 from railyard.errors import ControlError, MachineError
-
-
-class World:
-    """A conductor, its switches and what came of it."""
-
-    def __init__(self, servers: int = 4, gpus: int = 1, kind: str = "ocs") -> None:
-        self.plan = rail_plan(servers, gpus, kind=kind)
-        self.events: list[Event] = []
-        self.ready = threading.Event()
-        self.conductor = Conductor(self.plan, self.events.append, self.ready.set)
-        self.conductor.start()
-        self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
-        self.sends: dict[int, Any] = {}
-        self.mute = False
-        self.arrived = 0
-        self.trusted = True
-        self.answers: dict[object, dict[str, Any]] = {}
-
-    def join(self, dpid: int = 0x10000) -> None:
-        switch = self.switches[dpid]
-
-        def send(data: bytes) -> bool:
-            switch.take(data)
-            if not self.mute:
-                threading.Thread(target=self.reply, args=(dpid,)).start()
-            return True
-
-        self.sends[dpid] = send
-        self.conductor.joined(dpid, send)
-
-    def reply(self, dpid: int) -> None:
-        sent = self.switches[dpid].sent
-        while sent:
-            kind, number = sent.pop(0)
-            if kind == "barrier":
-                self.conductor.answered(dpid, number)
-            elif kind == "ports":
-                self.arrived += 5
-                self.conductor.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
-            else:
-                self.conductor.refused(dpid, number, "BUNDLE_FAILED")
-
-    def answer(self, request_id: object, fragment: str) -> None:
-        self.answers[request_id] = json.loads(f"{{{fragment}}}")
-
-    def ask(self, request_id: object, **message: Any) -> None:
-        self.conductor.handle({"id": request_id, **message}, self)
-
-    def wait(self, request_id: object) -> dict[str, Any]:
-        until(lambda: request_id in self.answers)
-        return self.answers[request_id]
-
-    def register(self, delay_s: float = 0.02) -> None:
-        groups = json.loads(json.dumps([asdict(g) for g in pipeline_groups(2, 2)]))
-        message = {"job": "j", "policy": "opus", "mode": "x", "reconfiguration_delay_s": delay_s, "groups": groups}
-        self.ask("register", op="register", **message)
-        assert self.wait("register") == {"ok": True}
-
-
-def until(condition: Any, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.001)
 
 
 @pytest.fixture
 def world() -> World:
-    made = World()
+    made = World(rail_plan(4))
     made.join()
     until(made.ready.is_set)
     return made
@@ -215,7 +147,7 @@ def test_only_the_own_user_may_name_code(world: World) -> None:
 
 
 def test_no_job_starts_before_all_switches_have_joined() -> None:
-    world = World(gpus=2)
+    world = World(rail_plan(4, 2))
     world.join()
     until(lambda: world.conductor.board.missing() == ["rail1"])
     world.ask("x", op="register", job="j", policy="opus", mode="m", groups=[])
@@ -230,7 +162,7 @@ def test_an_unknown_switch_is_left_alone(world: World) -> None:
 
 
 def test_electrical_switches_forward_from_the_start() -> None:
-    world = World(kind="electrical")
+    world = World(rail_plan(4, kind="electrical"))
     world.join()
     until(world.ready.is_set)
     port = world.plan.switches[0].ports[5]

@@ -146,3 +146,12 @@ def test_beyond_loopback_a_token_is_needed() -> None:
         rest.listen("0.0.0.0:0", None)
     with pytest.raises(ConfigError, match="'here' is not an address"):
         rest.listen("here", None)
+
+
+def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
+    assert ask("POST", "/faults", {"rank": 1}) == (200, {"rank": 1})
+    assert ask("POST", "/faults", {"rank": 2, "cause": "smoke"})[0] == 200
+    status, answer = ask("POST", "/faults", {"rank": 9})
+    assert status == 409 and answer["error"] == "there is no rank 9; the fabric's ranks are 0 to 3"
+    status, answer = ask("POST", "/faults", {"rank": 1, "port": 2})
+    assert status == 400 and answer["error"] == "port is not a key of this request; keys are rank, cause"

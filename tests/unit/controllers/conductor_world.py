@@ -1,0 +1,80 @@
+"""A live controller with switches in memory, for tests: messages in, flows and answers out."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+from fabric_plans import pipeline_groups
+from fake_openflow import FakeSwitch
+
+from controllers.conductor import Conductor
+from measure.timeline import Event
+from topos.plan import FabricPlan
+
+
+class World:
+    """A conductor, its switches and what came of it."""
+
+    def __init__(self, plan: FabricPlan) -> None:
+        self.plan = plan
+        self.events: list[Event] = []
+        self.ready = threading.Event()
+        self.conductor = Conductor(self.plan, self.events.append, self.ready.set)
+        self.conductor.start()
+        self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
+        self.sends: dict[int, Any] = {}
+        self.mute = False
+        self.arrived = 0
+        self.trusted = True
+        self.answers: dict[object, dict[str, Any]] = {}
+
+    def join(self, dpid: int = 0x10000) -> None:
+        switch = self.switches[dpid]
+
+        def send(data: bytes) -> bool:
+            switch.take(data)
+            if not self.mute:
+                threading.Thread(target=self.reply, args=(dpid,)).start()
+            return True
+
+        self.sends[dpid] = send
+        self.conductor.joined(dpid, send)
+
+    def reply(self, dpid: int) -> None:
+        sent = self.switches[dpid].sent
+        while sent:
+            kind, number = sent.pop(0)
+            if kind == "barrier":
+                self.conductor.answered(dpid, number)
+            elif kind == "ports":
+                self.arrived += 5
+                self.conductor.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
+            else:
+                self.conductor.refused(dpid, number, "BUNDLE_FAILED")
+
+    def answer(self, request_id: object, fragment: str) -> None:
+        self.answers[request_id] = json.loads(f"{{{fragment}}}")
+
+    def ask(self, request_id: object, **message: Any) -> None:
+        self.conductor.handle({"id": request_id, **message}, self)
+
+    def wait(self, request_id: object) -> dict[str, Any]:
+        until(lambda: request_id in self.answers)
+        return self.answers[request_id]
+
+    def register(self, delay_s: float = 0.02) -> None:
+        groups = json.loads(json.dumps([asdict(g) for g in pipeline_groups(2, 2)]))
+        message = {"job": "j", "policy": "opus", "mode": "x", "reconfiguration_delay_s": delay_s, "groups": groups}
+        self.ask("register", op="register", **message)
+        assert self.wait("register") == {"ok": True}
+
+
+def until(condition: Any, seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.001)

@@ -1,0 +1,437 @@
+"""A chip fails on an optical rack: who stands in, where light goes afterwards, and what everybody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from rack_player import RackPlayer, rack, rented, ring
+
+from controllers.circuits import Matching
+from controllers.engine import Engine
+from controllers.jobs import Detection, Job
+from controllers.lumion import LumionPolicy
+from controllers.policy import Policy, Wiring
+from railyard.errors import ConfigError, ControlError
+from workloads.program import Group
+
+PLAN = rack()
+# tenant A is chips 0, 1, 2, 3 (ring order), tenant B 4, 5, 6, 7; spares are 8 and 9
+A = ring(*PLAN.rack.tenant("A").ranks) if PLAN.rack else {}
+B = ring(*PLAN.rack.tenant("B").ranks) if PLAN.rack else {}
+
+
+def world(*tenants: str, delay_s: float = 0.015, detection: Detection | None = None) -> RackPlayer:
+    jobs = [rented(PLAN, tenant, delay_s, detection) for tenant in tenants or ("A", "B")]
+    return RackPlayer.on(PLAN, LumionPolicy, *jobs)
+
+
+def ring_of(world: RackPlayer, job: str) -> tuple[int, ...]:
+    return world.engine.jobs[job].groups[0].members
+
+
+def test_the_plan_is_what_these_tests_take_it_for() -> None:
+    assert PLAN.rack is not None and PLAN.rack.spares == (8, 9)
+    assert world().goes() == A | B
+
+
+def test_a_spare_takes_the_position_of_the_dead_and_one_reconfiguration_does_it() -> None:
+    here = world()
+    here.now = 5.0
+    first, dead, *rest = ring_of(here, "A")
+    here.fail(dead)
+    (darken,) = here.dark
+    assert darken.delay_s == 0.015
+    assert here.goes() == {k: v for k, v in (A | B).items() if dead not in (k[0], v[0])}, "others never blink"
+    here.settle()
+    assert ring_of(here, "A") == (first, 8, *rest)
+    assert here.goes() == ring(first, 8, *rest) | B
+    assert len(here.notes) == len([*here.kinds(), *(n for n in here.notes if n.kind == "reconfigure")])
+    note = here.note("replaced")
+    assert (note.t, note.end) == (5.0, 5.015)
+    assert note.fields | {"ports": 0} == {
+        "job": "A",
+        "number": 1,
+        "dead": [dead],
+        "replacements": [[dead, 8]],
+        "ports": 0,
+        "kept": 6,
+    }
+    assert len(note.fields["ports"]) == 6 and here.changed == ["A"]
+    assert here.note("failed").fields == {"job": "A", "rank": dead, "cause": "test", "heard": None}
+
+
+def test_a_second_report_of_the_same_death_changes_nothing() -> None:
+    here = world()
+    here.fail(1)
+    here.settle()
+    before = len(here.notes)
+    here.fail(1)
+    assert len(here.notes) == before and not here.dark
+
+
+def test_a_spare_that_nobody_uses_is_only_noted_and_not_chosen_later() -> None:
+    here = world()
+    here.fail(8)
+    assert not here.dark and here.kinds() == ["failed"] and here.note("failed").fields["job"] == ""
+    here.fail(0)
+    here.settle()
+    assert 9 in ring_of(here, "A")
+
+
+def test_a_spare_with_a_broken_port_is_not_chosen() -> None:
+    here = world()
+    (switch,) = PLAN.network("rail")
+    here.do(here.engine.port_failed("rack0", switch.port(8, 2).number, 0.0))
+    here.fail(0)
+    here.settle()
+    assert 9 in ring_of(here, "A")
+
+
+def test_whoever_watches_is_told_when_the_light_is_on_and_not_before() -> None:
+    here = world()
+    assert here.engine.news("A", 0) is None
+    here.fail(2)
+    assert here.engine.news("A", 0) is None
+    here.settle()
+    assert here.engine.news("A", 0) == {
+        "number": 1,
+        "state": "replaced",
+        "dead": [2],
+        "replacements": [(2, 8)],
+        "members": {"A": ring_of(here, "A")},
+        "reason": "",
+    }
+    assert here.engine.news("A", 1) is None and here.engine.news("B", 0) is None
+
+
+def test_no_spare_left_is_a_clear_state_and_the_circuits_stay() -> None:
+    here = world()
+    for rank in (0, 4):
+        here.fail(rank)
+    here.settle()
+    lit = here.goes()
+    here.fail(5)
+    here.settle()
+    assert here.goes() == lit
+    news = here.engine.news("B", 1)
+    assert news is not None and (news["number"], news["state"], news["dead"]) == (2, "stranded", [4, 5])
+    assert news["replacements"] == [] and news["members"]["B"] == ring_of(here, "B")
+    assert news["reason"] == ("rank 5 has failed and nobody stands in: of the spares 8 is in job A, 9 is in job B")
+    assert here.note("stranded").fields["reason"] == news["reason"]
+    with pytest.raises(ControlError, match="job B cannot restart: rank 5 has failed and nobody stands in"):
+        here.engine.restart("B", 9.0)
+    with pytest.raises(ControlError, match="job B is stranded"):
+        here.engine.check_in(4, "B", 9.0)
+    here.fail(6)
+    news = here.engine.news("B", 2)
+    assert news is not None and (news["number"], news["state"], news["dead"]) == (3, "stranded", [4, 5, 6])
+
+
+def test_a_second_failure_during_the_splice_waits_its_turn() -> None:
+    here = world()
+    here.fail(0)
+    here.fail(2)
+    assert len(here.dark) == 1, "the first splice is finished first"
+    here.light(0)
+    assert len(here.dark) == 1 and here.engine.news("A", 0) is None, "watchers see the newest membership"
+    here.light(0)
+    members = tuple({0: 8, 2: 9}.get(rank, rank) for rank in rented(PLAN).groups[0].members)
+    assert ring_of(here, "A") == members and here.goes() == ring(*members) | B
+    numbers = [(n.fields["number"], n.fields["replacements"]) for n in here.notes if n.kind == "replaced"]
+    assert numbers == [(1, [[0, 8]]), (2, [[2, 9]])]
+    news = here.engine.news("A", 0)
+    assert news is not None and (news["number"], news["replacements"]) == (2, [(0, 8), (2, 9)])
+    news = here.engine.news("A", 1)
+    assert news is not None and news["replacements"] == [(2, 9)]
+
+
+def test_the_spare_just_chosen_may_die_as_well() -> None:
+    here = world()
+    here.fail(1)
+    here.fail(8)
+    here.settle()
+    members = tuple(9 if rank == 1 else rank for rank in rented(PLAN).groups[0].members)
+    assert here.goes() == ring(*members) | B
+    news = here.engine.news("A", 0)
+    assert news is not None and (news["dead"], news["replacements"]) == ([1, 8], [(1, 9)])
+
+
+def test_two_jobs_may_be_spliced_at_once() -> None:
+    here = world()
+    here.fail(0)
+    here.fail(4)
+    assert len(here.dark) == 2
+    here.light(1)
+    assert here.changed == ["B"] and here.engine.news("A", 0) is None
+    here.light(0)
+    assert here.kinds() == ["failed", "failed", "replaced", "replaced"]
+    assert {8, 9} == {r for job in "AB" for r in ring_of(here, job)} & {8, 9}
+
+
+def test_a_switch_that_refuses_the_splice_strands_the_job_and_gives_the_spare_back() -> None:
+    here = world()
+    here.fail(0)
+    here.refuse(0)
+    news = here.engine.news("A", 0)
+    assert news is not None and (news["state"], news["reason"]) == ("stranded", "rack0 refused it")
+    assert here.goes() == A | B and here.engine.roster.free() == (8, 9)
+
+
+# ---- lives ---------------------------------------------------------------------------------------------------------
+
+
+def check_in_all(here: RackPlayer, job: str) -> None:
+    for rank in ring_of(here, job):
+        here.do(here.engine.check_in(rank, job, here.now))
+
+
+def test_a_life_ends_with_a_failure_and_the_next_begins_with_a_restart() -> None:
+    here = world()
+    check_in_all(here, "A")
+    here.fail(1)
+    here.settle()
+    with pytest.raises(ControlError, match="rank 1 of job A has failed; the job must restart"):
+        here.engine.check_in(0, "A", here.now)
+    here.do(here.engine.restart("A", here.now))
+    here.told.clear()
+    check_in_all(here, "A")
+    assert {told.rank for told in here.told} == {0, 8, 2, 3}
+    ends = {(a, al): (b, bl) for a, al, b, bl in here.told[0].paths}
+    assert ends.items() <= here.goes().items() and len(ends) == 4
+
+
+def test_a_restart_during_the_splice_does_not_let_anybody_in_before_it_stands() -> None:
+    here = world()
+    here.fail(1)
+    here.do(here.engine.restart("A", here.now))
+    with pytest.raises(ControlError, match="rank 1 of job A has failed"):
+        here.engine.check_in(0, "A", here.now)
+    here.settle()
+    here.do(here.engine.restart("A", here.now))
+    check_in_all(here, "A")
+    assert len(here.told) == 4
+
+
+def test_whoever_waits_for_the_dead_to_check_in_is_told() -> None:
+    here = world()
+    here.do(here.engine.check_in(0, "A", 0.0))
+    here.fail(1)
+    (refused,) = here.refused
+    assert (refused.rank, refused.reason) == (0, "rank 1 has failed")  # type: ignore[union-attr]
+
+
+class Asking(LumionPolicy):
+    """Its groups ask before each phase."""
+
+    def asks(self, group: Group) -> bool:
+        """Always."""
+        return True
+
+
+def test_a_group_under_way_that_asks_is_refused_and_what_it_holds_does_not_keep_the_splice_waiting() -> None:
+    two = Job("A", (Group("one", "dp", (0, 1)), Group("two", "dp", (2, 3))), "test", 0.01)
+    here = RackPlayer.on(PLAN, Asking, two)
+    for rank in (2, 3):
+        here.do(here.engine.request(rank, "two", 0, 0.0))
+    here.do(here.engine.request(0, "one", 0, 0.0))
+    here.fail(1)
+    assert [(r.rank, r.reason) for r in here.refused] == [(0, "rank 1 has failed")]  # type: ignore[union-attr]
+    here.settle()
+    assert here.kinds() == ["failed", "replaced"]
+    assert here.engine.release(2, "two", 0, here.now) == [], "a late farewell is no error"
+    with pytest.raises(ControlError, match="the job must restart"):
+        here.engine.request(2, "two", 1, here.now)
+
+
+def test_a_job_whose_chip_dies_before_it_stands_is_refused() -> None:
+    here = RackPlayer(Engine(PLAN))
+    here.do(here.engine.register(rented(PLAN), LumionPolicy(PLAN), 0.0))
+    here.fail(0)
+    assert [r.reason for r in here.refused] == ["rank 0 failed before the circuits of job A stood"]
+    assert not here.engine.jobs
+    here.settle()
+
+
+def test_finish_during_the_splice_leaves_nothing_behind() -> None:
+    here = world()
+    here.fail(0)
+    here.do(here.engine.finish("A", 0.0))
+    here.settle()
+    assert "replaced" not in here.kinds() and here.engine.roster.free() == (8, 9)
+    again = replace(rented(PLAN), groups=(Group("A", "dp", (8, 1, 2, 3)),))
+    here.do(here.engine.register(again, LumionPolicy(PLAN), 0.0))
+    here.settle()
+    assert here.goes() == ring(8, 1, 2, 3) | B
+
+
+def test_after_a_controller_restart_the_dead_are_reported_before_or_after() -> None:
+    now = replace(rented(PLAN), groups=(Group("A", "dp", (0, 8, 2, 3)),))
+    for first in (True, False):
+        here = RackPlayer(Engine(PLAN))
+        if first:
+            here.fail(1)
+        here.do(here.engine.register(now, LumionPolicy(PLAN), 0.0))
+        here.settle()
+        if not first:
+            here.fail(1)
+        assert here.goes() == ring(0, 8, 2, 3) and here.engine.news("A", 0) is None
+    with pytest.raises(ConfigError, match="group B has rank 1, which has failed"):
+        here.engine.register(Job("B", (Group("B", "dp", (1, 9)),), "x"), LumionPolicy(PLAN), 0.0)
+
+
+def test_a_rank_that_no_fabric_has_is_named() -> None:
+    with pytest.raises(ControlError, match="there is no rank 10; the fabric's ranks are 0 to 9"):
+        world().engine.chip_failed(10, "x", 0.0)
+
+
+# ---- what counts as a failure --------------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_down_is_a_failure_only_where_the_job_says_so() -> None:
+    (switch,) = PLAN.network("rail")
+    port = switch.port(1, 1).number
+    here = world()
+    here.do(here.engine.port_failed("rack0", port, 0.0))
+    here.settle()
+    assert not here.kinds() and (1, 1) not in here.goes()
+    here = world(detection=Detection(port=True))
+    here.do(here.engine.port_failed("rack0", port, 0.0))
+    assert len(here.dark) == 1, "the splice takes its circuits off, and nothing else does"
+    assert here.note("failed").fields["cause"] == f"port {port} of rack0 is down"
+    for lane in (0, 2):
+        here.do(here.engine.port_failed("rack0", switch.port(1, lane).number, 0.0))
+    assert len(here.dark) == 1
+    here.settle()
+    assert here.goes() == ring(0, 8, 2, 3) | B
+
+
+def test_the_end_of_an_agent_s_connection_is_a_failure_only_where_the_job_says_so() -> None:
+    here = world()
+    here.do(here.engine.gone(1, 0.0))
+    assert not here.kinds()
+    here = world(detection=Detection(exit=True))
+    here.do(here.engine.gone(1, 0.0))
+    here.do(here.engine.gone(2, 0.0))
+    here.settle()
+    assert here.kinds() == ["failed", "replaced"], "once the life is over all agents end"
+    here.do(here.engine.restart("A", 0.0))
+    here.do(here.engine.gone(2, 0.0))
+    here.settle()
+    assert here.kinds() == ["failed", "replaced"] * 2
+
+
+def test_silence_is_a_failure_from_the_first_sign_of_life_on() -> None:
+    here = world(detection=Detection(heartbeat_s=0.1, misses=3))
+    engine = here.engine
+    assert engine.liveness.next_check() is None
+    engine.alive("A", 0, 1.0)
+    engine.alive("A", 1, 1.0)
+    engine.alive("A", 0, 1.2)
+    assert engine.liveness.next_check() == pytest.approx(1.3)
+    here.now = 1.3
+    here.do(engine.look(1.3))
+    note = here.note("failed")
+    assert note.fields == {
+        "job": "A",
+        "rank": 1,
+        "cause": "its agent missed 3 heartbeats of 0.1 s",
+        "heard": 1.0,
+    }
+    here.settle()
+    here.do(engine.look(1.4))
+    assert here.kinds() == ["failed", "replaced"]
+    engine.restart("A", 1.45)
+    assert engine.liveness.next_check() is None, "nobody is watched before its first sign of life"
+    engine.alive("A", 1, 1.5)
+    assert engine.liveness.next_check() is None, "nor is who is not in the job"
+
+
+def test_a_job_without_heartbeats_or_that_has_finished_is_not_watched() -> None:
+    here = world()
+    here.engine.alive("A", 0, 0.0)
+    assert here.engine.liveness.next_check() is None
+    here = world(detection=Detection(heartbeat_s=0.1))
+    here.engine.alive("A", 0, 0.0)
+    here.do(here.engine.finish("A", 0.0))
+    assert here.engine.liveness.next_check() is None
+
+
+# ---- policies that go wrong ----------------------------------------------------------------------------------------
+
+
+class Base(LumionPolicy):
+    """Chooses nobody, whatever is free."""
+
+    chosen: Mapping[int, int] = {}
+
+    def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
+        """As the class says."""
+        return self.chosen
+
+
+class Dead(Base):
+    chosen = {0: 9}  # noqa: RUF012
+
+
+class Taken(Base):
+    chosen = {0: 4}  # noqa: RUF012
+
+
+class Elsewhere(Base):
+    chosen = {1: 8}  # noqa: RUF012
+
+
+class Twice(Base):
+    chosen = {0: 1}  # noqa: RUF012
+
+
+class Outside(Base):
+    chosen = {0: 77}  # noqa: RUF012
+
+
+class Raises(Base):
+    def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
+        raise ZeroDivisionError("oops")
+
+
+class BadWiring(Base):
+    chosen = {0: 8}  # noqa: RUF012
+
+    def start(self, groups: Sequence[Group]) -> Wiring:
+        spliced = any(8 in group.members for group in groups)
+        return {"rack0": Matching([(1, 4), (2, 999)])} if spliced else super().start(groups)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (Base, "of the spares 8 does not suit the policy, 9 has failed"),
+        (Dead, "the policy of job A chose rank 9 to stand in, which has failed itself"),
+        (Taken, "the policy of job A chose rank 4, which is in job B"),
+        (Elsewhere, "the policy of job A put nobody in the place of rank 0"),
+        (Twice, "the policy of job A put a rank into group A twice"),
+        (Outside, "there is no rank 77"),
+        (Raises, "the policy failed with ZeroDivisionError: oops"),
+        (BadWiring, "port 999 is not on rack0"),
+    ],
+)
+def test_a_policy_that_goes_wrong_strands_its_job_and_says_why(policy: type[Policy], reason: str) -> None:
+    here = RackPlayer.on(PLAN, policy, rented(PLAN, "A"), rented(PLAN, "B"))
+    here.fail(9)
+    here.fail(0)
+    here.settle()
+    news = here.engine.news("A", 0)
+    assert news is not None and news["state"] == "stranded" and reason in news["reason"]
+    assert news["members"]["A"] == rented(PLAN).groups[0].members and here.goes() == A | B
+
+
+def test_a_policy_without_a_say_strands_its_job() -> None:
+    class Plain(Policy):
+        def wanted(self, group: Group, standing: Wiring) -> Wiring:
+            return {}
+
+    here = RackPlayer.on(PLAN, Plain, rented(PLAN))
+    here.fail(0)
+    assert here.kinds() == ["failed", "stranded"]
