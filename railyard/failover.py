@@ -53,6 +53,7 @@ class Setting:
     policy: str
     mode: AgentMode
     delay_s: float
+    kind: type[RackTopo] = RackTopo
 
     @property
     def photonic(self) -> bool:
@@ -61,9 +62,9 @@ class Setting:
 
 
 class RackScaleSection(ScaleSection):
-    """10 Gb/s ports become 50 Mb/s ones, which two cores carry on a whole rack."""
+    """10 Gb/s ports become 25 Mb/s ones: on two cores two jobs with four ports a chip and real sums keep them full."""
 
-    rate: float | Literal["auto"] = 1 / 200
+    rate: float | Literal["auto"] = 1 / 400
 
 
 class TenantSection(Section):
@@ -170,7 +171,7 @@ class FailoverExperiment(Settings):
             "port_mbps": scale.emulated_mbps(self.port_gbps),
             "front_end_mbps": scale.emulated_mbps(self.front_end_gbps),
         }
-        return RackTopo(**setting.topology, **rates)
+        return setting.kind(**setting.topology, **rates)
 
     def plan(self, setting: Setting, scale: Scale) -> FabricPlan:
         """The fabric as data."""

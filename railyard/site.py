@@ -26,6 +26,9 @@ class Site:
     dead: set[int] = field(default_factory=set)
     notes: list[Event] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Put something on the timeline, now or at ``t``."""
         self.notes.append(Event(time.monotonic() if t is None else t, "run", kind, end, fields))

@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {
     "fabrics": ["photonic", "e1"],
     "steps": 7,
     "kill": "1@3.5",
-    "scale": {"rate": "1/200", "time": 0.4},
+    "scale": {"rate": "1/400", "time": 0.5},
 }
 
 
@@ -58,9 +58,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--controller-dies-after", dest="controller_dies_after_ms", metavar="MS", help="kill the controller, too")
     add("--verify", action="store_true", default=None, help="check every element of every sum as well")
     add("--seed", help="seed of payloads and random kills")
-    add("--rate", metavar="1/200", help="scale: emulated / real link rate")
+    add("--rate", metavar="1/400", help="scale: emulated / real link rate")
     add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
-    add("--quick", action="store_true", help="photonic and E1 only, fewer steps, at 0.4 of the time")
+    add("--quick", action="store_true", help="photonic and E1 only, fewer steps, at half the time")
     add("--out", type=Path, help="results folder (default results/failover-DATE-TIME)")
     add("--predict", action="store_true", help="print what the model says only; needs no root")
     return parser.parse_args(arguments)
@@ -96,7 +96,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     need_root("failover.py")
     out = options.out or Path("results") / f"failover-{time.strftime('%Y%m%d-%H%M%S')}"
-    failover = FailoverRun(experiment, out, lambda text: progress.print(text, highlight=False, markup=False))
+    failover = FailoverRun(
+        experiment, out, lambda text: progress.print(text, highlight=False, markup=False, soft_wrap=True)
+    )
     try:
         failover.run()
     finally:

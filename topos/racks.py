@@ -213,7 +213,8 @@ class MorphluxTopo(RackTopo):
     """The prototype of MORPHLUX (arXiv 2508.03674): 4 servers of one accelerator with 2 ports, on a torus of 2 x 2.
 
     Options: ``fabric`` ``photonic`` (both ports go where the circuits say) or ``electrical-torus`` (one port is fixed
-    to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu`` as in ``RackTopo``. There is no spare.
+    to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu`` as in ``RackTopo``. The hosts that nobody
+    rents are the spares, where there are tenants.
     """
 
     def build(  # type: ignore[override]
@@ -230,7 +231,9 @@ class MorphluxTopo(RackTopo):
         self.fabric = one_of("fabric", fabric, RACK_FABRICS[:2])
         self.torus = Torus((2, 2, 1), (1, 1, 1))
         rented = self._tenants(tenants, ())
-        self.rack = RackPlan(self.torus.shape, self.torus.server, 1, (), rented)
+        taken = {chip for tenant in rented for chip in tenant.ranks} or set(range(self.torus.chips))
+        spares = tuple(chip for chip in range(self.torus.chips) if chip not in taken)
+        self.rack = RackPlan(self.torus.shape, self.torus.server, 1, spares, rented)
         self._lay(port_mbps, front_end_mbps, mtu)
 
 
