@@ -12,6 +12,7 @@ from typing import Any
 from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
 from topos import netlink, tuning
+from topos.link_queue import link_queue
 from topos.links import RecordedIntf, RecordedLink
 from topos.namespaces import inside
 from topos.netlink import LO_INDEX, End, Netlink, Request
@@ -63,7 +64,10 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[Request]:
             if rate is not None:
                 burst = tuning.switch_burst_bytes(rate, intf.mtu)
                 queue = tuning.queue_bytes(rate, intf.mtu)
-                yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
+                if isinstance(_far(intf).node, RailSwitch):
+                    yield from link_queue(intf.index, intf.name, rate, burst, queue)
+                else:
+                    yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
 @dataclass(frozen=True)

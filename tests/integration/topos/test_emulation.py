@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from mininet.topo import SingleSwitchTopo
+from traffic_of_tests import drain, pings, pouring
 
 from railyard.errors import ConfigError, MachineError
 from topos.emulation import Emulation
@@ -30,12 +29,6 @@ def net() -> Iterator[Emulation]:
     topo = RailTopo(servers=2, gpus=2, fabric="electrical", scale_up=True)
     with Emulation(topo, openflow=None) as running:
         yield running
-
-
-def pings(net: Emulation, source: str, *arguments: str) -> bool:
-    child = net[source].popen(["ping", "-c1", "-W2", *arguments])
-    child.communicate(timeout=10)
-    return child.returncode == 0
 
 
 def test_no_shell_before_it_is_used(net: Emulation) -> None:
@@ -93,35 +86,6 @@ def test_senders_that_meet_share_the_port() -> None:
         shares = drain(streams, seconds)
     assert 0.9 * rate <= sum(shares) <= 1.01 * rate, f"{shares} Mb/s of {rate:g} with headers"
     assert min(shares) > 0.1 * rate, f"{shares} Mb/s: one sender got next to nothing"
-
-
-@contextmanager
-def pouring(sender: socket.socket) -> Iterator[None]:
-    """A thread sends all it can until the block ends."""
-
-    def pour() -> None:
-        with suppress(OSError):
-            while True:
-                sender.sendall(bytes(1 << 18))
-
-    thread = threading.Thread(target=pour, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            sender.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
-
-
-def drain(streams: list[socket.socket], seconds: float) -> list[float]:
-    """Goodput of each stream in Mb/s, over ``seconds``."""
-    received = dict.fromkeys(streams, 0)
-    start = time.monotonic()
-    while (now := time.monotonic()) < start + seconds:
-        for stream in select.select(streams, [], [], 0.1)[0]:
-            received[stream] += len(stream.recv(1 << 18))
-    return [count * 8 / (now - start) / 1e6 for count in received.values()]
 
 
 def test_switch_shell_reaches_the_private_instance(net: Emulation) -> None:

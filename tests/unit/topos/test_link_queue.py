@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from topos.link_queue import _WITHOUT_DATA, link_queue
+
+
+def frame(payload: bytes, *, flags: int = 0x10, options: int = 12, protocol: int = 6, ip_options: int = 0) -> bytes:
+    """An Ethernet frame with a TCP segment."""
+    tcp = bytes(12) + bytes([(20 + options) // 4 << 4, flags]) + bytes(6 + options)
+    length = 20 + ip_options + len(tcp) + len(payload)
+    ip = bytes([0x40 | (20 + ip_options) // 4, 0]) + struct.pack("!H", length) + bytes(5) + bytes([protocol])
+    return bytes(12) + b"\x08\x00" + ip + bytes(10 + ip_options) + tcp + payload
+
+
+def run(packet: bytes) -> bool:
+    """What the kernel's interpreter of classic BPF would say."""
+    a = x = at = 0
+    while True:
+        code, jump, other, k = _WITHOUT_DATA[at]
+        at += 1
+        if code == 0x28:
+            a = struct.unpack_from("!H", packet, k)[0]
+        elif code in (0x30, 0x50):
+            a = packet[k + (x if code == 0x50 else 0)]
+        elif code == 0xB1:
+            x = 4 * (packet[k] & 0xF)
+        elif code == 0x54:
+            a &= k
+        elif code == 0x74:
+            a >>= k
+        elif code == 0x0C:
+            a += x
+        elif code == 0x07:
+            x = a
+        elif code in (0x15, 0x1D, 0x45):
+            true = {0x15: a == k, 0x1D: a == x, 0x45: bool(a & k)}[code]
+            at += jump if true else other
+        else:
+            assert code == 0x06
+            return k != 0
+
+
+@pytest.mark.parametrize("options", [0, 12, 24, 40])
+@pytest.mark.parametrize("ip_options", [0, 8])
+def test_only_segments_without_data_go_first(options: int, ip_options: int) -> None:
+    shape = {"options": options, "ip_options": ip_options}
+    assert run(frame(b"", **shape))
+    assert run(frame(b"", flags=0x02, **shape)), "a SYN finds its way into a full link"
+    assert not run(frame(b"x", **shape)), "data never overtakes data"
+    assert not run(frame(bytes(8000), **shape))
+    assert not run(frame(b"", flags=0x11, **shape)), "nor does the end of it"
+    assert not run(frame(b"", protocol=17, **shape))
+
+
+def test_other_frames_are_no_acknowledgements() -> None:
+    packet = bytearray(frame(b""))
+    packet[12:14] = b"\x08\x06"
+    assert not run(bytes(packet))
+
+
+def test_requests_are_well_formed_and_for_the_interface() -> None:
+    requests = list(link_queue(1234, "n0-eth2", 50, 100_000, 9_000_000))
+    assert len(requests) == 6
+    for request in requests:
+        assert struct.unpack_from("=I", request.packed)[0] == len(request.packed)
+        assert struct.unpack_from("=i", request.packed, 20)[0] == 1234
+        assert "n0-eth2" in request.what
+    shared = bytes(requests[1].packed)
+    assert struct.pack("=I", 6_250_000) in shared
+    assert struct.pack("=I", 16_000_000 // 64) in shared  # 100 kB are 16 ms at 50 Mb/s
+
+
+def test_rate_beyond_32_bits_of_bytes_is_given_in_64() -> None:
+    shared = bytes(list(link_queue(1, "n0-eth2", 100_000, 1 << 20, 1 << 30))[1].packed)
+    assert struct.pack("=Q", 12_500_000_000) in shared
