@@ -31,6 +31,7 @@ _PACKAGES = (
     "matplotlib",
     "scapy",
     "rich",
+    "ortools",
 )
 
 

@@ -25,6 +25,7 @@ NESTED = frozenset(
         "dark_error_wall_s",
         "windows_s",
         "checks",
+        "per_rack",
     }
 )
 """Keys whose values are lists or tables."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from measure.allocation_report import print_allocation, redraw_allocation
 from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
 from measure.manifest import scale_of
 from measure.report import exit_status, print_report, redraw
@@ -26,7 +27,10 @@ def main() -> int:
     options = parser.parse_args()
     try:
         results = Results.open(options.results)
-        of_cases = results.manifest()["experiment"].get("experiment") in CASE_EXPERIMENTS
+        experiment = results.manifest()["experiment"].get("experiment")
+        if experiment == "allocation":
+            return show_allocation(results, quiet=options.quiet)
+        of_cases = experiment in CASE_EXPERIMENTS
         written = redraw_cases(options.results) if of_cases else redraw(options.results)
     except RailyardError as error:
         print(f"plot.py: {error}", file=sys.stderr)
@@ -38,6 +42,16 @@ def main() -> int:
     for path in written:
         print(path)
     return exit_status(results.rows())
+
+
+def show_allocation(results: Results, *, quiet: bool) -> int:
+    """The same for studies that were computed: there is nothing to be faithful to."""
+    written = redraw_allocation(results.folder)
+    if not quiet:
+        print_allocation(results.rows(), Console())
+    for path in written:
+        print(path)
+    return 0
 
 
 if __name__ == "__main__":

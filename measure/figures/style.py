@@ -55,9 +55,12 @@ def dress(axes: Axes, title: str, x: str, y: str) -> None:
         axes.spines[side].set_color(GREY)
 
 
-def png(figure: Figure, scale: Scale, *, faithful: bool, note: str = "") -> bytes:
-    """The figure as PNG, with the scale in its footer and, where the run was not faithful, stamped so."""
-    said = f"Real units. Emulated at {scale_in_words(scale)}."
+def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") -> bytes:
+    """The figure as PNG, with the scale in its footer and, where the run was not faithful, stamped so.
+
+    ``scale`` None: it was computed, and no packet was sent.
+    """
+    said = "Computed; no packets." if scale is None else f"Real units. Emulated at {scale_in_words(scale)}."
     figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
     figure.text(0.99, 0.008, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
     if not faithful:

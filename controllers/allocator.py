@@ -1,0 +1,283 @@
+"""The slice allocator of a rack: contiguous if there is room, else in fragments that circuits put together.
+
+Without a photonic fabric inside the servers a slice must be a block of the torus. With one (MORPHLUX, arXiv
+2508.03674) a slice that finds no block is cut into parts for the servers that have free chips, and circuits over the
+fibres between servers join the parts. A rack's allocations are values; nothing here touches a switch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Literal
+
+from controllers.fibres import FIBRES
+from controllers.slice_boxes import Box, boxes, chips_of, largest_box, mask_of
+from controllers.slice_layout import Parts, layouts
+from controllers.slice_paths import Edge, Path, server_graph
+from controllers.slice_program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
+from railyard.errors import ConfigError
+from topos.slices import Slice
+from topos.torus import Extents, Torus
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A slice that is rented: its ``chips`` in ring order and the ``fibres`` that it takes between servers.
+
+    A contiguous one is a block of the torus (``slice``), and its circuits are the links of that block. A fragmented one
+    has ``paths``: pairs of a path of servers and the number of circuits along it; ``z`` is then the number of
+    fibres taken on the fullest edge of the rack. ``took_s`` is wall-clock time of the search.
+    """
+
+    name: str
+    chips: tuple[int, ...]
+    kind: Literal["contiguous", "fragmented"]
+    fibres: Mapping[Edge, int]
+    slice: Slice | None = None
+    paths: tuple[tuple[Path, int], ...] = ()
+    z: int | None = None
+    took_s: float = 0.0
+
+    @property
+    def mask(self) -> int:
+        """Its chips as bits."""
+        return mask_of(self.chips)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No allocation, and why.
+
+    ``chips``: fewer are free. ``shape``: no block has room, and there is no photonic fabric. ``fibres``: the parts
+    cannot be joined with the fibres that are left (proved). ``time``: no answer within the bound.
+    """
+
+    reason: Literal["chips", "shape", "fibres", "time"]
+    took_s: float = 0.0
+
+
+@dataclass
+class Allocator:
+    """The chips of one rack and who has them.
+
+    ``wrap``: blocks may lie across the edge of the rack. ``whole_servers``: what fills servers is made of whole ones.
+    ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request.
+    """
+
+    torus: Torus
+    photonic: bool
+    wrap: bool = True
+    whole_servers: bool = True
+    fibres: int = FIBRES
+    limit_s: float = LIMIT_S
+    seed: int = 1
+    free: int = field(init=False)
+    used: Counter[Edge] = field(init=False, default_factory=Counter)
+    allocations: dict[str, Allocation] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_torus(self.torus)
+        self.graph = server_graph(self.torus)
+        most = max(self.graph.links.values(), default=0)
+        if self.photonic and most > self.fibres:
+            raise ConfigError(
+                f"{self.fibres} between adjacent servers cannot carry the {most} links of the torus there; "
+                f"write {most} or more, or make the servers smaller",
+                key="fibres",
+            )
+        self.free = (1 << self.torus.chips) - 1
+
+    def copy(self, *, photonic: bool | None = None) -> Allocator:
+        """The same rack with the same slices, to try something on; with or without the photonic fabric."""
+        twin = Allocator(
+            self.torus,
+            self.photonic if photonic is None else photonic,
+            self.wrap,
+            self.whole_servers,
+            self.fibres,
+            self.limit_s,
+            self.seed,
+        )
+        twin.free, twin.used, twin.allocations = self.free, Counter(self.used), dict(self.allocations)
+        return twin
+
+    # ---- allocating and releasing --------------------------------------------------------------------------------
+
+    def allocate(self, request: int | Extents, name: str) -> Allocation | Refusal:
+        """Rent so many chips, or a block of these extents turned as it may, to ``name``.
+
+        ``ConfigError`` for what is no request: no chips, more than the rack has, extents that do not fit, a name that
+        is taken.
+        """
+        if name in self.allocations:
+            raise ConfigError(f"{name} has a slice already; release it first, or take another name", key="name")
+        found = self.find(request, name)
+        if isinstance(found, Allocation):
+            self._take(found)
+        return found
+
+    def release(self, name: str) -> Allocation:
+        """Take back the slice of ``name``; ``ConfigError`` if there is none."""
+        if name not in self.allocations:
+            raise ConfigError(f"{name} has no slice here; those that have one: {self._names()}", key="name")
+        gone = self.allocations.pop(name)
+        self.free |= gone.mask
+        self.used.subtract(gone.fibres)
+        self.used = +self.used
+        return gone
+
+    def reserve(self, chips: Iterable[int]) -> None:
+        """Keep free chips out of what can be rented: spares, or dead ones."""
+        mask = mask_of(chips)
+        if mask & self.free != mask:
+            taken = chips_of(mask & ~self.free)
+            raise ConfigError(f"chip {taken[0]} is not free; name free chips", key="reserve")
+        self.free &= ~mask
+
+    def find(self, request: int | Extents, name: str = "") -> Allocation | Refusal:
+        """What ``allocate`` would do."""
+        begin = time.monotonic()
+        chips = self._chips(request)
+        if self.free.bit_count() < chips:
+            return Refusal("chips", time.monotonic() - begin)
+        box = self._box(request)
+        if box is not None:
+            took = time.monotonic() - begin
+            return Allocation(
+                name,
+                box.slice.ring(self.torus),
+                "contiguous",
+                self.graph.links_between(box.mask),
+                box.slice,
+                took_s=took,
+            )
+        if not self.photonic:
+            return Refusal("shape", time.monotonic() - begin)
+        return self._fragmented(request, name, begin)
+
+    # ---- how fragmented it is --------------------------------------------------------------------------------------
+
+    def largest(self) -> int:
+        """Chips of the largest slice that could be rented now (any number of chips counts as one)."""
+        least = largest_box(self.torus, self.free, wrap=self.wrap, whole_servers=self.whole_servers)
+        if not self.photonic:
+            return least
+        for chips in range(self.free.bit_count(), least, -1):
+            if isinstance(self.find(chips), Allocation):
+                return chips
+        return least
+
+    def fragmentation(self) -> float:
+        """The index I = 1 - S/T: S chips in the largest slice, T chips free; 0 if none is free (MORPHLUX)."""
+        free = self.free.bit_count()
+        return 1 - self.largest() / free if free else 0.0
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _take(self, found: Allocation) -> None:
+        self.free &= ~found.mask
+        self.used.update(found.fibres)
+        if self.photonic:
+            check_fibres(self.graph, self.used, self.fibres)
+        self.allocations[found.name] = found
+
+    def _chips(self, request: int | Extents) -> int:
+        if isinstance(request, int):
+            if not 1 <= request <= self.torus.chips:
+                raise ConfigError(
+                    f"a slice has from 1 to {self.torus.chips} chips in this rack, not {request}", key="chips"
+                )
+            return request
+        if not _turns(request, self.torus.shape):
+            shape = "x".join(map(str, self.torus.shape))
+            raise ConfigError(
+                f"{'x'.join(map(str, request))} does not fit into a rack of {shape} chips however it is turned",
+                key="slice",
+            )
+        return request[0] * request[1] * request[2]
+
+    def _box(self, request: int | Extents) -> Box | None:
+        """The first block whose chips are free, and whose links are too: circuits of others may pass there."""
+        chips = self._chips(request)
+        wanted = None if isinstance(request, int) else sorted(request)
+        whole = self.whole_servers and (wanted is None or _whole(request, self.torus))
+        for box in boxes(self.torus, chips, wrap=self.wrap, whole_servers=whole):
+            if box.mask & self.free != box.mask or wanted not in (None, sorted(box.slice.extents)):
+                continue
+            if not self.photonic or self._links_are_free(box.mask):
+                return box
+        return None
+
+    def _links_are_free(self, mask: int) -> bool:
+        links = self.graph.links_between(mask)
+        return all(self.used[e] + count <= self.fibres for e, count in links.items())
+
+    def _fragmented(self, request: int | Extents, name: str, begin: float) -> Allocation | Refusal:
+        """The first layout that finds its way; each may take half of the time that is left, the last all of it."""
+        before = time.monotonic()
+        import_solver()
+        begin += time.monotonic() - before  # once for a process: not the time of this request
+        free = {s: (self.free >> s * each & (1 << each) - 1).bit_count() for s, each in self._servers()}
+        extents = None if isinstance(request, int) else request
+        choices = list(layouts(self.graph, self._chips(request), free, self.fibres, extents))
+        reason: Literal["fibres", "time"] = "fibres"
+        for parts in choices:
+            last = parts is choices[-1]
+            left = self.limit_s - (time.monotonic() - begin)
+            found = place(
+                self.graph,
+                parts.layout,
+                self.used,
+                fibres=self.fibres,
+                limit_s=left if last else left / 2,
+                seed=self.seed,
+                whole=last,
+            )
+            if isinstance(found, Placed):
+                return self._joined(parts, found, name, time.monotonic() - begin)
+            reason = "time" if found.reason == "time" else "fibres"
+        return Refusal(reason, time.monotonic() - begin)
+
+    def _servers(self) -> list[tuple[int, int]]:
+        each = self.torus.chips_per_server
+        return [(server, each) for server in range(self.graph.servers)]
+
+    def _joined(self, parts: Parts, found: Placed, name: str, took_s: float) -> Allocation:
+        each = self.torus.chips_per_server
+        chips: list[int] = []
+        for size, server in zip(parts.sizes, found.servers, strict=True):
+            inside = [chip for chip in range(server * each, (server + 1) * each) if self.free >> chip & 1]
+            chips += inside[:size]
+        paths = tuple((path, e.circuits) for path, e in zip(found.paths, parts.layout.edges, strict=True))
+        fibres = fibres_of(parts.layout.edges, found.paths)
+        return Allocation(name, tuple(chips), "fragmented", dict(fibres), None, paths, found.z, took_s)
+
+    def _names(self) -> str:
+        return ", ".join(self.allocations) or "none"
+
+
+def check_torus(torus: Torus) -> None:
+    """``ConfigError`` for a torus that servers do not divide, or one without chips."""
+    for extent, block in zip(torus.shape, torus.server, strict=True):
+        if extent < 1 or block < 1 or extent % block:
+            shape, server = ("x".join(map(str, e)) for e in (torus.shape, torus.server))
+            raise ConfigError(
+                f"servers of {server} do not divide a rack of {shape} chips; each extent must be a multiple",
+                key="server",
+            )
+
+
+def _whole(request: int | Extents, torus: Torus) -> bool:
+    """Whether a block can be turned so that it is made of whole servers."""
+    return isinstance(request, int) or any(
+        not any(e % s for e, s in zip(turned, torus.server, strict=True)) for turned in permutations(request)
+    )
+
+
+def _turns(extents: Extents, shape: Extents) -> bool:
+    """Whether a block fits, turned as it may."""
+    return all(e >= 1 for e in extents) and all(e <= n for e, n in zip(sorted(extents), sorted(shape), strict=True))

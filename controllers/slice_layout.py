@@ -1,0 +1,123 @@
+"""What a fragmented slice consists of: parts that each fit one server, and which parts are neighbours.
+
+Whole servers keep the shape that the slice would have as a block (a grid of slots, closed where the block goes round
+the torus); if the fibres do not do for it, or the number has no such shape, the parts form one ring. What is no
+multiple of a server, or more than the wholly free servers hold, is a ring of parts as large as the servers' free chips
+allow; so such a slice shares servers with others. Last of all come rings with half of the
+circuits, and with a single one for each hop: the slice is slower then, but it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise, product
+from typing import NamedTuple
+
+from controllers.fibres import server_pair
+from controllers.slice_boxes import shapes
+from controllers.slice_paths import ServerGraph
+from controllers.slice_program import Layout
+from controllers.slice_seats import SlotEdge
+from topos.torus import Extents
+
+CHOICE = 4
+"""A slot may take as many servers as there are slots and 4 more, those nearest together: more choice is only slower."""
+
+
+class Parts(NamedTuple):
+    """The chips of each slot, and the slots."""
+
+    sizes: tuple[int, ...]
+    layout: Layout
+
+
+def layouts(
+    graph: ServerGraph, chips: int, free: Mapping[int, int], fibres: int, extents: Extents | None = None
+) -> Iterator[Parts]:
+    """The layouts of a slice of ``chips``, best first; ``free`` gives the number of free chips of each server.
+
+    ``extents``: the only block, turned as it may, whose grid is wanted; a ring comes last all the same.
+
+    Every edge has as many circuits as two adjacent servers have links (``fibres`` at most): 4. A part of a single chip
+    has but 3 of its 6 ports for each of two neighbours.
+    """
+    each = graph.torus.chips_per_server
+    whole = sorted(server for server, count in free.items() if count == each)
+    count, rest = divmod(chips, each)
+    bundle = min(fibres, each)
+    if rest == 0 and 0 < count <= len(whole):
+        near = _nearest(graph, whole, count)
+        same = (each,) * count
+        for edges in [*_grids(graph, chips, bundle, extents), *_rings(same, graph, bundle)]:
+            yield Parts(same, Layout((near,) * count, edges))
+        return
+    sizes = _sizes(chips, free)
+    if sizes:
+        eligible = tuple(tuple(sorted(s for s, n in free.items() if n >= size)) for size in sizes)
+        for edges in _rings(sizes, graph, bundle):
+            yield Parts(sizes, Layout(eligible, edges))
+
+
+def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:
+    """As few parts as possible, the largest first; empty if there are not so many free chips."""
+    sizes = []
+    for count in sorted(free.values(), reverse=True):
+        if chips and count:
+            sizes.append(min(count, chips))
+            chips -= sizes[-1]
+    return () if chips else tuple(sizes)
+
+
+def _grids(graph: ServerGraph, chips: int, circuits: int, wanted: Extents | None) -> list[tuple[SlotEdge, ...]]:
+    """The neighbours in each shape that the block could have; shapes that differ only by turning are one."""
+    found: dict[tuple[tuple[int, bool], ...], tuple[SlotEdge, ...]] = {}
+    for extents in shapes(graph.torus, chips):
+        if wanted is not None and sorted(extents) != sorted(wanted):
+            continue
+        blocks = [e // s for e, s in zip(extents, graph.torus.server, strict=True)]
+        closed = [b == n and n > 2 for b, n in zip(blocks, graph.blocks, strict=True)]
+        found.setdefault(tuple(sorted(zip(blocks, closed, strict=True))), _grid(blocks, closed, circuits))
+    return list(found.values())
+
+
+def _grid(blocks: list[int], closed: list[bool], circuits: int) -> tuple[SlotEdge, ...]:
+    places = list(product(*map(range, blocks)))
+    number = {place: slot for slot, place in enumerate(places)}
+    pairs = set()
+    for place in places:
+        for dimension, extent in enumerate(blocks):
+            there = list(place)
+            there[dimension] += 1
+            if there[dimension] == extent and closed[dimension]:
+                there[dimension] = 0
+            if there[dimension] < extent:
+                pairs.add(server_pair(number[place], number[there[0], there[1], there[2]]))
+    return tuple(SlotEdge(a, b, circuits) for a, b in sorted(pairs))
+
+
+def _rings(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> list[tuple[SlotEdge, ...]]:
+    """The ring with whole bundles, with half of them, and with single circuits."""
+    widths = dict.fromkeys((bundle, max(1, bundle // 2), 1))
+    return list(dict.fromkeys(_ring(sizes, graph, width) for width in widths))
+
+
+def _ring(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> tuple[SlotEdge, ...]:
+    """One part after another, the last next to the first; two parts are joined once, one by nothing."""
+    if len(sizes) == 1:
+        return ()
+    ends = list(pairwise(range(len(sizes)))) + ([(0, len(sizes) - 1)] if len(sizes) > 2 else [])
+    ports = len(graph.torus.directions)
+    sides = 1 if len(sizes) == 2 else 2
+    return tuple(SlotEdge(a, b, max(1, min(bundle, ports * min(sizes[a], sizes[b]) // sides))) for a, b in ends)
+
+
+def _nearest(graph: ServerGraph, servers: list[int], count: int) -> tuple[int, ...]:
+    """Of ``servers`` the ``count`` + 4 that are nearest together."""
+    if len(servers) <= count + CHOICE:
+        return tuple(servers)
+    groups = []
+    for centre in servers:
+        hops = graph.distances(centre)
+        group = sorted(servers, key=lambda server: (hops[server], server))[: count + CHOICE]
+        groups.append((sum(hops[server] for server in group), sorted(group)))
+    return tuple(min(groups)[1])
