@@ -17,6 +17,7 @@ from measure.timeline import Event
 from measure.transfers import Transfer, read_transfers
 
 NOT_FAITHFUL = "NOT FAITHFUL"
+_CONTENDED = "what a link drops that jobs share is its own queue's doing, and shows in the step time"
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,9 @@ def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
 
 
 def _packets(point: Point, events: Iterable[Event]) -> float:
-    """Packets that the job sent, from the bytes that its sockets carried."""
-    sent: int = sum(e.get("bytes", 0) for e in events if e.source == "agent" and e.kind == "sockets")
+    """Packets that the job sent, from the bytes that its sockets carried; of what was cut short, from its messages."""
+    kind, field = ("communicate", "sent_bytes") if point.cut_short else ("sockets", "bytes")
+    sent: int = sum(e.get(field, 0) for e in events if e.source == "agent" and e.kind == kind)
     return sent / point.plan.mtu
 
 
@@ -252,6 +254,8 @@ def interface_drops(events: Iterable[Event]) -> int:
 
 def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     name, unit = "drops", "of packets"
+    if point.contended:
+        return _does_not_apply(name, limits.packet_share, unit, _CONTENDED)
     packets = _packets(point, events)
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
         return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
@@ -267,6 +271,10 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
 def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     """Segments sent again that no dark port explains."""
     name, unit = "retransmissions", "of packets"
+    if point.contended:
+        return _does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
+    if point.cut_short:
+        return _does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters are of more than this")
     packets = _packets(point, events)
     if not packets:
         return _not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
@@ -305,6 +313,8 @@ def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
 def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     """How far the measured steps are apart, beyond what was meant to set them apart."""
     name, unit = "step spread", "of the median step"
+    if point.contended:
+        return _does_not_apply(name, limits.step_spread, unit, "the steps of jobs that share links meet now and then")
     planned: Sequence[float] = point.predicted_step_times_s
     if len(planned) != len(metrics.step_times_s):
         planned = [0.0] * len(metrics.step_times_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controllers import torus_routes
 from controllers.jobs import Job
 from controllers.policy import Policy
 from measure.metrics import PointMetrics, measure_point
@@ -17,6 +18,7 @@ from measure.simulated_control import Costs
 from measure.simulation import Simulation
 from measure.timeline import Event
 from measure.windows import Phase, read_phases
+from measure.wires import Routing
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -58,13 +60,17 @@ def predict(
     scale: Scale | None = None,
     steps: int = DEFAULT_STEPS,
     costs: Costs | None = None,
+    avoid: frozenset[int] = frozenset(),
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
     ``plan`` carries the emulated rates, so ``scale`` (default 1) must be the one it was made with. ``delay_s`` and
     ``link_recovery_s`` are real seconds; ``policy`` is a fresh policy object for ``plan``, None for mode ``native``.
-    ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Raises ``ConfigError`` where plan
-    and program do not fit, ``ControlError`` where the control plane refuses or the run stands still.
+    ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Where the plan has links between
+    switches, every message takes those of its route, and the routes lead round the dead chips ``avoid``. Several jobs
+    on one fabric are one program with groups that have no rank in common; ranks of none have no operations. Raises
+    ``ConfigError`` where plan and program do not fit, ``ControlError`` where the control plane refuses, where no route
+    is left, and where the run stands still.
     """
     if program.ranks != plan.ranks:
         raise ConfigError(f"program {program.name} has {program.ranks} ranks and the fabric {plan.ranks}; both must "
@@ -79,11 +85,20 @@ def predict(
         reconfiguration_delay_s=scale.emulated_s(delay_s),
         link_recovery_s=scale.emulated_s(link_recovery_s),
     )
-    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned")
+    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
+                     routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
     point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s)
     metrics = measure_point(point, events)
     return _prediction(metrics, events, scale)
+
+
+def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
+    """How the switches of ``plan`` forward to each other; None where they are not joined."""
+    if not plan.links:
+        return None
+    tables = torus_routes.routes(plan, avoid)
+    return lambda src, dst: torus_routes.path(plan, tables, src, dst)
 
 
 def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) -> Prediction:

@@ -20,7 +20,10 @@ class Point:
     ``warmup_steps`` are left out of every per-step number (the first step starts from the starting circuits and
     from cold sockets): None means one if there is more than one step, else none. ``critical`` is what the schedules
     of its operations need at least, where that is known (``measure.critical``). ``predicted_step_times_s`` are those of
-    every step, the warm-up included, for a program whose steps differ on purpose.
+    every step, the warm-up included, for a program whose steps differ on purpose. ``operations_s`` (wall-clock seconds)
+    is what operations take by the model, where links between switches decide and not the ports of the hosts.
+    ``cut_short``: the agents did more than what is judged here, or were ended before they could tell what their sockets
+    had counted. ``contended``: other jobs use the same links between switches, and come and go as their steps do.
     """
 
     number: int
@@ -34,6 +37,9 @@ class Point:
     warmup_steps: int | None = None
     critical: Mapping[OperationKey, Critical] = field(default_factory=dict)
     predicted_step_times_s: tuple[float, ...] = ()
+    operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
+    cut_short: bool = False
+    contended: bool = False
 
     @property
     def name(self) -> str:

@@ -26,6 +26,12 @@ NESTED = frozenset(
         "windows_s",
         "checks",
         "per_rack",
+        "breakdown",
+        "predicted_breakdown",
+        "stages",
+        "steps_done",
+        "acknowledged_checkpoints",
+        "resumed",
     }
 )
 """Keys whose values are lists or tables."""

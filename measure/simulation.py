@@ -16,7 +16,7 @@ from controllers.policy import Policy
 from measure.simulated_control import Costs, SimulatedControl
 from measure.simulated_rank import SimulatedFlow, SimulatedRank
 from measure.timeline import Event
-from measure.wires import Wires
+from measure.wires import Routing, Wires
 from railyard.errors import ControlError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -52,7 +52,7 @@ from workloads.schedule import Transfer
 
 
 class Simulation:
-    """Runs ``program`` ``steps`` times. ``policy`` None: no control plane (mode native).
+    """Runs ``program`` ``steps`` times. ``policy`` None: no control plane (mode native). ``routing`` as in ``Wires``.
 
     ``run`` raises ``ControlError`` when the control plane refuses a request, when a group has no path between two of
     its members, or when the run comes to a standstill.
@@ -69,6 +69,7 @@ class Simulation:
         costs: Costs,
         *,
         provisioned: bool,
+        routing: Routing | None = None,
     ) -> None:
         self.program, self.plan, self.policy = program, plan, policy
         self.job, self.scale, self.steps, self.costs = job, scale, steps, costs
@@ -77,7 +78,7 @@ class Simulation:
         self.now = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
-        self._wires = Wires(plan, self._at)
+        self._wires = Wires(plan, self._at, routing)
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}

@@ -23,7 +23,8 @@ class Transfer:
 
     Data can move from ``t``, when the last member began, to ``end``, when the last one finished; ``first_t`` is
     when the first began. ``ideal_s`` is what it takes at the rate of the ports: what the member that came nearest to it
-    sent, or, where the schedule is known to need longer, its critical path (``Point.critical``). ``line_rate_share`` is
+    sent, or, where the schedule is known to need longer, its critical path (``Point.critical``); where links between
+    switches are shared, what the model says (``Point.operations_s``). ``line_rate_share`` is
     that against ``seconds``; None where no rate is known (scale-up). ``rounds`` of messages follow one another in it
     (0: not known); between them circuits change ``changes`` times.
     """
@@ -119,8 +120,11 @@ def _pairs(point: Point, of_rank: dict[tuple[int, str], list[Event]], members: S
 def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer:
     """One operation from the events of its members."""
     start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
-    critical = point.critical.get((together[0]["group"], together[0]["name"])) if point.critical else None
-    ideal = max(_sent_s(point, together, start, end), _critical_s(point, together, critical))
+    key = together[0]["group"], together[0].get("name", "")
+    critical = point.critical.get(key)
+    ideal = point.operations_s.get(key)
+    if ideal is None:
+        ideal = max(_sent_s(point, together, start, end), _critical_s(point, together, critical))
     kind = "send_recv" if together[0]["op_kind"] in ("send", "recv") else together[0]["op_kind"]
     share = ideal / (end - start) if ideal and end > start else None
     return Transfer(

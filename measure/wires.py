@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -15,9 +15,12 @@ from workloads.program import Domain
 Done = Callable[[float, float], None]
 """Called with the times of the first and the last byte."""
 End = tuple[str, str, int, int]
-"""(out or in, network, rank, lane): one direction of a port of a host."""
-Way = tuple[End, End]
-"""Where a message leaves and where it comes in."""
+"""(out or in, network, rank, lane): one direction of a port of a host; (link, switch, port, 0): a link between switches
+as the switch sends on it."""
+Way = tuple[End, ...]
+"""Where a message leaves, the links between switches that it takes, and where it comes in."""
+Routing = Callable[[int, int], Sequence[tuple[str, int]]]
+"""(switch, port it leaves by) all the way from one rank to another; raises ``ControlError`` where there is no way."""
 
 
 def wire_bytes(payload: int, mtu: int) -> int:
@@ -46,17 +49,26 @@ class Wires:
     """Every port of a plan, full duplex. Times are wall-clock seconds, sizes emulated bytes.
 
     Messages from one port to another follow each other, as on a connection. Those of different connections share the
-    ports they meet at, max-min fairly, as TCP's do. ``at(time, what)`` is the clock: it calls ``what`` at ``time``.
+    ports and the links between switches they meet at, max-min fairly, as TCP's do. ``at(time, what)`` is the clock: it
+    calls ``what`` at ``time``. ``routing`` says which links a message between two ranks takes on the rail network,
+    where the plan has such links.
     """
 
-    def __init__(self, plan: FabricPlan, at: Callable[[float, Callable[[], None]], None]) -> None:
+    def __init__(
+        self, plan: FabricPlan, at: Callable[[float, Callable[[], None]], None], routing: Routing | None = None
+    ) -> None:
         self._mtu = plan.mtu
         self._at = at
+        self._routing = routing
+        self._between: dict[tuple[int, int], Way] = {}
         self._rate: dict[End, float] = {}
         for switch in plan.switches:
             for port in switch.ports:
                 for side in ("out", "in"):
                     self._rate[side, switch.network, port.rank, port.lane] = port.rate_mbps * 1e6 / 8
+        for link in plan.links:
+            for switch_name, number in ((link.a, link.a_port), (link.b, link.b_port)):
+                self._rate["link", switch_name, number, 0] = link.rate_mbps * 1e6 / 8
         self._queued: dict[Way, deque[_Message]] = defaultdict(deque)
         self._busy: dict[End, set[_Message]] = defaultdict(set)
         self._changed: set[End] = set()
@@ -69,14 +81,25 @@ class Wires:
         On a network that the plan does not have (a front-end for scalars, say) bytes take no time.
         """
         network = NETWORK_OF_DOMAIN[domain]
-        way: Way = (("out", network, *src), ("in", network, *dst))
-        if not all(end in self._rate for end in way):
+        ends: Way = (("out", network, *src), ("in", network, *dst))
+        if not all(end in self._rate for end in ends):
             self._at(now, lambda: done(now, now))
             return
+        links = self._links(src[0], dst[0]) if network == "rail" else ()
+        way = (ends[0], *links, ends[1])
         queue = self._queued[way]
         queue.append(_Message(way, wire_bytes(payload, self._mtu), done))
         if len(queue) == 1:
             self._start(queue[0], now)
+
+    def _links(self, src: int, dst: int) -> Way:
+        """The links between switches that a message from ``src`` to ``dst`` takes."""
+        if self._routing is None:
+            return ()
+        if (src, dst) not in self._between:
+            hops: list[End] = [("link", switch, port, 0) for switch, port in self._routing(src, dst)]
+            self._between[src, dst] = tuple(hop for hop in hops if hop in self._rate)  # the last is a host's port
+        return self._between[src, dst]
 
     def _start(self, message: _Message, now: float) -> None:
         message.began = message.since = now

@@ -6,7 +6,9 @@ stage 0 to stage 1 (0.2 s), a compute (0.3 s). Both phases change circuits: two 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from measure.timeline import Event
 from railyard.scale import Scale, goodput_share
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.program import Group
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside these tests
 
 GATHER, WINDOW, SEND, COMPUTE = 0.1, 0.05, 0.2, 0.3
 RATE_MBPS = 100.0

@@ -1,0 +1,81 @@
+"""iperf3 between two hosts of a rail, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from measure import iperf
+from measure.iperf import IperfEnd, IperfLane, measure_iperf
+from railyard.errors import MachineError
+from railyard.scale import goodput_share
+from topos.emulation import Emulation
+from topos.rails import RailTopo
+
+pytestmark = pytest.mark.root
+RATE = 60.0
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Emulation]:
+    with Emulation(RailTopo(servers=2, gpus=1, ports=2, fabric="electrical", rate_mbps=RATE), openflow=None) as running:
+        yield running
+
+
+def lanes(net: Emulation) -> list[IperfLane]:
+    rail = net.plan.rail_of(0)
+
+    def end(rank: int, lane: int) -> IperfEnd:
+        port = rail.port(rank, lane)
+        return IperfEnd(net.netns_fd(port.host), port.interface, port.ip)
+
+    return [IperfLane(end(0, lane), end(1, lane)) for lane in (0, 1)]
+
+
+def children() -> set[int]:
+    """Our processes that run iperf3."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid)}
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "iperf3" and f" {os.getpid()} " in status
+    except OSError:
+        return False
+
+
+def test_two_lanes_give_twice_one(net: Emulation) -> None:
+    one = measure_iperf(lanes(net)[:1], 1.0)
+    both = measure_iperf(lanes(net), 1.0)
+    line = RATE * goodput_share(net.plan.mtu)
+    assert one.mbps == pytest.approx(line, rel=0.06)
+    assert both.lane_mbps == pytest.approx((line, line), rel=0.06)
+    assert both.mbps == pytest.approx(2 * one.mbps, rel=0.06)
+    assert not children()
+
+
+def test_a_server_that_cannot_be_bound_is_named(net: Emulation) -> None:
+    lane = lanes(net)[0]
+    wrong = IperfEnd(lane.server.netns_fd, lane.server.interface, "192.0.2.1")
+    with pytest.raises(MachineError, match="did not start: the server of lane 0"):
+        measure_iperf([IperfLane(lane.client, wrong)], 1.0)
+    assert not children()
+
+
+def test_no_way_there_is_an_error_and_leaves_nothing(net: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iperf, "_CONNECT_MS", 300)
+    good, other = lanes(net)
+    nowhere = IperfEnd(other.client.netns_fd, "lo", "127.0.0.1")
+    with pytest.raises(MachineError, match="failed on lane 1"):
+        measure_iperf([good, IperfLane(nowhere, other.server)], 1.0)
+    assert not children()
+
+
+def test_a_missing_program_is_named(net: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iperf, "PROGRAM", "iperf3-that-is-not-there")
+    with pytest.raises(MachineError, match="is not installed"):
+        measure_iperf(lanes(net), 1.0)

@@ -1,0 +1,244 @@
+"""Rows, tables and figures of the failover and server-fabric experiments, from events whose every time is known."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from failover_events import DETECT, FAULT, RESUMED, SLOW_STEP, STEP, struck
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from controllers.jobs import Detection
+from measure.failover_model import Restart, foresee_recovery
+from measure.failover_redraw import fabric_run, redraw_failover
+from measure.failover_report import print_predictions, print_recoveries, print_server_fabric
+from measure.failover_row import fault_row, neighbour_row, prediction_row, with_ratios
+from measure.fidelity import Check, Verdict
+from measure.figures.failover import recovery_breakdown, step_times, throughput_over_time
+from measure.figures.server_fabric import recovery_timeline, shapes
+from measure.figures.style import png
+from measure.neighbour import neighbour_effect
+from measure.recovery import recoveries
+from measure.results import Results
+from measure.row import Row, flat
+from measure.server_fabric_row import MEASURES, SHAPES, gain, server_fabric_row
+from measure.timeline import Event
+from railyard.scale import Scale
+from topos.describe import plan
+from topos.racks import RackTopo
+
+SCALE = Scale(1 / 200)
+RACK = plan(RackTopo(torus="4x4", server="2x2", tenants="4x1@0,0/2x2@0,2"))
+GOOD = Verdict(True, (Check("link rate", 0.98, 0.9, "", True, "fine"),))
+BAD = Verdict(False, (Check("cores", 0.5, 0.25, "", False, "all cores were busy 50% of the time"),))
+TIMES = ["detect_s", "decide_s", "rewire_s", "checkpoint_s", "restart_s", "first_step_s", "outage_s"]
+STEPS = ["step_time_before_s", "step_time_after_s", "lost_steps", "checksum_ok", "faithful"]
+ISSUE_COLUMNS = ["experiment", "system", "fabric", "tenant", "event", *TIMES, *STEPS]
+
+
+def predicted(after: float) -> Any:
+    known = Restart(0.05, 0.0, 3e8, 1, {"library": 3.4, "data": 10.0}, 0.2, after, STEP, after)
+    return foresee_recovery(known, Detection(0.25, 3), RACK, SCALE)
+
+
+def rows_of(fabric: str, after: float, verdict: Verdict = GOOD, **options: Any) -> list[Row]:
+    events = struck(after=after, **options).timeline()
+    (found,) = recoveries(events, SCALE, "A")
+    head: dict[str, Any] = {"experiment": "failover", "system": f"the {fabric}", "fabric": fabric, "plan": RACK}
+    effect = neighbour_effect(events, SCALE, found, "B")
+    return [
+        fault_row(found, predicted(after), **head, checksum_ok=True, verdicts=[GOOD, verdict], seed=3),
+        neighbour_row(effect, **head, checksum_ok=None, verdicts=[GOOD], predicted_after_s=1.4),
+    ]
+
+
+def all_rows(**options: Any) -> list[Row]:
+    made = [*rows_of("photonic", STEP), *rows_of("e1", SLOW_STEP, **options), *rows_of("migrate", STEP)]
+    return with_ratios(made)
+
+
+def printed(what: Any, rows: list[Row]) -> str:
+    out = io.StringIO()
+    what(rows, Console(file=out))
+    return out.getvalue()
+
+
+def words(figure: Figure) -> str:
+    found = [
+        text.get_text()
+        for axes in figure.axes
+        for text in (*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels())
+    ]
+    found += [axes.get_title(loc="left") for axes in figure.axes]
+    found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    return "\n".join(found)
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_have_the_columns_of_the_experiment_first() -> None:
+    fault, neighbour = rows_of("photonic", STEP)
+    assert list(fault)[: len(ISSUE_COLUMNS)] == ISSUE_COLUMNS
+    assert list(neighbour)[: len(ISSUE_COLUMNS)] == ISSUE_COLUMNS
+    assert fault["event"] == "kill 1" and fault["seed"] == 3 and fault["replaced_by"] == 12
+    assert fault["detect_s"] == pytest.approx(DETECT) and fault["lost_steps"] == 1 and fault["faithful"]
+    assert neighbour["tenant"] == "B" and neighbour["event"] == "neighbour" and neighbour["outage_s"] is None
+    assert neighbour["change"] == pytest.approx(0.5)
+    assert (fault["reserve_chips"], fault["chips"]) == (4, 20)
+    assert not any(isinstance(value, (list, dict)) for value in flat(fault).values())
+
+
+def test_one_bad_point_makes_the_row_bad_and_none_at_all_too() -> None:
+    fault, _ = rows_of("photonic", STEP, BAD)
+    assert not fault["faithful"] and "all cores" in fault["verdict"]
+    assert [c["ok"] for c in fault["checks"]] == [True, False]
+    (found,) = recoveries(struck().timeline(), SCALE, "A")
+    empty = fault_row(found, None, experiment="f", system="s", fabric="e1", plan=RACK, checksum_ok=None, verdicts=[])
+    assert not empty["faithful"] and empty["predicted_outage_s"] is None
+
+
+def test_ratios_are_to_the_photonic_rack() -> None:
+    rows = all_rows()
+    assert [row["after_to_photonic"] for row in rows] == pytest.approx([1.0, 1.0, SLOW_STEP / STEP, 1.0, 1.0, 1.0])
+    assert with_ratios(rows_of("e1", SLOW_STEP))[0]["after_to_photonic"] is None
+
+
+def test_the_papers_values_stand_where_they_apply() -> None:
+    photonic, _, e1, _, migrate, _ = all_rows()
+    assert photonic["paper_circuits_s"] == 1.2 and e1["paper_circuits_s"] is None
+    assert (e1["paper_after_to_photonic_low"], e1["paper_after_to_photonic_high"]) == (1.6, 2.0)
+    assert photonic["paper_after_to_photonic"] is None and migrate["paper_rewire_s"] == 10.0
+    assert photonic["paper_outage_s"] is None, "the tokenising was not given, so 25.6 s are not to be compared"
+
+
+def test_a_stranded_job_has_a_row() -> None:
+    fault, neighbour = rows_of("e1", STEP, replaced=False)
+    assert fault["state"] == "stranded" and fault["outage_s"] is None and fault["reason"] == "no spare is left"
+    assert neighbour["step_time_after_s"] is None
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_say_it_all() -> None:
+    text = printed(print_recoveries, all_rows())
+    assert "detect 91%, decide 2%, rewire 8%" in text and "paper 1.2 s" in text
+    assert "1.6 to 2" in text and "2.00" in text
+    assert "step of tenant B changed by +50.0%" in text
+    assert "4 of 20" in text and "Faithful" in text
+    assert max(map(len, text.splitlines())) <= 150
+
+
+def test_the_table_of_what_went_wrong() -> None:
+    text = printed(print_recoveries, [*rows_of("photonic", STEP, BAD), *rows_of("e1", STEP, replaced=False)])
+    assert "e1: tenant A is stranded: no spare is left" in text
+    assert "NOT FAITHFUL" in text and "all cores were busy" in text
+
+
+def test_predictions_alone() -> None:
+    made = [
+        prediction_row(predicted(after), experiment="failover", system="x", fabric=fabric, tenant="A", plan=RACK)
+        for fabric, after in (("photonic", STEP), ("e2", SLOW_STEP))
+    ]
+    text = printed(print_predictions, with_ratios(made))
+    assert "photonic:" in text and "model" in text and "2.00" in text
+
+
+def shape_rows(faithful: Verdict = GOOD) -> list[Row]:
+    values = {"iperf3": (9.8, 19.6), "all-reduce": (9.0, 16.2), "epoch": (144.0, 90.0)}
+    return [
+        server_fabric_row(m, s, fabric, value, predicted=value, verdicts=[faithful])
+        for m in MEASURES
+        for s in SHAPES
+        for fabric, value in zip(("electrical", "photonic"), values[m], strict=True)
+    ]
+
+
+def test_shapes_as_a_table_with_the_papers_ratio() -> None:
+    rows = shape_rows()
+    assert gain(rows, "iperf3", "2x1x1") == pytest.approx(2.0)
+    assert gain(rows, "epoch", "fragmented") == pytest.approx(1.6), "less time is more"
+    assert gain(rows[:1], "iperf3", "2x1x1") is None
+    text = printed(print_server_fabric, rows)
+    assert "1.79" in text and "1.57" in text and "1.60" in text and "fragmented" in text
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_throughput_has_a_panel_for_each_fabric() -> None:
+    runs = [
+        fabric_run(struck(after=t).timeline(), name, "x", SCALE) for name, t in (("photonic", STEP), ("e1", SLOW_STEP))
+    ]
+    found = [run for run in runs if run is not None]
+    figure = throughput_over_time(found)
+    assert figure is not None and len(figure.axes) == 2
+    assert "photonic (x)" in words(figure) and "second tenant" in words(figure)
+    assert dict(found[0].marks)["first step"] == pytest.approx(RESUMED + STEP - FAULT)
+    assert throughput_over_time([]) is None
+    stranded = fabric_run(struck(replaced=False).timeline(), "e2", "x", SCALE)
+    assert stranded is not None
+    drawn = throughput_over_time([stranded])
+    assert drawn is not None and "stranded" in words(drawn)
+    assert png(drawn, SCALE, faithful=False)
+
+
+def test_the_breakdown_puts_measured_above_predicted() -> None:
+    figure = recovery_breakdown(all_rows())
+    assert figure is not None
+    said = words(figure)
+    assert "7.91 s" in said and "s model" in said and "paper (MORPHLUX)" in said and "library" in said
+    bars = [patch for patch in figure.axes[0].patches if patch.get_width() == pytest.approx(DETECT)]  # type: ignore[attr-defined]
+    assert len(bars) == 3
+    assert recovery_breakdown([]) is None
+
+
+def test_step_times_have_the_band_of_the_paper() -> None:
+    figure = step_times(all_rows())
+    assert figure is not None
+    assert "paper: 1.6 to 2 x photonic" in words(figure) and "4.00" in words(figure)
+    assert len(figure.axes[0].collections) == 1, "one electrical fabric that the paper says something of"
+    alone = step_times(rows_of("e1", SLOW_STEP))
+    assert alone is not None and "paper" not in words(alone)
+    assert step_times([]) is None
+
+
+def test_shapes_and_the_staircase() -> None:
+    figure = shapes(shape_rows(BAD))
+    assert figure is not None and len(figure.axes) == 3
+    assert "2.00x\npaper 2.00x" in words(figure) and "1.60x\npaper 1.72x" in words(figure)
+    assert shapes([]) is None
+    stairs = recovery_timeline(rows_of("photonic", STEP)[0])
+    assert stairs is not None
+    assert "paper 4.5 s: collective library synchronised" in words(stairs)
+    assert "paper 14.5 s: data tokenised" in words(stairs), "also where we have no such part"
+    assert "given" in words(stairs)
+    assert recovery_timeline({"breakdown": []}) is None
+
+
+def test_a_folder_is_drawn_again_from_itself(tmp_path: Path) -> None:
+    manifest = {
+        "railyard_results": 1,
+        "scale": {"rate": 1 / 200, "time": 1.0},
+        "experiment": {"experiment": "failover"},
+    }
+    results = Results.create(tmp_path / "out", manifest)
+    for number, (fabric, after) in enumerate((("photonic", STEP), ("e1", SLOW_STEP))):
+        moved = 1000.0 * number
+        events = [
+            Event(e.t + moved, e.source, e.kind, e.end and e.end + moved, e.fields)
+            for e in struck(after=after).timeline()
+        ]
+        point = Event(moved, "run", "point", moved + 999, {"point": number, "mode": fabric, "fabric": "rack"})
+        results.add_events([point, *events])
+    results.write_rows([*all_rows(), *shape_rows()])
+    written = {path.name for path in redraw_failover(tmp_path / "out")}
+    assert written == {"trace.json", "throughput.png", "recovery.png", "step-times.png", "recovery-timeline.png",
+                       "server-fabric.png"}  # fmt: skip
+    assert all((tmp_path / "out" / "figures" / name).stat().st_size > 1000 for name in written - {"trace.json"})
+    empty = Results.create(tmp_path / "empty", manifest)
+    assert [path.name for path in redraw_failover(empty.folder)] == ["trace.json"]
