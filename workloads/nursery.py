@@ -184,7 +184,9 @@ class AgentTeam:
         if "done" in said:
             self.finished.add(rank)
         if "error" in said:
-            self.failures.append(Failure(rank, said["error"], bool(said.get("consequence"))))
+            consequence = bool(said.get("consequence"))
+            if not (consequence and self._stopping):  # it is one of our stop
+                self.failures.append(Failure(rank, said["error"], consequence))
 
     def _exit(self, rank: int, status: int) -> None:
         self.exited[rank] = status
