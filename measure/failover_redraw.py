@@ -23,7 +23,7 @@ from railyard.scale import Scale
 
 FAILOVER_EXPERIMENTS = ("failover", "server-fabric")
 """Experiments whose folders are drawn again here."""
-_BINS_PER_STEP = 4
+_BINS_PER_STEP = 8
 _SHORTEST_BIN_S = 0.05
 _MOST_PANELS = 6
 _MOST_ROWS = 24

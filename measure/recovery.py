@@ -226,12 +226,15 @@ def _after(life: JobLife, fault_t: float, lit: float, end: float, scale: Scale) 
 
 
 def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
-    """The stages of a life in the order in which they began; ``zero`` is the moment that they count from."""
+    """The stages of a life in the order in which they were over on all ranks; ``zero`` is the moment they count from.
+
+    Not in that of their beginnings: ranks that have the checkpoint begin with the next stage while a spare fetches it.
+    """
     by_name: dict[str, list[Event]] = defaultdict(list)
     for e in sorted(events, key=lambda e: e.t):
         if e.source == "agent" and e.kind == "stage" and e.end is not None:
             by_name[e["name"]].append(e)
-    return tuple(
+    stages = (
         Stage(
             name,
             scale.real_s(max(e.seconds for e in found)),
@@ -241,6 +244,7 @@ def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Sta
         )
         for name, found in by_name.items()
     )
+    return tuple(sorted(stages, key=lambda stage: stage.until_s))
 
 
 def _first_collective(life: JobLife, step: int, begun: float, scale: Scale) -> float | None:

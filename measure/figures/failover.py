@@ -71,25 +71,25 @@ class FabricRun:
 
 
 def throughput_over_time(runs: Sequence[FabricRun]) -> Figure | None:
-    """One panel for each fabric, one above the other on the same axis of time; None for no runs."""
+    """One panel for each fabric, one above the other on the same axes; None for no runs."""
     if not runs:
         return None
     figure = new_figure(10.0, 1.5 + 1.75 * len(runs))
-    panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+    panels = figure.subplots(len(runs), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     first, last = _time_range(runs)
     for panel, run in zip(panels, runs, strict=True):
         for series, colour in ((run.neighbour, _NEIGHBOUR), (run.job, _JOB)):
             if series is not None:
                 panel.stairs(series.gbps, series.edges_s, color=colour, linewidth=1.4, zorder=3)
         _mark(panel, run)
-        panel.set_ylim(0, 1.12 * max(0.001, *_rates(run)))
+        panel.set_ylim(0, 1.12 * max(0.001, *(rate for one in runs for rate in _rates(one))))
         panel.set_xlim(first, last)
         panel.grid(color=LIGHT, linewidth=0.7)
         panel.set_axisbelow(True)
         lost = "" if run.state == "recovered" else f": {run.state}"
         dress(panel, f"{run.fabric} ({run.system}){lost}", "", "Gb/s")
     panels[-1].set_xlabel("time after the fault (s)", color=TEXT)
-    handles = [Line2D([], [], color=_JOB, label="job, payload received")]
+    handles = [Line2D([], [], color=_JOB, label="job, payload of all ranks")]
     if any(run.neighbour for run in runs):
         handles.append(Line2D([], [], color=_NEIGHBOUR, label="second tenant"))
     handles += [Line2D([], [], color=colour, linestyle=dash, label=name) for name, colour, dash in _MARKS.values()]
@@ -225,7 +225,16 @@ def _fabric_bars(axes: Axes, rows: Rows, place: int) -> float:
             if value:
                 face = "white" if number == 0 else colour
                 axes.bar(x, value, 0.17, color=face, edgecolor=colour, linewidth=1.4, zorder=2)
-                axes.text(x, value, f"{value:.2f}", ha="center", va="bottom", fontsize=8, color=TEXT, zorder=6)
+                axes.text(
+                    x,
+                    max(value, model or 0.0),
+                    f"{value:.2f}",
+                    ha="center",
+                    va="bottom",
+                    fontsize=8,
+                    color=TEXT,
+                    zorder=6,
+                )
             if model:
                 axes.plot((x - 0.095, x + 0.095), (model, model), color=BLACK, linewidth=1.6, zorder=4)
             tallest = max(tallest, value or 0.0, model or 0.0)

@@ -17,6 +17,7 @@ from failover_events import (
     REST,
     RESUMED,
     REWIRE,
+    SECOND_LAUNCH,
     SLOW_STEP,
     STEP,
     Run,
@@ -55,6 +56,17 @@ def test_every_part_is_what_it_was() -> None:
     assert found.launch_s == pytest.approx(LAUNCH)
     assert found.first_collective_s == pytest.approx(STEP)
     assert [stage.given for stage in found.stages] == [False, True]
+
+
+def test_who_has_the_checkpoint_loads_it_while_the_spare_fetches_it() -> None:
+    run = struck()
+    fetched = SECOND_LAUNCH + FORKED + CHECKPOINT
+    for rank, t, end in ((0, SECOND_LAUNCH + 0.01, SECOND_LAUNCH + 0.2), (12, fetched, fetched + 0.5)):
+        run.add(t, "agent", "stage", end, rank=rank, life=1, name="load", given=False)
+    parts = dict(only(run).breakdown)
+    assert list(parts)[3:7] == ["launch", "checkpoint", "load", "library"]
+    assert parts["checkpoint"] == pytest.approx(CHECKPOINT + FORKED - 0.01) and parts["load"] == pytest.approx(0.5)
+    assert sum(parts.values()) == pytest.approx(only(run).outage_s)
 
 
 def test_the_outage_is_from_the_fault_to_the_first_step_done_again() -> None:
