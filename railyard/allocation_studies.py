@@ -194,7 +194,8 @@ class Studies:
                 yield {
                     "groups": groups,
                     "of": what,
-                    "p_fail": [low, high],
+                    "p_fail_low": low,
+                    "p_fail_high": high,
                     "slo": self.experiment.slo,
                     "spares": int(median(drawn)),
                     "reserve_chips": int(median(drawn)) * size,

@@ -110,7 +110,7 @@ class FailoverExperiment(Settings):
     reserve: str = "1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2"
     adjacent_reserve: str = "2x2@2,0"
     neighbour_beside_adjacent: str = "2x2@0,2"
-    spare_servers: int = Field(default=1, ge=0, le=8)
+    spare_servers: int = Field(default=1, ge=1, le=8)
     port_gbps: float = Field(default=10.0, gt=0, le=10_000)
     front_end_gbps: float = Field(default=10.0, gt=0, le=10_000)
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=576, le=9216)

@@ -40,7 +40,7 @@ class Kill:
 
 def parse_kills(text: str) -> tuple[Kill, ...]:
     """The kills of ``1@4.5,16@+0.5``; ``ConfigError`` naming the one that is not written so."""
-    kills = []
+    kills: list[Kill] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _WRITTEN.fullmatch(word)
         if found is None:

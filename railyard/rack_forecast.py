@@ -19,7 +19,7 @@ from workloads.program import Collective, Operation, Program
 
 STEPS = 6
 """Steps of the model: enough for jobs of different length to meet in every way."""
-LAUNCH_S = 0.35
+LAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and say go (measured; the
 first step begins ``supervisor.GO_S`` after the last agent is ready, which is in it)."""
 
