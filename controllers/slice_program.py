@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from controllers.slice_paths import Edge, Path, ServerGraph, edges_of
+from controllers.slice_paths import BEST_PATHS, Edge, Path, ServerGraph, edges_of
 from controllers.slice_seats import SlotEdge, seats
 from railyard.errors import CircuitError
 
@@ -33,6 +33,8 @@ LIMIT_S = 0.5
 """Wall-clock bound of one program; MORPHLUX reports less than 0.6 s for a request."""
 ATTEMPTS = 24
 """So many assignments of slots to servers are tried before the whole program is."""
+PATH_S = 1e-4
+"""To write down one path of the program and solve it takes about this long: one with no time for that is not begun."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def place(
             break
     if best is not None:
         return best
-    if not whole:
+    paths = BEST_PATHS * sum(len(layout.slots[e.a]) * len(layout.slots[e.b]) for e in layout.edges)
+    if not whole or time.monotonic() - begin + paths * PATH_S > limit_s:
         return Unplaced("time", time.monotonic() - begin)
     found = _Program(graph, layout, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
     if isinstance(found, str):

@@ -101,7 +101,7 @@ def _overprovision(row: Row) -> list[str]:
 
 
 def _spares(row: Row) -> list[str]:
-    low, high = row["p_fail"]
+    low, high = row["p_fail_low"], row["p_fail_high"]
     paper = row["paper_spares"]
     return [
         f"{row['groups']} {row['of']}",
