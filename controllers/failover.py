@@ -136,6 +136,7 @@ class Failover:
             reroutes=True,
             job=membership.job.name,
             wiring=wiring,
+            broken=lambda name: self._fabric.switch(name).failed,
             mine=self._fabric.ports_of_ranks(before.union(membership.ranks)),
             arrive=membership.arrive,
             settle=lambda later: self._settle(membership, intent, later),

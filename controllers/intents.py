@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from controllers.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
-from controllers.circuits import Matching
+from controllers.circuits import Circuit, Matching
 from controllers.jobs import Job
 from controllers.ocs import OpticalSwitch, UpdateMode
 from controllers.policy import Path, Policy, Wiring
@@ -122,11 +122,14 @@ class StartIntent(Intent):
 class SpliceIntent(Intent):
     """Somebody stands in for a member that failed, and the circuits of the job's new groups must stand.
 
-    ``mine`` are the ports of all who are in the job or were before: no circuit of others is touched.
+    ``mine`` are the ports of all who are in the job or were before: no circuit of others is touched. ``broken`` are the
+    broken ports of a switch: a circuit that needs one is left out, since its chip is the next to be given up, or works
+    with the ports it has left.
     """
 
     job: str
     wiring: Wiring
+    broken: Callable[[str], frozenset[int]]
     mine: Mapping[str, frozenset[int]]
     arrive: Callable[[], None]
     settle: Callable[[float], list[Action]]
@@ -142,12 +145,17 @@ class SpliceIntent(Intent):
         for name in self.mine.keys() | self.wiring.keys():
             ports = self.mine.get(name, frozenset())
             others = [c for c in target.get(name, Matching()) if ports.isdisjoint(c.ports)]
-            wiring[name] = Matching([*others, *self.wiring.get(name, ())])
+            wiring[name] = Matching([*others, *self._sound(name)])
         return wiring
 
     def own(self) -> Wiring:
         """The circuits of the new groups."""
-        return self.wiring
+        return {name: Matching(self._sound(name)) for name in self.wiring}
+
+    def _sound(self, name: str) -> list[Circuit]:
+        """The job's circuits on a switch that can be."""
+        broken = self.broken(name)
+        return [circuit for circuit in self.wiring.get(name, ()) if broken.isdisjoint(circuit.ports)]
 
     def delayed(self) -> None:
         """The new members have their place on the torus."""

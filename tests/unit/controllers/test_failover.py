@@ -62,6 +62,21 @@ def test_a_spare_takes_the_position_of_the_dead_and_one_reconfiguration_does_it(
     assert here.note("failed").fields == {"job": "A", "rank": dead, "cause": "test", "heard": None}
 
 
+def test_a_member_whose_ports_are_dark_but_who_is_not_given_up_yet_does_not_hold_up_the_splice() -> None:
+    here = world("A")
+    ports = [port.number for port in PLAN.rail_of(2).ports if port.rank == 2]
+    for port in ports:
+        here.do(here.engine.port_failed("rack0", port, here.now))
+    here.settle()
+    here.fail(1)
+    here.settle()
+    assert "stranded" not in here.kinds() and ring_of(here, "A") == (0, 8, 2, 3)
+    assert here.goes() == {k: v for k, v in ring(0, 8, 2, 3).items() if 2 not in (k[0], v[0])}
+    here.fail(2)
+    here.settle()
+    assert here.goes() == ring(0, 8, 9, 3)
+
+
 def test_a_second_report_of_the_same_death_changes_nothing() -> None:
     here = world()
     here.fail(1)
