@@ -187,7 +187,8 @@ class Engine:
     def gone(self, rank: int, now: float) -> list[Action]:
         """``rank`` has left (its process ended): whoever waits for it is refused instead of waiting for ever.
 
-        Where the job says so it has failed. Not once the life of the job is over: then all its agents end.
+        Where the job says so it has failed (``Membership.end_of_agent``). Not once the life of the job is over: then
+        all its agents end.
         """
         self.roster.gone.add(rank)
         actions: list[Action] = []
@@ -197,8 +198,9 @@ class Engine:
                     for turn in list(readiness.rounds.values()):
                         actions += self._refuse_left(readiness, turn)
                     actions += self._refuse_check_in(readiness)
-            if membership.watches("exit") and not membership.life_over:
-                actions += self.chip_failed(rank, "its agent's connection ended", now)
+            cause = membership.end_of_agent(unheard=self.liveness.last(rank) is None)
+            if cause and not membership.life_over:
+                actions += self.chip_failed(rank, cause, now)
         return actions
 
     def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
@@ -264,7 +266,7 @@ class Engine:
 
     def _port_of(self, rank: int | None, cause: str, now: float) -> list[Action]:
         """A port of ``rank`` is down: it has failed if a job of it says so."""
-        if rank is None or not any(membership.watches("port") for membership in self.roster.jobs_of(rank)):
+        if rank is None or not any(membership.watches_ports for membership in self.roster.jobs_of(rank)):
             return []
         return self.chip_failed(rank, cause, now)
 

@@ -50,9 +50,22 @@ class Membership:
         """How many changes there have been."""
         return len(self._history) - 1
 
-    def watches(self, what: Literal["exit", "port"]) -> bool:
-        """Whether the end of an agent's connection, or a port that is down, is the failure of a member."""
-        return self.job.detection is not None and getattr(self.job.detection, what)
+    @property
+    def watches_ports(self) -> bool:
+        """Whether a port that is down is the failure of a member."""
+        return self.job.detection is not None and self.job.detection.port
+
+    def end_of_agent(self, unheard: bool) -> str:
+        """Why the end of a member's connection is its failure; empty if it is none.
+
+        Also where only heartbeats count, as long as none has come (``unheard``): its silence would never be noticed.
+        """
+        detection = self.job.detection
+        if detection is None:
+            return ""
+        if detection.exit:
+            return "its agent's connection ended"
+        return "its agent's connection ended before its first heartbeat" if detection.heartbeat_s and unheard else ""
 
     def fail(self, rank: int) -> None:
         """A member has failed: this life is over."""

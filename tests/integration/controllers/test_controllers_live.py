@@ -6,22 +6,19 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
 
 from controllers.client import ChannelClient
-from measure.timeline import Event, read_events
-from railyard.control import ControllerFiles, ControllerProcess
 from railyard.errors import ControlError
-from topos import namespaces
 from topos.emulation import Emulation
 from topos.rails import RailTopo
 from topos.relay import Relay
@@ -29,7 +26,6 @@ from workloads.program import Group
 
 pytestmark = pytest.mark.root
 
-ETHERTYPE = 0x88B5
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 GROUPS = [
     Group("dp0", "dp", (0, 1), stage=0),
@@ -39,68 +35,14 @@ GROUPS = [
 ]
 
 
-class Fabric:
-    """Four GPUs on one rail and their controller."""
-
-    def __init__(self, net: Emulation, controller: ControllerProcess) -> None:
-        self.net = net
-        self.controller = controller
-        self.channel = controller.files.channel
-
-    def reaches(self, sender: int, lane: int) -> list[tuple[int, int]]:
-        """Where a frame from this port arrives: (rank, lane) of every port of every host that sees it."""
-        return reaches(self.net, sender, lane)
-
-    def events(self) -> list[Event]:
-        """The controller's timeline."""
-        return read_events(self.controller.files.events)
-
-
-def reaches(net: Emulation, sender: int, lane: int) -> list[tuple[int, int]]:
-    """Send a frame and look at every other port."""
-    with ExitStack() as stack:
-        ports = [
-            (rank, number) for rank in range(net.plan.ranks) for number in (0, 1) if (rank, number) != (sender, lane)
-        ]
-        listening = {port: stack.enter_context(wire(net, *port)) for port in ports}
-        out = stack.enter_context(wire(net, sender, lane))
-        out.send(b"\xff" * 6 + b"\x02\0\0\0\0\1" + struct.pack("!H", ETHERTYPE) + b"light" * 12)
-        time.sleep(0.1)
-        return [port for port, sock in listening.items() if arrived(sock)]
-
-
-def wire(net: Emulation, rank: int, lane: int) -> socket.socket:
-    """A raw socket on one port of a GPU."""
-    with namespaces.inside(net.netns_fd(f"g{rank}")):
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
-        sock.bind((f"g{rank}-r{lane}", ETHERTYPE))
-    sock.setblocking(False)
-    return sock
-
-
-def arrived(sock: socket.socket) -> bool:
-    """Whether a frame is waiting."""
-    try:
-        return b"light" in sock.recv(2048)
-    except BlockingIOError:
-        return False
-
-
-@contextmanager
-def running(framework: str, rest: str = "none") -> Iterator[Fabric]:
-    """A fabric with our controller."""
-    with Emulation(RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")) as net:
-        folder = Path(net.yard.run_dir)
-        files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
-        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
-        with ControllerProcess(files, framework, net.yard.netns_fd, rest) as controller:
-            controller.wait_ready()
-            yield Fabric(net, controller)
+def rail() -> RailTopo:
+    """Four GPUs on one rail."""
+    return RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")
 
 
 @pytest.fixture(scope="module", params=["ryu", "os-ken"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with running(request.param, "127.0.0.1:0") as found:
+    with running(rail(), request.param, "127.0.0.1:0") as found:
         yield found
 
 
@@ -141,15 +83,14 @@ def test_a_job_rewires_the_light(fabric: Fabric) -> None:
 def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fabric) -> None:
     with ChannelClient(fabric.channel, 10) as people, wire(fabric.net, 0, 1) as dark, wire(fabric.net, 2, 1) as lit:
         people.rewire("rail0", [(2, 3), (6, 7)], "overwrite", 0.0)
-        frame = b"\xff" * 6 + b"\x02\0\0\0\0\1" + struct.pack("!H", ETHERTYPE) + b"light" * 12
         with wire(fabric.net, 3, 0) as far:
             before = len(fabric.events())
             other = threading.Thread(target=people.rewire, args=("rail0", [(2, 5)], "update", 0.3))
             other.start()
             sent = 0
             while other.is_alive():
-                dark.send(frame)
-                lit.send(frame)
+                dark.send(frame())
+                lit.send(frame())
                 sent += 1
                 time.sleep(0.005)
             other.join()
@@ -184,7 +125,7 @@ def test_a_swap_without_delay_loses_next_to_nothing(fabric: Fabric) -> None:
 
 @pytest.mark.parametrize("framework", ["ryu", "os-ken"])
 def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang(framework: str) -> None:
-    with running(framework) as fabric, ChannelClient(fabric.channel, 10) as people:
+    with running(rail(), framework) as fabric, ChannelClient(fabric.channel, 10) as people:
         errors: list[str] = []
 
         def rewire() -> None:
@@ -213,7 +154,7 @@ def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        with Emulation(RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")) as net:
+        with Emulation(rail()) as net:
             plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
             with relay_to(net, port):
                 assert net.waitConnected(10)

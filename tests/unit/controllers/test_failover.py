@@ -337,6 +337,15 @@ def test_the_end_of_an_agent_s_connection_is_a_failure_only_where_the_job_says_s
     assert here.kinds() == ["failed", "replaced"] * 2
 
 
+def test_an_agent_that_ends_before_its_first_heartbeat_can_never_be_silent_so_its_end_counts() -> None:
+    here = world(detection=Detection(heartbeat_s=0.1))
+    here.engine.alive("A", 0, 0.0)
+    here.do(here.engine.gone(0, 0.0))
+    assert not here.kinds()
+    here.do(here.engine.gone(1, 0.0))
+    assert here.note("failed").fields["cause"] == "its agent's connection ended before its first heartbeat"
+
+
 def test_silence_is_a_failure_from_the_first_sign_of_life_on() -> None:
     here = world(detection=Detection(heartbeat_s=0.1, misses=3))
     engine = here.engine
