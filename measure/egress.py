@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
+from controllers.allocation.boxes import closed_rings
 from controllers.fibres import FibrePlant, Route
-from controllers.slice_boxes import closed_rings
 from railyard.errors import CircuitError
 from topos.plan import RackPlan
 from topos.slices import Slice

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.allocator import Allocator, check_torus
+from controllers.allocation.allocator import Allocator, check_torus
 from railyard.errors import ConfigError
 from railyard.settings import Section
 from topos.torus import Extents, Torus

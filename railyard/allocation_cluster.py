@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from controllers.allocator import Allocation, Allocator
+from controllers.allocation.allocator import Allocation, Allocator
 from railyard.allocation import AllocationExperiment, read_mix
 
 Cluster = list[Allocator]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from random import Random
 from statistics import fmean
 
-from controllers.allocator import Allocator
+from controllers.allocation.allocator import Allocator
 from controllers.fibres import FibrePlant, Route
 from measure.row import Row
 from railyard.allocation import AllocationExperiment, read_mix

@@ -9,7 +9,7 @@ from random import Random
 from statistics import fmean, median
 from typing import Any
 
-from controllers.allocator import Allocation, Allocator
+from controllers.allocation.allocator import Allocation, Allocator
 from controllers.spares import draw_probabilities, spares_needed
 from measure.egress import UsableRule, static_share, steered_shares
 from measure.row import Row

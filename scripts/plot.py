@@ -7,12 +7,15 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from measure.allocation_report import print_allocation, redraw_allocation
 from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
+from measure.failover_redraw import redraw_failover
+from measure.failover_report import print_recoveries, print_server_fabric
 from measure.manifest import scale_of
 from measure.report import exit_status, print_report, redraw
 from measure.results import Results
@@ -27,31 +30,30 @@ def main() -> int:
     options = parser.parse_args()
     try:
         results = Results.open(options.results)
-        experiment = results.manifest()["experiment"].get("experiment")
-        if experiment == "allocation":
-            return show_allocation(results, quiet=options.quiet)
-        of_cases = experiment in CASE_EXPERIMENTS
-        written = redraw_cases(options.results) if of_cases else redraw(options.results)
+        draw, show = how(str(results.manifest()["experiment"].get("experiment")))
+        written = draw(options.results)
     except RailyardError as error:
         print(f"plot.py: {error}", file=sys.stderr)
         return error.exit_status
-    if not options.quiet and of_cases:
-        print_cases(results.rows(), Console())
-    elif not options.quiet:
-        print_report(results.rows(), scale_of(results.manifest()))
+    if not options.quiet:
+        show(results)
     for path in written:
         print(path)
-    return exit_status(results.rows())
+    return 0 if draw is redraw_allocation else exit_status(results.rows())
 
 
-def show_allocation(results: Results, *, quiet: bool) -> int:
-    """The same for studies that were computed: there is nothing to be faithful to."""
-    written = redraw_allocation(results.folder)
-    if not quiet:
-        print_allocation(results.rows(), Console())
-    for path in written:
-        print(path)
-    return 0
+def how(experiment: str) -> tuple[Callable[[Path], Sequence[Path]], Callable[[Results], None]]:
+    """What draws the figures of an experiment, and what prints its tables."""
+    console = Console()
+    if experiment == "allocation":
+        return redraw_allocation, lambda results: print_allocation(results.rows(), console)
+    if experiment == "server-fabric":
+        return redraw_failover, lambda results: print_server_fabric(results.rows(), console)
+    if experiment == "failover":
+        return redraw_failover, lambda results: print_recoveries(results.rows(), console)
+    if experiment in CASE_EXPERIMENTS:
+        return redraw_cases, lambda results: print_cases(results.rows(), console)
+    return redraw, lambda results: print_report(results.rows(), scale_of(results.manifest()))
 
 
 if __name__ == "__main__":

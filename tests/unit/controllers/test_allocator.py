@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.allocator import Allocation, Allocator, Refusal
-from controllers.slice_boxes import boxes, chips_of, largest_box, mask_of, shapes
-from controllers.slice_paths import edges_of, server_graph
-from controllers.slice_program import Layout, Placed, Unplaced, check_fibres, fibres_of, place
-from controllers.slice_seats import SlotEdge, seats
+from controllers.allocation.allocator import Allocation, Allocator, Refusal
+from controllers.allocation.boxes import boxes, chips_of, largest_box, mask_of, shapes
+from controllers.allocation.paths import edges_of, server_graph
+from controllers.allocation.program import Layout, Placed, Unplaced, check_fibres, fibres_of, place
+from controllers.allocation.seats import SlotEdge, seats
 from railyard.errors import CircuitError, ConfigError
 from topos.torus import Extents, Torus
 

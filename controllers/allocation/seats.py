@@ -1,7 +1,7 @@
 """Which server each slot of a slice should take: near each other, so that circuits pass few servers on their way.
 
 A quadratic assignment, solved well enough rather than best: from a drawn start, exchanges and moves as long as the
-circuits need fewer fibres. ``controllers.slice_program`` then says whether the circuits really find their way.
+circuits need fewer fibres. ``controllers.allocation.program`` then says whether the circuits really find their way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from controllers.slice_paths import Edge, ServerGraph
+from controllers.allocation.paths import Edge, ServerGraph
 
 _NO_WAY = 1_000
 """Counts as so many hops: no candidate path has room."""

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
 from typing import NamedTuple
 
+from controllers.allocation.boxes import shapes
+from controllers.allocation.paths import ServerGraph
+from controllers.allocation.program import Layout
+from controllers.allocation.seats import SlotEdge
 from controllers.fibres import server_pair
-from controllers.slice_boxes import shapes
-from controllers.slice_paths import ServerGraph
-from controllers.slice_program import Layout
-from controllers.slice_seats import SlotEdge
 from topos.torus import Extents
 
 CHOICE = 4

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Literal
 
+from controllers.allocation.boxes import Box, boxes, chips_of, largest_box, mask_of
+from controllers.allocation.layout import Parts, layouts
+from controllers.allocation.paths import Edge, Path, server_graph
+from controllers.allocation.program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
 from controllers.fibres import FIBRES
-from controllers.slice_boxes import Box, boxes, chips_of, largest_box, mask_of
-from controllers.slice_layout import Parts, layouts
-from controllers.slice_paths import Edge, Path, server_graph
-from controllers.slice_program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
 from railyard.errors import ConfigError
 from topos.slices import Slice
 from topos.torus import Extents, Torus
