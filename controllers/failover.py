@@ -50,6 +50,10 @@ class Failover:
             actions.append(Note("failed", now, fields={"job": name, "rank": rank, "cause": cause, "heard": heard}))
         for membership in jobs:
             actions += self._interrupt(membership, rank, now)
+        for membership in self._roster.jobs.values():
+            if membership.state == "running" and (reason := self._cut_off(membership)):
+                membership.life_over = True
+                actions += [*self.end_life(membership, reason), *self._strand(membership, reason, now)]
         if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
             # nobody's change leads packets of others round the dead chip at once
             actions += self._grants.ask(DetourIntent(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
@@ -147,6 +151,9 @@ class Failover:
 
     def _settle(self, membership: Membership, intent: SpliceIntent, now: float) -> list[Action]:
         """The circuits or routes of the new members stand."""
+        reason = self._cut_off(membership)
+        if reason:
+            return self._strand(membership, reason, now)
         self._splices.pop(membership.job.name, None)
         membership.settle()
         fields = self._change(membership)
@@ -161,6 +168,13 @@ class Failover:
         actions = [note, *self._next(membership, now)]
         # whoever watches sees the newest members: not those that are just being replaced again
         return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions
+
+    def _cut_off(self, membership: Membership) -> str:
+        """Why the members of a job cannot reach each other any more; empty if they can."""
+        rank = self._routing.cut_off(membership.ranks)
+        if rank is None:
+            return ""
+        return f"rank {rank} and rank {membership.ranks[0]} cannot reach each other: every way leads through dead chips"
 
     def _strand(self, membership: Membership, reason: str, now: float) -> list[Action]:
         """Nobody stands in; the circuits of the job stay as they are."""

@@ -6,7 +6,7 @@ has ended (every switch has said that it holds the new table).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controllers.actions import Reroute
@@ -47,6 +47,14 @@ class Routing:
     def exists(self) -> bool:
         """Whether this fabric is an electrical torus."""
         return bool(self._chip)
+
+    def cut_off(self, ranks: Sequence[int]) -> int | None:
+        """A chip of ``ranks`` that the first of them cannot reach; None if it reaches them all (or needs no routes)."""
+        if not self._chip or not ranks:
+            return None
+        port = {chip: self._plan.rail_of(chip).ports[0] for chip in ranks}
+        table = self._wanted()[self._plan.rail_of(ranks[0]).name]
+        return next((chip for chip in ranks if port[chip].mac not in table), None)
 
     def has(self, number: int) -> bool:
         """Whether this re-routing is under way."""

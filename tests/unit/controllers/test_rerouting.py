@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rack_player import RackPlayer, rack, rented
 
+from controllers.jobs import Job
 from controllers.torus import MigratePolicy, TorusPolicy
 from controllers.torus_routes import path
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
+from topos.torus import Torus
+from workloads.program import Group
 
 TORUS = rack(fabric="electrical-torus", torus="4x4", reserve="2x2@2,2")
 RACKS = rack(fabric="migrate", torus="4x2")
@@ -70,8 +75,6 @@ def test_a_second_rack_has_no_routes_before_a_job_has_moved_there_and_the_delay_
 
 
 def test_a_job_that_is_registered_in_the_second_rack_gets_its_routes_first() -> None:
-    from dataclasses import replace
-
     job = rented(RACKS)
     moved = replace(job, groups=(replace(job.groups[0], members=tuple(r + 8 for r in job.groups[0].members)),))
     here = RackPlayer.on(RACKS, MigratePolicy, moved)
@@ -97,6 +100,25 @@ def test_a_switch_that_does_not_take_its_routes_strands_the_job() -> None:
     here.do(here.engine.failed(action.reconfiguration_id, "n3 did not answer", 0.0))
     news = here.engine.news("A", 0)
     assert news is not None and (news["state"], news["reason"]) == ("stranded", "n3 did not answer")
+
+
+def test_a_job_whose_members_cannot_reach_each_other_is_stranded_though_all_of_them_live() -> None:
+    geometry = Torus((4, 4, 1), (2, 1, 1))
+    alone, other = geometry.chip((0, 0, 0)), geometry.chip((2, 2, 0))
+    job = Job("A", (Group("A", "dp", (other, alone)),), "test")
+    here = RackPlayer.on(TORUS, TorusPolicy, job)
+    *first, last = [geometry.neighbour(alone, direction) for direction in geometry.directions]
+    for rank in first:
+        here.fail(rank)
+        here.settle()
+    assert here.engine.roster.job("A").state == "running" and here.engine.news("A", 0) is None
+    here.fail(last)
+    here.settle()
+    news = here.engine.news("A", 0)
+    assert news is not None and (news["state"], news["dead"]) == ("stranded", [])
+    assert news["reason"] == (
+        f"rank {alone} and rank {other} cannot reach each other: every way leads through dead chips"
+    )
 
 
 def test_an_unplugged_spare_is_not_chosen() -> None:
