@@ -184,4 +184,6 @@ class Failover:
         return [note, MembersChanged(membership.job.name)]
 
     def _change(self, membership: Membership) -> dict[str, Any]:
-        return {"job": membership.job.name, "number": membership.number, "dead": list(membership.dead)}
+        """What a note on a change says of it; ``dead`` are those that this change and the ones before dealt with."""
+        dead = [rank for rank in membership.dead if rank not in membership.waiting]
+        return {"job": membership.job.name, "number": membership.number, "dead": dead}

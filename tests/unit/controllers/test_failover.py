@@ -154,8 +154,8 @@ def test_a_second_failure_during_the_splice_waits_its_turn() -> None:
     here.light(0)
     members = tuple({0: 8, 2: 9}.get(rank, rank) for rank in rented(PLAN).groups[0].members)
     assert ring_of(here, "A") == members and here.goes() == ring(*members) | B
-    numbers = [(n.fields["number"], n.fields["replacements"]) for n in here.notes if n.kind == "replaced"]
-    assert numbers == [(1, [[0, 8]]), (2, [[2, 9]])]
+    changes = [n.fields for n in here.notes if n.kind == "replaced"]
+    assert [(c["number"], c["replacements"], c["dead"]) for c in changes] == [(1, [[0, 8]], [0]), (2, [[2, 9]], [0, 2])]
     news = here.engine.news("A", 0)
     assert news is not None and (news["number"], news["replacements"]) == (2, [(0, 8), (2, 9)])
     news = here.engine.news("A", 1)
