@@ -11,6 +11,7 @@ from controllers.catalog import load_policy
 from controllers.jobs import Job
 from controllers.policy import Path as LightPath
 from measure.failover_row import with_ratios
+from measure.fidelity import Check, Limits, Verdict
 from measure.iperf import IperfEnd, IperfLane, IperfResult, measure_iperf
 from measure.lives import lives_of, read_lives
 from measure.recovery import all_reduce_bandwidth
@@ -84,7 +85,7 @@ class ServerFabricRun:
                 found.append(self._iperf(session, specs[0]))
 
         played = rack.play(setting, plan, specs, before=before)
-        rows = [self._iperf_row(epoch, specs[0], result, played) for result in found]
+        rows = [self._iperf_row(epoch, specs[0], result, plan) for result in found]
         rows += list(self._epoch_rows(epoch, specs[0], played))
         rack.add_rows(rows)
         for row in rows:
@@ -99,16 +100,17 @@ class ServerFabricRun:
         session.call("finish", job=spec.name)
         return result
 
-    def _iperf_row(self, epoch: Epoch, spec: JobSpec, result: IperfResult, played: Played) -> Row:
-        lanes = len(iperf_paths(spec, played.plan))
+    def _iperf_row(self, epoch: Epoch, spec: JobSpec, result: IperfResult, plan: FabricPlan) -> Row:
+        lanes = len(iperf_paths(spec, plan))
+        value, ideal = self._real_gbps(result.mbps), lanes * PORT_GBPS * goodput_share(self._experiment.mtu)
         return server_fabric_row(
             "iperf3",
             epoch.label,
             epoch.fabric,
-            self._real_gbps(result.mbps),
-            predicted=lanes * PORT_GBPS * goodput_share(self._experiment.mtu),
-            verdicts=[point.judge() for point in played.points],
-            system=played.setting.system,
+            value,
+            predicted=ideal,
+            verdicts=[iperf_verdict(value / ideal)],
+            system=spec.setting.system,
             lanes=lanes,
             retransmits=sum(result.retransmits),
             **self._scale_columns,
@@ -169,6 +171,14 @@ class ServerFabricRun:
     @property
     def _scale_columns(self) -> dict[str, float]:
         return {"rate_scale": self._rack.scale.rate, "time_scale": self._rack.scale.time}
+
+
+def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
+    """Whether iperf3 shows the emulated links: it reached so much (``share``) of what TCP can carry on them."""
+    limit = (limits or Limits()).line_rate_share
+    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
+    check = Check("link rate", share, limit, "of line rate", share >= limit, says)
+    return Verdict(check.ok, (check,))
 
 
 def iperf_paths(spec: JobSpec, plan: FabricPlan) -> list[LightPath]:
