@@ -20,7 +20,7 @@ from pydantic import Field, field_validator, model_validator
 from controllers.jobs import Detection
 from railyard.errors import ConfigError
 from railyard.kill import Kill, check_kills, parse_kills, random_kill
-from railyard.scale import ROCE_MTU_BYTES, Scale
+from railyard.scale import MTU_BYTES, Scale
 from railyard.settings import ScaleSection, Section, Settings
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
@@ -62,9 +62,9 @@ class Setting:
 
 
 class RackScaleSection(ScaleSection):
-    """10 Gb/s ports become 25 Mb/s ones: on two cores two jobs with four ports a chip and real sums keep them full."""
+    """10 Gb/s ports become 12.5 Mb/s ones: a datapath thread that polls the ports of two racks keeps up with these."""
 
-    rate: float | Literal["auto"] = 1 / 400
+    rate: float | Literal["auto"] = 1 / 800
 
 
 class TenantSection(Section):
@@ -113,7 +113,7 @@ class FailoverExperiment(Settings):
     spare_servers: int = Field(default=1, ge=1, le=8)
     port_gbps: float = Field(default=10.0, gt=0, le=10_000)
     front_end_gbps: float = Field(default=10.0, gt=0, le=10_000)
-    mtu: int = Field(default=ROCE_MTU_BYTES, ge=576, le=9216)
+    mtu: int = Field(default=MTU_BYTES, ge=576, le=9216)
     reconfiguration_delay_ms: float = Field(default=10.0, ge=0, le=60_000)
     migration_delay_ms: float = Field(default=MIGRATION_S * 1e3, ge=0, le=3_600_000)
     job: TenantSection = TenantSection()

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from measure.server_fabric_row import ELECTRICAL, PHOTONIC, SHAPES
 from railyard.failover import GRADIENT_BYTES, FailoverExperiment, Setting, TenantSection
-from railyard.scale import ROCE_MTU_BYTES
+from railyard.scale import MTU_BYTES
 from railyard.settings import ScaleSection, Settings
 from topos.racks import MorphluxTopo
 
@@ -53,7 +53,7 @@ class ServerFabricExperiment(Settings):
     shapes: tuple[str, ...] = Field(default=SHAPES, min_length=1)
     batch: Literal[2, 4, 8] = 8
     iperf_s: float = Field(default=3.0, ge=1, le=600)
-    mtu: int = Field(default=ROCE_MTU_BYTES, ge=576, le=9216)
+    mtu: int = Field(default=MTU_BYTES, ge=576, le=9216)
     scale: ServerFabricScale = ServerFabricScale()
 
     @field_validator("shapes")

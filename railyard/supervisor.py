@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -250,7 +251,9 @@ class Supervisor:
         self.close_channel()
 
     def end(self, state: State, reason: str = "") -> None:
-        """No further life."""
+        """No further life. The controller hears it first: agents that end in good order are no failures."""
+        with suppress(ControlError):
+            self._site.session.call("finish", job=self.spec.name)
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()

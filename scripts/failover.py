@@ -58,7 +58,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--controller-dies-after", dest="controller_dies_after_ms", metavar="MS", help="kill the controller, too")
     add("--verify", action="store_true", default=None, help="check every element of every sum as well")
     add("--seed", help="seed of payloads and random kills")
-    add("--rate", metavar="1/400", help="scale: emulated / real link rate")
+    add("--rate", metavar="1/800", help="scale: emulated / real link rate (default 1/800)")
     add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
     add("--quick", action="store_true", help="photonic and E1 only, fewer steps, at half the time")
     add("--out", type=Path, help="results folder (default results/failover-DATE-TIME)")
