@@ -90,9 +90,17 @@ def print_predictions(rows: Sequence[Row], console: Console) -> None:
 
 
 def print_server_fabric(rows: Sequence[Row], console: Console) -> None:
-    """Electrical beside photonic for each measurement and slice shape, with the paper's ratio, and the verdict."""
+    """Electrical beside photonic for each measurement and slice shape, with the paper's ratio, and the verdict.
+
+    The recovery of a host's death follows, where it was measured.
+    """
     console = _wide(console)
+    recovered = [row for row in rows if not row.get("measure")]
+    if recovered:
+        print_recoveries(recovered, console)
     shown = [row for row in rows if row.get("measure")]
+    if not shown:
+        return
     console.print(Text("Ports fixed to a dimension, and steered to the slice's peers", style="bold"))
     console.print(plain_table(_SHAPE_COLUMNS, _shape_lines(shown)))
     for text in verdict_lines(shown, lambda row: f"{row['measure']}, {row['shape']}, {row['fabric']}"):

@@ -76,7 +76,7 @@ class TenantSection(Section):
     checkpoint_every: int = Field(default=3, ge=0)
 
 
-LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 10, state_bytes=GRADIENT_BYTES / 10)
+LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
 """A tenant that mostly computes. One that sends as much as the job itself takes half of every link that both use."""
 
 

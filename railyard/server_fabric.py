@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from measure.server_fabric_row import ELECTRICAL, PHOTONIC, SHAPES
 from railyard.failover import GRADIENT_BYTES, FailoverExperiment, Setting, TenantSection
 from railyard.scale import MTU_BYTES
-from railyard.settings import ScaleSection, Settings
+from railyard.settings import ScaleSection, Settings, validated
 from topos.racks import MorphluxTopo
 
 Study = Literal["iperf3", "epoch", "batch", "recovery"]
@@ -83,19 +83,14 @@ class ServerFabricExperiment(Settings):
 
     def as_failover(self, batch: int, **more: Any) -> FailoverExperiment:
         """The same prototype for a job that trains, and may lose a host."""
-        tenant = TenantSection(compute_s=compute_s(batch), checkpoint_every=4)
-        return FailoverExperiment(
-            experiment=self.experiment,
-            seed=self.seed,
-            verify=self.verify,
-            controller=self.controller,
-            datapath=self.datapath,
-            ack_timeout_s=self.ack_timeout_s,
-            mtu=self.mtu,
-            port_gbps=PORT_GBPS,
-            job=tenant,
-            neighbour=None,
-            steps=EPOCH_STEPS[batch],
-            scale={"rate": self.scale.rate, "time": self.scale.time},  # type: ignore[arg-type]
-            **more,
-        )
+        values: dict[str, Any] = {
+            "experiment": self.experiment,
+            **self.model_dump(include=set(Settings.model_fields)),
+            "mtu": self.mtu,
+            "port_gbps": PORT_GBPS,
+            "job": TenantSection(compute_s=compute_s(batch), checkpoint_every=4),
+            "neighbour": None,
+            "steps": EPOCH_STEPS[batch],
+            "scale": {"rate": self.scale.rate, "time": self.scale.time},
+        }
+        return validated(FailoverExperiment, {**values, **more})

@@ -159,7 +159,9 @@ class ServerFabricRun:
         """A host of the slice dies, one of the other two takes its place; restart stages as the paper measured them."""
         rack, setting = self._rack, self._experiment.setting(PHOTONIC, RECOVERY_SHAPE)
         plan = rack.experiment.plan(setting, rack.scale)
-        specs = self._specs(setting, plan, self._experiment.batch, stages=dict(PAPER_STAGES), steps=6)
+        tenant = rack.experiment.job.model_copy(update={"checkpoint_every": 2})
+        more = {"stages": dict(PAPER_STAGES), "steps": 6, "job": tenant}
+        specs = self._specs(setting, plan, self._experiment.batch, **more)
         played = rack.play(setting, plan, specs, parse_kills(KILL))
         rack.add_rows(failover_rows(rack.experiment, played, rack.scale), with_ratios)
 

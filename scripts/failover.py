@@ -30,12 +30,7 @@ from railyard.failover import FABRICS, FailoverExperiment
 from railyard.failover_run import FailoverRun, foresee_rows
 from railyard.settings import read_experiment, validated
 
-QUICK: dict[str, Any] = {
-    "fabrics": ["photonic", "e1"],
-    "steps": 7,
-    "kill": "1@3.5",
-    "scale": {"rate": "1/400", "time": 0.5},
-}
+QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 5, "kill": "1@2.5", "job": {"checkpoint_every": 2}}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -60,7 +55,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seed", help="seed of payloads and random kills")
     add("--rate", metavar="1/800", help="scale: emulated / real link rate (default 1/800)")
     add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
-    add("--quick", action="store_true", help="photonic and E1 only, fewer steps, at half the time")
+    add("--quick", action="store_true", help="photonic and E1 only, fewer steps")
     add("--out", type=Path, help="results folder (default results/failover-DATE-TIME)")
     add("--predict", action="store_true", help="print what the model says only; needs no root")
     return parser.parse_args(arguments)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-STAGES = ("checkpoint", "load", "library", "data")
+STAGES = ("checkpoint", "library", "data", "load")
 """What a rank does before the first step of a life, in this order: fetch the checkpoint (a spare; the others have
-it), read it into memory, synchronise the collective library, prepare the data. ``first step`` follows."""
+it), synchronise the collective library, prepare the data, read the checkpoint into memory. The first step follows.
+Order of MORPHLUX (arXiv 2508.03674, recovery timeline)."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ def shapes(rows: Rows) -> Figure | None:
     measures = [measure for measure in MEASURES if any(row["measure"] == measure for row in rows)]
     if not measures:
         return None
-    figure = new_figure(1.2 + 3.9 * len(measures), 4.6)
-    panels = figure.subplots(1, len(measures), squeeze=False)[0]
+    counts = [max(3, len({row["shape"] for row in rows if row["measure"] == measure})) for measure in measures]
+    figure = new_figure(1.2 + 1.3 * sum(counts), 4.6)
+    panels = figure.subplots(1, len(measures), squeeze=False, width_ratios=counts)[0]
     for panel, measure in zip(panels, measures, strict=True):
         _panel(panel, [row for row in rows if row["measure"] == measure], measure)
     handles: list[Patch | Line2D] = [Patch(facecolor=colour, label=name) for name, colour in _COLOURS.items()]
@@ -60,7 +61,7 @@ def _panel(axes: Axes, rows: Rows, measure: str) -> None:
         texts[place] = (f"{ours:.2f}x" if ours else "-") + (f"\npaper {paper:.2f}x" if paper else "")
     for place, text in texts.items():
         axes.text(place, tallest * 1.06, text, ha="center", va="bottom", fontsize=9, color=TEXT)
-    axes.set_xticks(range(len(ordered)), ordered)
+    axes.set_xticks(range(len(ordered)), [shape.replace(", ", "\n") for shape in ordered])
     axes.set_ylim(0, tallest * 1.28)
     axes.grid(axis="y", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
