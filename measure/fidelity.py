@@ -59,6 +59,8 @@ class Limits:
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
     - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or the datapath's busiest thread so:
       from there on work queues behind work and everything is late together. Short bursts do no harm.
+    - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread polls
+      every port in each turn, so with hundreds of ports it is busy whenever something moves, long before it is late.
     - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
       of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
       ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
@@ -85,6 +87,8 @@ class Limits:
     long_s: float = 0.010
     saturated: float = 0.98
     saturated_share: float = 0.25
+    polling_share: float = 0.50
+    full_line_rate: float = 0.97
     lag_step_share: float = 0.01
     lag_sum_share: float = 0.02
     lag_floor_s: float = 0.002
@@ -104,10 +108,11 @@ class Limits:
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
     """The verdict of a point from its events and its numbers."""
     limits = limits or Limits()
+    links = _line_rate(point, events, limits)
     checks = (
-        _line_rate(point, events, limits),
+        links,
         _cores(events, limits),
-        _datapath(events, limits),
+        _datapath(events, links, limits),
         *_timers(point, events, metrics, limits),
         _control(point, metrics, limits),
         _drops(point, events, metrics, limits),
@@ -190,17 +195,19 @@ def _cores(events: Sequence[Event], limits: Limits) -> Check:
     return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
 
 
-def _datapath(events: Sequence[Event], limits: Limits) -> Check:
+def _datapath(events: Sequence[Event], links: Check, limits: Limits) -> Check:
     name, unit = "datapath thread", "of the time saturated"
+    full = links.value is not None and links.value >= limits.full_line_rate
+    limit = limits.polling_share if full else limits.saturated_share
     samples = [e for e in events if e.kind == "cpu"]
     if not samples:
-        return _not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+        return _not_measured(name, limit, unit, "no CPU sample was recorded")
     field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
     share = _saturation(samples, limits, field)
     if share is None:
-        return _does_not_apply(name, limits.saturated_share, unit, "the kernel forwards, there is no thread to watch")
-    says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limits.saturated_share:.0%})"
-    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+        return _does_not_apply(name, limit, unit, "the kernel forwards, there is no thread to watch")
+    says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limit:.0%})"
+    return Check(name, share, limit, unit, share <= limit, says)
 
 
 def _step_wall_s(point: Point, metrics: PointMetrics) -> float:

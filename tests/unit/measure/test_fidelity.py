@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from measure.fidelity import NOT_FAITHFUL, Check, Verdict, interface_drops, judge
+from measure.fidelity import NOT_FAITHFUL, Check, Limits, Verdict, interface_drops, judge
 from measure.metrics import measure_point
 from measure.timeline import Event
 
 
-def _verdict(job: Any) -> Verdict:
+def _verdict(job: Any, limits: Limits | None = None) -> Verdict:
     events = job.timeline()
-    return judge(job.point, events, measure_point(job.point, events))
+    return judge(job.point, events, measure_point(job.point, events), limits)
 
 
 def _check(verdict: Verdict, name: str) -> Check:
@@ -59,6 +59,17 @@ def test_the_kernel_datapath_has_no_thread_to_watch(make_point: Any, make_job: A
 def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, float], names: set[str]) -> None:
     verdict = _verdict(make_job(make_point()).with_samples(**spoil))
     assert {c.name for c in verdict.failed} == names
+
+
+def test_a_thread_that_polls_many_ports_may_be_busy_where_links_are_full(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples(thread=1.0)
+    samples = [e for e in job.events if e.kind == "cpu"]
+    for e in samples[len(samples) * 2 // 5 :]:
+        e.fields["switch_thread"] = 0.5
+    check = _check(_verdict(job), "datapath thread")
+    assert check.ok and Limits().saturated_share < (check.value or 0) <= Limits().polling_share
+    slow = _verdict(job, Limits(full_line_rate=1.1))
+    assert {c.name for c in slow.failed} == {"datapath thread"}
 
 
 def test_late_timers(make_point: Any, make_job: Any) -> None:
