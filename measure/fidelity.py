@@ -59,8 +59,8 @@ class Limits:
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
     - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or the datapath's busiest thread so:
       from there on work queues behind work and everything is late together. Short bursts do no harm.
-    - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread polls
-      every port in each turn, so with hundreds of ports it is busy whenever something moves, long before it is late.
+    - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread
+      polls every port in each turn, so with hundreds of ports it is busy whenever bytes move, long before it is late.
     - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
       of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
       ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.

@@ -39,6 +39,7 @@ COMPUTE_S = 0.6
 PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
 """Given restart stages in real seconds, off MORPHLUX's recovery timeline: 1.1 circuits up and job launched, 4.5
 collective library synchronised, 14.5 data tokenised, 16.6 model loaded."""
+SYSTEM_OF_POLICY = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
 MIGRATION_S = 10.0
 """Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
 
@@ -96,6 +97,8 @@ class DetectionSection(Section):
 class FailoverExperiment(Settings):
     """Real units everywhere; ``scale`` says how they fit on this machine.
 
+    ``policy`` leads the photonic rack: ``lumion``, ``morphlux``, or a class of one's own (``controllers.catalog``).
+
     The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each; on an electrical torus
     ``reserve`` is the server kept free (E1; of chips equally near the first is taken), ``adjacent_reserve`` the one
     beside the job (E2, where the neighbour stands at ``neighbour_beside_adjacent``).
@@ -103,6 +106,7 @@ class FailoverExperiment(Settings):
 
     experiment: str = "failover"
     fabrics: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
+    policy: str = "lumion"
     torus: str = "4x4"
     server: str = "2x2"
     slice: str = "2x2@0,0"
@@ -158,7 +162,8 @@ class FailoverExperiment(Settings):
         common["tenants"] = "/".join(tenants)
         if name == "photonic":
             topology = {**common, "fabric": "photonic", "spare_servers": self.spare_servers}
-            return Setting(name, "LUMION", topology, "lumion", "one-shot", self.reconfiguration_delay_ms / 1e3)
+            system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
+            return Setting(name, system, topology, self.policy, "one-shot", self.reconfiguration_delay_ms / 1e3)
         if name == "migrate":
             delay_s = self.migration_delay_ms / 1e3
             return Setting(name, "E0 migration", {**common, "fabric": "migrate"}, "migrate", "electrical", delay_s)

@@ -39,6 +39,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
     add("--fabric", type=words, dest="fabrics", metavar="NAME,...", help=f"of {','.join(FABRICS)} (default all)")
+    add("--policy", metavar="NAME|FILE.py:Class", help="who leads the photonic rack: lumion (default), morphlux, yours")
     add("--kill", metavar="RANK@STEP,...", help="which chip dies when; RANK@+SECONDS after the kill before (1@4.5)")
     add("--random-kills", metavar="N", help="N runs, each with one kill of a random member at a random moment, instead")
     add("--steps", help="steps of the job (default 10)")
@@ -66,8 +67,8 @@ def experiment_of(options: argparse.Namespace) -> FailoverExperiment:
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
         values |= read_experiment(FailoverExperiment, options.experiment, "fabrics, kill, steps")
-    plain = ("fabrics", "kill", "random_kills", "steps", "reconfiguration_delay_ms", "stages", "spare_servers")
-    values |= given(options, *plain, "controller_dies_after_ms", "verify", "seed")
+    plain = ("fabrics", "policy", "kill", "random_kills", "steps", "reconfiguration_delay_ms", "stages")
+    values |= given(options, *plain, "spare_servers", "controller_dies_after_ms", "verify", "seed")
     if options.random_kills is not None and options.kill is None:
         values["kill"] = ""
     if options.alone:
