@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engine_player import Player
 from fabric_plans import job, rail_plan
+from rack_player import RackPlayer, rack, rented
 
 from controllers.catalog import load_policy
 from controllers.circuits import Matching
@@ -28,3 +29,14 @@ def test_the_policy_moves_only_what_was_asked_for() -> None:
     world.ask("dp-s0-r0", 0)
     world.light_all()
     assert world.granted("dp-s0-r0")
+
+
+def test_the_spare_with_the_highest_number_stands_in_and_one_is_kept() -> None:
+    plan = rack()
+    world = RackPlayer.on(plan, type(load_policy(f"{EXAMPLES / 'my_spares.py'}:FarthestSpare", plan)), rented(plan))
+    assert plan.rack is not None and plan.rack.spares == (8, 9)
+    world.fail(1)
+    world.settle()
+    assert world.engine.jobs["A"].groups[0].members == (0, 9, 2, 3)
+    world.fail(2)
+    assert "stranded" in world.kinds()

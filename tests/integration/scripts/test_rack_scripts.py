@@ -1,0 +1,74 @@
+"""The scripts of racks, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+ROOT = Path(__file__).parents[3]
+MAY_BE_UNFAITHFUL = (0, 8)
+"""A test machine may be busy; the numbers of these runs are not looked at."""
+
+
+def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+
+
+def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    experiment = tmp_path / "short.yaml"
+    experiment.write_text(
+        "fabrics: [photonic, e1]\nkill: 1@2.5\nsteps: 5\n"
+        "job: {compute_s: 0.3, gradient_bytes: 4.0e+8, state_bytes: 4.0e+8, checkpoint_every: 2}\n"
+        "neighbour: {compute_s: 0.5, gradient_bytes: 2.0e+8, state_bytes: 2.0e+8}\n"
+        "scale: {rate: 1/400, time: 0.3}\n"
+    )
+    done = script("failover.py", str(experiment), "--out", str(out))
+    assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
+    assert "rank 1 is killed" in done.stderr and "circuits up" in done.stdout
+    rows = json.loads((out / "summary.json").read_text())
+    asked = "experiment system fabric tenant event detect_s decide_s rewire_s checkpoint_s restart_s first_step_s "
+    asked += "outage_s step_time_before_s step_time_after_s lost_steps checksum_ok faithful"
+    assert all(set(asked.split()) <= row.keys() for row in rows)
+    assert [(row["fabric"], row["tenant"], row["checksum_ok"]) for row in rows] == [
+        ("photonic", "A", True),
+        ("photonic", "B", True),
+        ("e1", "A", True),
+        ("e1", "B", True),
+    ]
+    figures = {"throughput.png", "recovery.png", "step-times.png"}
+    assert figures <= {path.name for path in (out / "figures").iterdir()}
+    again = script("plot.py", str(out))
+    assert again.returncode == done.returncode and "Steps before and after" in again.stdout
+
+
+def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    done = script("server_fabric.py", "--quick", "--iperf-seconds", "1", "--out", str(out))
+    assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
+    rows = json.loads((out / "summary.json").read_text())
+    value = {(row["measure"], row["fabric"]): row["value"] for row in rows}
+    assert value["iperf3", "photonic"] / value["iperf3", "electrical"] == pytest.approx(2.0, rel=0.1)
+    assert (out / "figures" / "server-fabric.png").exists()
+
+
+def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
+    before = set(Path("/run/railyard").glob("*")) if Path("/run/railyard").exists() else set()
+    out = tmp_path / "results"
+    command = [sys.executable, str(ROOT / "scripts" / "failover.py"), "--fabric", "photonic", "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert running.stderr is not None
+    assert "is up" in running.stderr.readline()
+    running.terminate()
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130 and "stopped" in said
+    assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
+    left = set(Path("/run/railyard").glob("*")) if Path("/run/railyard").exists() else set()
+    assert left <= before
