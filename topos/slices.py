@@ -2,16 +2,18 @@
 
 A ring is best when each member is next to the one before it, the last next to the first too: then every hop is one
 link, and no link carries two. Such an order exists for a block with an even number of chips that is not a mere line,
-and for any block that spans a whole dimension of the torus, whose links close there.
+and for any block that spans a whole dimension of the torus, whose links close there. Of such orders the best is the
+one that goes through all chips of a server before the next: it takes the fewest fibres (``topos.server_ring``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from railyard.errors import ConfigError
+from topos.server_ring import crossings, server_by_server
 from topos.torus import Extents, Place, Torus
 
 Places = list[tuple[int, ...]]
@@ -66,9 +68,33 @@ class Slice:
 
         Where a ring of neighbours exists, it is one. Else only the last hop, back to the first chip, is longer: two
         links in a block of odd extents; in a line it runs back along the whole line, over the links' other direction.
+        Of several the one that enters each server once, or else the one found that crosses least between servers.
         """
         wraps = [e == n and n > 2 for e, n in zip(self.extents, torus.shape, strict=True)]
-        return self._chips(torus, _ring(self.extents, wraps))
+        servers = {torus.server_of(chip) for chip in self._chips(torus, _snake(self.extents))}
+        best: tuple[int, ...] = ()
+        for places in _rings(self.extents, wraps):
+            ring = self._chips(torus, places)
+            if not best or crossings(torus, ring) < crossings(torus, best):
+                best = ring
+            if crossings(torus, best) <= len(servers):
+                return best
+        orders = self._orders_of_servers(torus, wraps) if self._wide > 1 else ()
+        return next(filter(None, (server_by_server(torus, best, order) for order in orders)), best)
+
+    @property
+    def _wide(self) -> int:
+        """Dimensions in which it is more than one chip wide; a line has one."""
+        return sum(extent > 1 for extent in self.extents)
+
+    def _orders_of_servers(self, torus: Torus, wraps: Sequence[bool]) -> Iterator[tuple[int, ...]]:
+        """Rings of the servers that it has chips in, which are a block of the torus of servers."""
+        rows = []
+        for o, e, n, s in zip(self.origin, self.extents, torus.shape, torus.server, strict=True):
+            rows.append(list(dict.fromkeys((o + i) % n // s * s for i in range(e))))
+        for blocks in _rings((len(rows[0]), len(rows[1]), len(rows[2])), wraps):
+            corners = ([row[at] for row, at in zip(rows, block, strict=True)] for block in blocks)
+            yield tuple(torus.server_of(torus.chip(corner)) for corner in corners)
 
     def _chips(self, torus: Torus, places: Places) -> tuple[int, ...]:
         return tuple(torus.chip([o + p for o, p in zip(self.origin, place, strict=True)]) for place in places)
@@ -82,8 +108,8 @@ def _snake(extents: Sequence[int]) -> Places:
     return places
 
 
-def _ring(extents: Extents, wraps: Sequence[bool]) -> Places:
-    """The places of a block in ring order.
+def _rings(extents: Extents, wraps: Sequence[bool]) -> Iterator[Places]:
+    """The places of a block in ring order: several such orders.
 
     The block is seen as a rectangle: one dimension across, a snake through the others down. The ring goes down in
     column 0 and comes back in rows. It ends next to its start when the rows are even in number, when there are
@@ -92,10 +118,11 @@ def _ring(extents: Extents, wraps: Sequence[bool]) -> Places:
     across = [dimension for dimension in (2, 1, 0) if extents[dimension] > 1] or [0]
     size = prod(extents)
     closing = [d for d in across if size // extents[d] % 2 == 0 or extents[d] == 2 or wraps[d]]
-    dimension = (closing or across)[0]
-    columns, down = extents[dimension], _snake([1 if d == dimension else extents[d] for d in range(3)])
-    cells = _comb(columns, len(down)) if closing or len(down) == 1 else _nearly(columns, len(down))
-    return [(*down[row][:dimension], column, *down[row][dimension + 1 :]) for column, row in cells]
+    for dimension in closing or across:
+        columns, rest = extents[dimension], [1 if d == dimension else extents[d] for d in range(3)]
+        for down in (_snake(rest), [place[::-1] for place in _snake(rest[::-1])]):
+            cells = _comb(columns, len(down)) if closing or len(down) == 1 else _nearly(columns, len(down))
+            yield [(*down[row][:dimension], column, *down[row][dimension + 1 :]) for column, row in cells]
 
 
 def _comb(columns: int, rows: int) -> list[tuple[int, int]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from math import prod
 
@@ -20,7 +21,8 @@ def slices(draw: st.DrawFn) -> tuple[Torus, Slice]:
     shape = draw(extents)
     block: Extents = tuple(n if draw(st.booleans()) else draw(st.integers(1, n)) for n in shape)  # type: ignore[assignment]
     origin = tuple(draw(st.integers(0, n - e)) for n, e in zip(shape, block, strict=True))
-    return Torus(shape, (1, 1, 1)), Slice(block, origin)  # type: ignore[arg-type]
+    server: Extents = tuple(draw(st.sampled_from([s for s in (1, 2, 3) if n % s == 0])) for n in shape)  # type: ignore[assignment]
+    return Torus(shape, server), Slice(block, origin)  # type: ignore[arg-type]
 
 
 def distance(torus: Torus, a: int, b: int) -> int:
@@ -74,6 +76,41 @@ def test_rings_of_the_paper_s_rack() -> None:
     assert Slice.parse("2x2@0,2").ring(torus) == (8, 9, 11, 10)
     assert Slice.parse("2x2@0,2").chips(torus) == (8, 9, 10, 11)
     assert Slice.parse("1x4@3,0").ring(torus) == (5, 7, 13, 15)
+
+
+def visits(torus: Torus, ring: tuple[int, ...]) -> int:
+    """How often the ring enters a server."""
+    return sum(torus.server_of(a) != torus.server_of(b) for a, b in zip(ring, (*ring[1:], ring[0]), strict=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["4x4x4@0,0,0", "4x4x1@0,0,1", "4x4x2@0,0,2", "2x2x4@2,0,0", "2x2x2@0,0,0", "4x4x3@0,0,0"]
+)
+def test_ring_goes_through_all_chips_of_a_server_before_the_next(text: str) -> None:
+    """Slices of whole servers in the rack of arXiv 2508.03674."""
+    torus, piece = Torus((4, 4, 4), (2, 2, 1)), Slice.parse(text)
+    begin = time.perf_counter()
+    ring = piece.ring(torus)
+    assert time.perf_counter() - begin < 0.1  # takes some ms; a search that runs wild takes minutes
+    assert visits(torus, ring) == piece.size // 4
+    assert all(distance(torus, a, b) == 1 for a, b in zip(ring, (*ring[1:], ring[0]), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("shape", "server", "text", "entered"),
+    [
+        ((4, 4, 4), (2, 2, 1), "2x2x3@0,0,0", 4),  # three servers in a line: the middle one on the way back as well
+        ((4, 4, 4), (2, 2, 1), "4x4x4@1,1,1", 16),  # all the way round from inside a server
+        ((9, 6, 1), (3, 3, 1), "9x6@0,0", 6),
+        ((8, 8, 1), (4, 4, 1), "8x8@0,0", 4),
+        ((6, 6, 1), (3, 3, 1), "6x6@0,0", 4),
+    ],
+)
+def test_ring_enters_servers_as_seldom_as_it_can(shape: Extents, server: Extents, text: str, entered: int) -> None:
+    torus = Torus(shape, server)
+    ring = Slice.parse(text).ring(torus)
+    assert visits(torus, ring) == entered
+    assert all(distance(torus, a, b) == 1 for a, b in zip(ring, (*ring[1:], ring[0]), strict=True))
 
 
 def test_odd_block_without_a_ring() -> None:
