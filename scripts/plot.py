@@ -14,8 +14,8 @@ from rich.console import Console
 
 from measure.allocation_report import print_allocation, redraw_allocation
 from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
-from measure.failover_redraw import redraw_failover
-from measure.failover_report import print_recoveries, print_server_fabric
+from measure.failover.redraw import redraw_failover
+from measure.failover.report import print_recoveries, print_server_fabric
 from measure.manifest import scale_of
 from measure.report import exit_status, print_report, redraw
 from measure.results import Results

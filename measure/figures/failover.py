@@ -1,7 +1,7 @@
 """Figures of the failover experiment: throughput over time, the recovery part by part, step times before and after.
 
-Each takes the rows of a summary (``measure.failover_row``), the first also what each job received over time; all of it
-can be had from a results folder alone (``measure.failover_redraw``).
+Each takes the rows of a summary (``measure.failover.row``), the first also what each job received over time; all of it
+can be had from a results folder alone (``measure.failover.redraw``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from measure.failover_row import PAPER_SLOWDOWN, PHOTONIC
+from measure.failover.row import PAPER_SLOWDOWN, PHOTONIC
+from measure.failover.throughput import JobThroughput
 from measure.figures.style import (
     BLACK,
     BLUE,
@@ -31,7 +32,6 @@ from measure.figures.style import (
     dress,
     new_figure,
 )
-from measure.job_throughput import JobThroughput
 
 Rows = Sequence[Mapping[str, Any]]
 PART_COLOURS = {

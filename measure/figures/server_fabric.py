@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from measure.failover_row import PAPER_TIMELINE
+from measure.failover.row import PAPER_TIMELINE
+from measure.failover.server_fabric import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain
 from measure.figures.failover import PART_COLOURS, paper_mark
 from measure.figures.style import BLACK, BLUE, GREEN, GREY, LIGHT, TEXT, dress, new_figure
-from measure.server_fabric_row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain
 
 Rows = Sequence[Mapping[str, Any]]
 _COLOURS = {ELECTRICAL: GREY, PHOTONIC: BLUE}

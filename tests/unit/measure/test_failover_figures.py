@@ -12,19 +12,19 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from controllers.jobs import Detection
-from measure.failover_model import Restart, foresee_recovery
-from measure.failover_redraw import fabric_run, redraw_failover
-from measure.failover_report import print_predictions, print_recoveries, print_server_fabric
-from measure.failover_row import fault_row, neighbour_row, prediction_row, with_ratios
+from measure.failover.model import Restart, foresee_recovery
+from measure.failover.neighbour import neighbour_effect
+from measure.failover.recovery import recoveries
+from measure.failover.redraw import fabric_run, redraw_failover
+from measure.failover.report import print_predictions, print_recoveries, print_server_fabric
+from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
+from measure.failover.server_fabric import MEASURES, SHAPES, gain, server_fabric_row
 from measure.fidelity import Check, Verdict
 from measure.figures.failover import recovery_breakdown, step_times, throughput_over_time
 from measure.figures.server_fabric import recovery_timeline, shapes
 from measure.figures.style import png
-from measure.neighbour import neighbour_effect
-from measure.recovery import recoveries
 from measure.results import Results
 from measure.row import Row, flat
-from measure.server_fabric_row import MEASURES, SHAPES, gain, server_fabric_row
 from measure.timeline import Event
 from railyard.scale import Scale
 from topos.describe import plan

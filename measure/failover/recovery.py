@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from measure.lives import NEVER, JobLife, faults_of, lives_of, read_lives
+from measure.failover.lives import NEVER, JobLife, faults_of, lives_of, read_lives
 from measure.point import Point
 from measure.quantiles import median
 from measure.timeline import Event

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from measure.lives import NEVER, JobLife, lives_of, read_lives
+from measure.failover.lives import NEVER, JobLife, lives_of, read_lives
+from measure.failover.recovery import Recovery, resumed
 from measure.quantiles import median
-from measure.recovery import Recovery, resumed
 from measure.timeline import Event
 from railyard.scale import Scale
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from measure.lives import JobLife, jobs_of, lives_of, read_lives
+from measure.failover.lives import JobLife, jobs_of, lives_of, read_lives
 from measure.timeline import Event
 from railyard.errors import ConfigError
 from railyard.scale import Scale

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from measure.failover.lives import jobs_of, read_lives
+from measure.failover.recovery import recoveries
+from measure.failover.throughput import job_throughputs
 from measure.figures.failover import FabricRun, recovery_breakdown, step_times, throughput_over_time
 from measure.figures.server_fabric import recovery_timeline, shapes
 from measure.figures.style import png
-from measure.job_throughput import job_throughputs
-from measure.lives import jobs_of, read_lives
 from measure.manifest import scale_of
 from measure.point import within
-from measure.recovery import recoveries
 from measure.results import FIGURES, TRACE, Results
 from measure.row import Row
 from measure.timeline import Event

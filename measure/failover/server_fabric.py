@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from measure.failover_row import verdict_columns
+from measure.failover.row import verdict_columns
 from measure.fidelity import Verdict
 from measure.row import Row
 

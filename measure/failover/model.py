@@ -36,7 +36,7 @@ class Restart:
     the same host. ``stages`` are the durations that are given, or known otherwise; one for ``checkpoint`` stands
     instead of its bytes. ``launch_s`` is what it takes to end the survivors, fork the agents and let them find each
     other. ``first_step_s``, ``step_time_before_s`` and ``step_time_after_s`` are the model's
-    (``measure.job_model.predicted_jobs``).
+    (``measure.failover.job_model.predicted_jobs``).
     """
 
     reconfiguration_delay_s: float = 0.0
@@ -52,7 +52,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class PredictedRecovery:
-    """The parts of ``measure.recovery.Recovery`` as they should be, in real seconds; ``detect_s`` is the mean."""
+    """The parts of a ``Recovery`` as they should be, in real seconds; ``detect_s`` is the mean."""
 
     detect: Bounds
     decide_s: float

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from measure.failover_model import PredictedRecovery
+from measure.failover.model import PredictedRecovery
+from measure.failover.neighbour import NeighbourEffect
+from measure.failover.recovery import Recovery
 from measure.fidelity import Verdict
-from measure.neighbour import NeighbourEffect
-from measure.recovery import Recovery
 from measure.row import Row
 from topos.plan import FabricPlan
 
@@ -48,7 +48,7 @@ def fault_row(
 ) -> Row:
     """The row of the job that was struck. Real seconds; None where it did not come to that.
 
-    ``verdicts`` are those of the job's lives before and after (``measure.life_points``); all must be faithful, and
+    ``verdicts`` are those of the job's lives before and after (``measure.failover.points``); all must be faithful, and
     there must be one. ``more`` is kept as it is.
     """
     event = f"kill {recovery.rank}" if recovery.state != "no member" else f"kill {recovery.rank} (spare)"

@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from measure.failover_row import PAPER_CIRCUITS_S, PAPER_SLOWDOWN, PHOTONIC
+from measure.failover.row import PAPER_CIRCUITS_S, PAPER_SLOWDOWN, PHOTONIC
+from measure.failover.server_fabric import MEASURES, gain
 from measure.fidelity import NOT_FAITHFUL
 from measure.report import Column, plain_table, verdict_lines
 from measure.row import Row
-from measure.server_fabric_row import MEASURES, gain
 
 Cell = str | Text
 _WIDTH = 150

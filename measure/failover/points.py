@@ -1,8 +1,8 @@
 """The stretches of a run with faults in which its jobs can be judged as any other point.
 
 A fault cuts the run: before it every job is in its usual state, and again from the first new step of the job that it
-struck. What lies between is the outage, which ``measure.recovery`` reads. So every job has one point for each life and
-each stretch, made of the steps that lie wholly in it, and ``measure.fidelity.judge`` reads it as it is.
+struck. What lies between is the outage, which ``measure.failover.recovery`` reads. So every job has one point for each
+life and each stretch, made of the steps that lie wholly in it, and ``measure.fidelity.judge`` reads it as it is.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from measure.failover.job_model import JobPrediction
+from measure.failover.lives import NEVER, JobLife, jobs_of, lives_of, read_lives
+from measure.failover.recovery import Recovery, recoveries
 from measure.fidelity import Limits, Verdict, judge
-from measure.job_model import JobPrediction
-from measure.lives import NEVER, JobLife, jobs_of, lives_of, read_lives
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point
-from measure.recovery import Recovery, recoveries
 from measure.timeline import Event
 from railyard.scale import Scale
 from topos.plan import FabricPlan

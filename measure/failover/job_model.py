@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from measure.critical import OperationKey
-from measure.lives import NEVER, JobLife
+from measure.failover.lives import NEVER, JobLife
 from measure.quantiles import median
 from measure.timeline import Event
 from railyard.errors import ConfigError

@@ -1,0 +1,1 @@
+"""What a failure cost: recoveries read off a timeline beside their model, and the rows and tables of runs on racks."""
