@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from railyard.control import end_process
-from railyard.errors import AgentError, ControlError
+from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.kill import Kill
 from railyard.site import Site
 from railyard.supervisor import Supervisor
@@ -18,6 +18,15 @@ STEPS_AFTER = 3
 _TICK_S = 0.1
 """How often bounds are looked at; everything else wakes the crew up."""
 _PATIENCE_S = 1.0
+"""A controller that is ending closes its sockets so much earlier."""
+
+
+class _Pace(NamedTuple):
+    """Where a job is in its life: steps done, when the next one began, what one took (0: it has done none yet)."""
+
+    done: int
+    since: float
+    took: float
 
 
 class Crew:
@@ -39,32 +48,32 @@ class Crew:
         self._last_kill: float | None = None
         self._controller_dies_after_s = controller_dies_after_s
         self._controller_dies_at: float | None = None
-        self._step_began: dict[str, tuple[int, float, float]] = {}
-        """By job: steps done, since when, and what the last step took."""
+        self._pace: dict[str, _Pace] = {}
+        """Of the jobs that run."""
 
     def run(self, timeout_s: float) -> None:
         """From the first life of all jobs to the end; every job is stopped whatever happens.
 
         Raises ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock), and what ended a job badly.
         """
-        end = time.monotonic() + timeout_s
-        try:
+        end = self._site.clock() + timeout_s
+        with ExitStack() as stack:
+            for job in self._jobs:
+                stack.callback(_end, job)
             for job in self._jobs:
                 job.register()
             for job in self._jobs:
                 job.begin()
             while not self._settled():
                 self._turn()
-                if time.monotonic() > end:
+                if self._site.clock() > end:
                     slow = next(job for job in self._jobs if not job.over)
                     raise AgentError(
                         f"job {slow.spec.name} was not over within {timeout_s:.0f} s: {slow.state} in life "
                         f"{slow.life}, {slow.steps_done} of {slow.spec.steps} steps done"
                     )
-        finally:
-            for job in self._jobs:
-                if not job.over:
-                    job.end("done")
+        for kill in self._kills:
+            self._heard(f"the kill {kill} was not carried out: the run was over before")
 
     def _settled(self) -> bool:
         """Whether the first job is over and the others have shown how they go on."""
@@ -77,14 +86,14 @@ class Crew:
         return job.life == 0 or job.steps_done - job.first_step >= STEPS_AFTER
 
     def _turn(self) -> None:
-        now = time.monotonic()
+        now = self._site.clock()
         try:
             for job in self._jobs:
                 job.turn(now)
             self._count_steps(now)
             self._kill_due(now)
             self._listen(self._next_event(now))
-        except ControlError as error:
+        except (ControlError, AgentError) as error:  # agents too end when the controller does, and may be heard first
             self._controller_gone(error)
 
     # ---- sockets -------------------------------------------------------------------------------------------------
@@ -100,7 +109,7 @@ class Crew:
         for channel, job in channels.items():
             if channel in readable and job.channel is channel:
                 members, state = job.members, job.state
-                job.hear(time.monotonic())
+                job.hear()
                 self._tell(job, members, state)
 
     def _tell(self, job: Supervisor, members: tuple[int, ...], state: str) -> None:
@@ -121,9 +130,14 @@ class Crew:
 
     def _count_steps(self, now: float) -> None:
         for job in self._jobs:
-            done, since, _ = self._step_began.get(job.spec.name, (-1, now, 0.0))
-            if job.steps_done != done:
-                self._step_began[job.spec.name] = job.steps_done, now, now - since if done >= 0 else 0.0
+            name, done = job.spec.name, job.steps_done
+            pace = self._pace.get(name)
+            if job.state != "running":
+                self._pace.pop(name, None)
+            elif pace is None:
+                self._pace[name] = _Pace(done, job.go_t, 0.0)
+            elif done > pace.done:
+                self._pace[name] = _Pace(done, now, (now - pace.since) / (done - pace.done))
 
     def _kill_due(self, now: float) -> None:
         if self._controller_dies_at is not None and now >= self._controller_dies_at:
@@ -144,15 +158,15 @@ class Crew:
         """The moment of a kill, once it can be known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._site.scale.emulated_s(kill.after_s)
-        if job.state != "running" or job.steps_done < kill.whole_steps:
+        pace = self._pace.get(job.spec.name)
+        if pace is None or pace.done < kill.whole_steps:
             return None
-        _, since, took = self._step_began.get(job.spec.name, (0, time.monotonic(), 0.0))
-        return since + kill.share * (took or job.spec.foreseen_step_s)
+        return pace.since + kill.share * (pace.took or job.spec.foreseen_step_s)
 
     def _kill(self, kill: Kill, job: Supervisor) -> None:
         member = kill.rank in job.members
         self._site.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
-        self._last_kill = time.monotonic()
+        self._last_kill = self._site.clock()
         what = f"a member of job {job.spec.name}" if member else "a spare"
         self._heard(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
         if self._controller_dies_after_s is not None:
@@ -168,8 +182,8 @@ class Crew:
         self._site.note("fault", job="", rank=-1, what="the controller is killed")
         controller.process.kill()
 
-    def _controller_gone(self, error: ControlError) -> None:
-        """Start it again and begin new lives; anything else that was refused is raised."""
+    def _controller_gone(self, error: RailyardError) -> None:
+        """Start it again and begin new lives; ``error`` is raised if it is there all the same."""
         session = self._site.session
         assert session.controller is not None
         try:
@@ -186,6 +200,12 @@ class Crew:
         self._heard("the controller was started again; jobs go on from their last checkpoints")
         for job in going:
             job.register()
+        for job in going:  # all are known by now: nobody is given a spare that is in another job
             job.report_dead()
         for job in going:
             job.resume()
+
+
+def _end(job: Supervisor) -> None:
+    if not job.over:
+        job.end("done")

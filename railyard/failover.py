@@ -12,8 +12,8 @@ What the fabrics stand for (arXiv 2505.23105 and 2508.03674):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -35,13 +35,16 @@ GRADIENT_BYTES = 39.55e9 / 8
 """fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). Its fp32
 parameters, which are what a checkpoint holds, take as many bytes."""
 COMPUTE_S = 0.6
-"""Compute of one step at batch 2: the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
+"""Compute of one step at batch 2: about the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
 PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
 """Given restart stages in real seconds, off MORPHLUX's recovery timeline: 1.1 circuits up and job launched, 4.5
 collective library synchronised, 14.5 data tokenised, 16.6 model loaded."""
-SYSTEM_OF_POLICY = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
+SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
 MIGRATION_S = 10.0
 """Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
+
+
+_RATE_KEYS = {"port_mbps": "port_gbps x scale.rate", "front_end_mbps": "front_end_gbps x scale.rate"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Setting:
     mode: AgentMode
     delay_s: float
     kind: type[RackTopo] = RackTopo
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Option of the topology -> the key of the experiment that it comes from, where they differ."""
 
     @property
     def photonic(self) -> bool:
@@ -72,8 +77,8 @@ class TenantSection(Section):
     """A job: what it computes and reduces in a step, in real units."""
 
     compute_s: float = Field(default=COMPUTE_S, gt=0, le=3600)
-    gradient_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
-    state_bytes: float = Field(default=GRADIENT_BYTES, gt=0)
+    gradient_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15)
+    state_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15)
     checkpoint_every: int = Field(default=3, ge=0)
 
 
@@ -104,8 +109,8 @@ class FailoverExperiment(Settings):
     beside the job (E2, where the neighbour stands at ``neighbour_beside_adjacent``).
     """
 
-    experiment: str = "failover"
-    fabrics: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
+    experiment: Literal["failover", "server-fabric"] = "failover"
+    fabrics: tuple[FabricName, ...] = Field(default=FABRICS, min_length=1)
     policy: str = "lumion"
     torus: str = "4x4"
     server: str = "2x2"
@@ -126,8 +131,8 @@ class FailoverExperiment(Settings):
     kill: str = "1@4.5"
     random_kills: int = Field(default=0, ge=0, le=1000)
     detection: DetectionSection = DetectionSection()
-    stages: dict[str, float] = Field(default_factory=dict)
-    controller_dies_after_ms: float | None = Field(default=None, ge=0)
+    stages: dict[str, Annotated[float, Field(ge=0, le=86_400)]] = Field(default_factory=dict)
+    controller_dies_after_ms: float | None = Field(default=None, ge=0, le=3_600_000)
     scale: RackScaleSection = RackScaleSection()
 
     @field_validator("fabrics", mode="before")
@@ -138,7 +143,18 @@ class FailoverExperiment(Settings):
     @field_validator("stages", mode="before")
     @classmethod
     def _stages(cls, value: Any) -> Any:
-        return dict(PAPER_STAGES) if value == "paper" else {} if value == "real" else value
+        if isinstance(value, str):
+            if value not in ("real", "paper"):
+                raise ValueError(f"must be real, paper or seconds by stage, not {value!r}")
+            return dict(PAPER_STAGES) if value == "paper" else {}
+        return value
+
+    @field_validator("slice", "neighbour_slice", "neighbour_beside_adjacent")
+    @classmethod
+    def _one_tenant(cls, value: str) -> str:
+        if "/" in value:
+            raise ValueError(f"is the slice of one job, whose pieces are joined by +, not {value}")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> FailoverExperiment:
@@ -149,43 +165,52 @@ class FailoverExperiment(Settings):
             raise ValueError("controller must be ryu or os-ken: who stands in for a chip is decided by our policies")
         if not self.job.checkpoint_every:
             raise ValueError("job.checkpoint_every must be 1 or more: a restart needs a checkpoint")
+        if self.random_kills and self.kill and "kill" in self.model_fields_set:
+            raise ValueError(f"kill ({self.kill}) and random_kills ({self.random_kills}) exclude each other; give one")
         return self
 
     def setting(self, name: FabricName) -> Setting:
         """One of the fabrics."""
-        common = {"torus": self.torus, "server": self.server, "mtu": self.mtu}
-        tenants, reserve = [self.slice, self.neighbour_slice], self.reserve
+        beside, reserve = "neighbour_slice", "reserve"
         if name == "e2":
-            tenants, reserve = [self.slice, self.neighbour_beside_adjacent], self.adjacent_reserve
-        if self.neighbour is None:
-            tenants = tenants[:1]
-        common["tenants"] = "/".join(tenants)
+            beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
+        rented = ["slice"] if self.neighbour is None else ["slice", beside]
+        tenants = "/".join(getattr(self, key) for key in rented)
+        keys = {"tenants": " or ".join(rented), "reserve": reserve}
+        common = {"torus": self.torus, "server": self.server, "mtu": self.mtu, "tenants": tenants}
         if name == "photonic":
             topology = {**common, "fabric": "photonic", "spare_servers": self.spare_servers}
-            system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
-            return Setting(name, system, topology, self.policy, "one-shot", self.reconfiguration_delay_ms / 1e3)
+            system, delay_s = SYSTEM_OF_POLICY.get(self.policy, self.policy), self.reconfiguration_delay_ms / 1e3
+            return Setting(name, system, topology, self.policy, "one-shot", delay_s, keys=keys)
         if name == "migrate":
-            delay_s = self.migration_delay_ms / 1e3
-            return Setting(name, "E0 migration", {**common, "fabric": "migrate"}, "migrate", "electrical", delay_s)
-        topology = {**common, "fabric": "electrical-torus", "reserve": reserve}
-        return Setting(name, f"{name.upper()} electrical", topology, "torus", "electrical", 0.0)
+            topology, delay_s = {**common, "fabric": "migrate"}, self.migration_delay_ms / 1e3
+            return Setting(name, "E0 migration", topology, "migrate", "electrical", delay_s, keys=keys)
+        topology = {**common, "fabric": "electrical-torus", "reserve": getattr(self, reserve)}
+        keys["tenants"] += f" or {reserve}"
+        return Setting(name, f"{name.upper()} electrical", topology, "torus", "electrical", 0.0, keys=keys)
 
     def topology(self, setting: Setting, scale: Scale) -> RackTopo:
-        """The fabric as Mininet has it; ``ConfigError`` for a shape that cannot be."""
+        """The fabric as Mininet has it; ``ConfigError`` in the keys of the experiment for a shape that cannot be."""
         rates = {
             "port_mbps": scale.emulated_mbps(self.port_gbps),
             "front_end_mbps": scale.emulated_mbps(self.front_end_gbps),
         }
-        return setting.kind(**setting.topology, **rates)
+        try:
+            return setting.kind(**setting.topology, **rates)
+        except ConfigError as error:
+            key = {**_RATE_KEYS, **setting.keys}.get(error.key or "")
+            if key is None:
+                raise
+            raise ConfigError(str(error).removeprefix(f"{error.key}: "), key=key) from None
 
     def plan(self, setting: Setting, scale: Scale) -> FabricPlan:
         """The fabric as data."""
         return describe(self.topology(setting, scale))
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
-        """The kills that are asked for, checked against ``plan``."""
+        """The kills that are asked for by name, checked against ``plan``; none where they are random."""
         assert plan.rack is not None
-        kills = parse_kills(self.kill)
+        kills = () if self.random_kills else parse_kills(self.kill)
         members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
         check_kills(kills, plan.ranks, self.steps, [*members, *plan.rack.spares])
         if not kills and not self.random_kills:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from measure.failover_row import fault_row, neighbour_row, prediction_row, with_ratios
+from measure.failover.neighbour import neighbour_effect
+from measure.failover.recovery import Recovery
+from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
 from measure.fidelity import Verdict
-from measure.neighbour import neighbour_effect
-from measure.recovery import Recovery
 from measure.row import Row
 from railyard.failover import FailoverExperiment, Setting
 from railyard.job_spec import JobSpec
@@ -94,9 +94,10 @@ class FailoverRun:
 
     def _rounds(self, plan: FabricPlan) -> list[tuple[Kill, ...]]:
         """The kills of each bring-up of a fabric."""
-        if not self._experiment.random_kills:
-            return [self._experiment.kills(plan)]
-        return [(self._experiment.random_kill(plan, number),) for number in range(self._experiment.random_kills)]
+        experiment = self._experiment
+        if not experiment.random_kills:
+            return [experiment.kills(plan)]
+        return [(experiment.random_kill(plan, number),) for number in range(experiment.random_kills)]
 
 
 def failover_rows(experiment: FailoverExperiment, played: Played, scale: Scale) -> list[Row]:

@@ -9,7 +9,8 @@ from random import Random
 
 from railyard.errors import ConfigError
 
-_WRITTEN = re.compile(r"(?P<rank>\d+)@(?:(?P<step>\d+(?:\.\d+)?)|\+(?P<after>\d+(?:\.\d+)?))")
+_NUMBER = r"\d{1,6}(?:\.\d{1,6})?"
+_WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ def parse_kills(text: str) -> tuple[Kill, ...]:
         found = _WRITTEN.fullmatch(word)
         if found is None:
             raise ConfigError(
-                f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word}", key="kill"
+                f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word[:40]}",
+                key="kill",
             )
         if found["after"] is not None and not kills:
             raise ConfigError(
                 f"{word} counts from the kill before it, and there is none; begin with RANK@STEP", key="kill"
             )
-        step, after = found["step"], found["after"]
-        kills.append(Kill(int(found["rank"]), None if step is None else float(step), after and float(after)))  # type: ignore[arg-type]
+        kills.append(Kill(int(found["rank"]), _number(found["step"]), _number(found["after"])))
     return tuple(kills)
 
 
@@ -61,9 +62,10 @@ def _number(text: str | None) -> float | None:
 
 
 def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
-    """``ConfigError`` for a rank that does not exist or that nobody uses (``known``: members and spares), or a step
-    that the job does not reach.
+    """``ConfigError`` for a rank that does not exist, that nobody uses (``known``: members and spares) or that is dead
+    by then, and for a step that the job does not reach.
     """
+    dead: set[int] = set()
     for kill in kills:
         if kill.rank >= ranks:
             raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")
@@ -73,6 +75,9 @@ def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[i
                 f"{', '.join(map(str, sorted(known)))}",
                 key="kill",
             )
+        if kill.rank in dead:
+            raise ConfigError(f"{kill} names rank {kill.rank}, which is dead by then; name another", key="kill")
+        dead.add(kill.rank)
         if kill.step is not None and kill.step >= steps:
             raise ConfigError(f"{kill} is after the job's last step; it has {steps} steps", key="kill")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from controllers import torus_routes
 from controllers.catalog import load_policy
 from measure import calibrate
-from measure.failover_model import PredictedRecovery, Restart, foresee_recovery
-from measure.job_model import JobPrediction, predicted_jobs
+from measure.failover.job_model import JobPrediction, predicted_jobs
+from measure.failover.model import PredictedRecovery, Restart, foresee_recovery
 from measure.model import predict
 from railyard.forecast import costs
 from railyard.job_spec import JobSpec
@@ -19,7 +19,7 @@ from workloads.program import Collective, Operation, Program
 
 STEPS = 6
 """Steps of the model: enough for jobs of different length to meet in every way."""
-LAUNCH_S = 0.15
+RELAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and say go (measured; the
 first step begins ``supervisor.GO_S`` after the last agent is ready, which is in it)."""
 
@@ -69,20 +69,15 @@ def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Seq
     found = [_window(specs, plan, scale, members, dead)]
     for rank in dying:
         dead |= {rank}
-        job = next((name for name, ranks in members.items() if rank in ranks), None)
-        if job is not None:
+        struck = next((spec for spec in specs if rank in members[spec.name]), None)
+        if struck is not None:
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
-            groups = [
-                group
-                for spec in specs
-                if spec.name == job
-                for group in spec.program(members[job], plan.ranks).groups.values()
-            ]
+            groups = tuple(struck.program(members[struck.name], plan.ranks).groups.values())
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
-            members = {**members, job: tuple(moved.get(r, r) for r in members[job])}
+            members = {**members, struck.name: tuple(moved.get(r, r) for r in members[struck.name])}
         found.append(_window(specs, plan, scale, members, dead))
     return found
 
@@ -136,7 +131,7 @@ def foresee(
         checkpoint_bytes=spec.tenant.state_bytes if has_checkpoint else 0.0,
         copies=-(-len(newcomers) // max(1, len(spec.members) - 1)),
         stages=dict(spec.stages),
-        launch_s=scale.real_s(LAUNCH_S),
+        launch_s=scale.real_s(RELAUNCH_S),
         first_step_s=after.jobs[spec.name].first_step_s,
         step_time_before_s=before.jobs[spec.name].step_time_s,
         step_time_after_s=after.jobs[spec.name].step_time_s,

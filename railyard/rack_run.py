@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from measure import calibrate
-from measure.life_points import LifePoint, points_of
-from measure.lives import checksums_agree, lives_of, read_lives
+from measure.failover.lives import checksums_agree, lives_of, read_lives
+from measure.failover.points import LifePoint, points_of
+from measure.failover.recovery import Recovery, recoveries
 from measure.manifest import build_manifest
-from measure.recovery import Recovery, recoveries
 from measure.row import Row
 from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event
@@ -23,6 +23,7 @@ from railyard.job_spec import JobSpec
 from railyard.kill import Kill
 from railyard.rack_forecast import Window, windows
 from railyard.record import Record
+from railyard.scale import Scale
 from railyard.session import Session
 from railyard.site import Site
 from railyard.supervisor import Supervisor
@@ -49,6 +50,7 @@ class Played:
     events: tuple[Event, ...]
     recoveries: tuple[Recovery, ...]
     points: tuple[LifePoint, ...]
+    scale: Scale
 
     def window(self, number: int) -> Window | None:
         """The stretch after so many failures, if the model got there."""
@@ -60,7 +62,7 @@ class Played:
         lives = lives_of(read_lives(self.events), spec.name)
         steps = 1 + max((e["step"] for life in lives for e in life.events if e.kind == "state"), default=-1)
         program = spec.program(spec.members, self.plan.ranks)
-        checksums = expected_checksums(program, spec.name, spec.seed, self.points[0].point.scale, steps)
+        checksums = expected_checksums(program, spec.name, spec.seed, self.scale, steps)
         return checksums_agree(lives, dict(enumerate(checksums)))
 
 
@@ -118,7 +120,7 @@ class RackRun:
             self._keep_checkpoints(jobs)
         found = tuple(recoveries(events, self.scale))
         points = self._points(events, setting, plan, specs, seen)
-        return Played(setting, plan, tuple(kills), tuple(seen), jobs, tuple(events), found, points)
+        return Played(setting, plan, tuple(kills), tuple(seen), jobs, tuple(events), found, points, self.scale)
 
     def add_rows(self, rows: Sequence[Row], revise: Callable[[list[Row]], list[Row]] = lambda rows: rows) -> None:
         """Write ``rows``; ``revise`` may look at all rows so far again."""
@@ -166,9 +168,11 @@ class RackRun:
             crew.run(timeout_s)
 
     def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[Window], kills: int) -> float:
-        """Five times what the job should take, outages included."""
+        """Five times what the job should take, outages included (wall-clock)."""
         slowest = max(window.jobs[spec.name].step_time_s for window in seen)
-        outage_s = sum(seconds for _, seconds in spec.stages) + setting.delay_s + 20.0
+        silent_s = self.scale.real_s(spec.detection.heartbeat_s * spec.detection.misses)
+        copy_s = len(spec.members) * spec.tenant.state_bytes * 8 / (self.experiment.front_end_gbps * 1e9)
+        outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in spec.stages) + 20.0
         return 5 * self.scale.emulated_s(slowest * spec.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
 
     def _keep_checkpoints(self, jobs: Sequence[Supervisor]) -> None:

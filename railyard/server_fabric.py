@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from measure.server_fabric_row import ELECTRICAL, PHOTONIC, SHAPES
+from measure.failover.server_fabric import ELECTRICAL, PHOTONIC, SHAPES
 from railyard.failover import GRADIENT_BYTES, FailoverExperiment, Setting, TenantSection
 from railyard.scale import MTU_BYTES
 from railyard.settings import ScaleSection, Settings, validated
@@ -25,7 +25,11 @@ PAPER_EPOCH_S: Mapping[int, tuple[float, float]] = {2: (144.18, 89.74), 4: (75.2
 """Batch -> epoch on the electrical and on the photonic fabric, shape 2x1x1 (MORPHLUX, testbed)."""
 EPOCH_STEPS: Mapping[int, int] = {2: 32, 4: 16, 8: 8}
 """Batch -> steps of an epoch."""
+BATCH_SHAPE = "2x1x1"
+"""The shape that the paper gives epochs by batch size for."""
 PORT_GBPS = 10.0
+RECONFIGURATION_S = 0.010
+"""Of the photonic fabric's switch, real seconds; the default of the failover experiment."""
 
 
 def compute_s(batch: int) -> float:
@@ -64,12 +68,20 @@ class ServerFabricExperiment(Settings):
                 raise ValueError(f"must be of {', '.join(TENANTS)}, not {shape}")
         return value
 
+    @model_validator(mode="after")
+    def _check(self) -> ServerFabricExperiment:
+        if self.controller == "remote":
+            raise ValueError("controller must be ryu or os-ken: the fabric is led by our policies")
+        return self
+
     def epochs(self) -> list[tuple[str, str, int]]:
-        """(label, shape, batch) of every epoch to measure."""
-        found = [(shape, shape, int(self.batch)) for shape in self.shapes] if "epoch" in self.studies else []
+        """(label, shape, batch) of every bring-up with an epoch to measure; none twice."""
+        shapes = self.shapes if {"iperf3", "epoch"}.intersection(self.studies) else ()
+        found = [(shape, shape, int(self.batch)) for shape in dict.fromkeys(shapes)]
         if "batch" in self.studies:
-            batches = [batch for batch in EPOCH_STEPS if "epoch" not in self.studies or batch != self.batch]
-            found += [(f"2x1x1, batch {batch}", "2x1x1", batch) for batch in batches]
+            done = {(shape, batch) for _, shape, batch in found} if "epoch" in self.studies else set()
+            batches = [batch for batch in EPOCH_STEPS if (BATCH_SHAPE, batch) not in done]
+            found += [(f"{BATCH_SHAPE}, batch {batch}", BATCH_SHAPE, batch) for batch in batches]
         return found
 
     def setting(self, fabric: str, shape: str) -> Setting:
@@ -77,9 +89,16 @@ class ServerFabricExperiment(Settings):
         topology = {"tenants": TENANTS[shape], "mtu": self.mtu}
         if fabric == PHOTONIC:
             topology["fabric"] = "photonic"
-            return Setting(PHOTONIC, "MORPHLUX", topology, "morphlux", "one-shot", 0.010, MorphluxTopo)
+            return Setting(PHOTONIC, "MORPHLUX", topology, "morphlux", "one-shot", RECONFIGURATION_S, MorphluxTopo)
         topology["fabric"] = "electrical-torus"
         return Setting(ELECTRICAL, "E2 electrical", topology, "torus", "electrical", 0.0, MorphluxTopo)
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` if the prototype cannot be built at this scale."""
+        failover = self.as_failover(self.batch)
+        for fabric in (ELECTRICAL, PHOTONIC):
+            for shape in self.shapes:
+                failover.plan(self.setting(fabric, shape), failover.scale.scale())
 
     def as_failover(self, batch: int, **more: Any) -> FailoverExperiment:
         """The same prototype for a job that trains, and may lose a host."""

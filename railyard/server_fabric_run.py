@@ -10,13 +10,13 @@ from typing import Any
 from controllers.catalog import load_policy
 from controllers.jobs import Job
 from controllers.policy import Path as LightPath
-from measure.failover_row import with_ratios
+from measure.failover.lives import lives_of, read_lives
+from measure.failover.recovery import all_reduce_bandwidth
+from measure.failover.row import with_ratios
+from measure.failover.server_fabric import ELECTRICAL, PHOTONIC, server_fabric_row
 from measure.fidelity import Check, Limits, Verdict
 from measure.iperf import IperfEnd, IperfLane, IperfResult, measure_iperf
-from measure.lives import lives_of, read_lives
-from measure.recovery import all_reduce_bandwidth
 from measure.row import Row
-from measure.server_fabric_row import ELECTRICAL, PHOTONIC, server_fabric_row
 from railyard.errors import AgentError
 from railyard.failover import PAPER_STAGES, Setting
 from railyard.failover_run import failover_rows, specs_of
@@ -29,6 +29,8 @@ from railyard.session import Session
 from topos.plan import FabricPlan, HostPort
 
 RECOVERY_SHAPE, KILL = "2x1x1", "1@2.5"
+_FEWEST_STEPS = 2
+"""Of the job on a fabric that is up for iperf3 alone."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,19 @@ class ServerFabricRun:
 
     def _measure(self, epoch: Epoch) -> None:
         rack, setting = self._rack, self._experiment.setting(epoch.fabric, epoch.shape)
-        plan = rack.experiment.plan(setting, rack.scale)
-        specs = self._specs(setting, plan, epoch.batch)
+        plan, studies = rack.experiment.plan(setting, rack.scale), self._experiment.studies
+        for_iperf = "iperf3" in studies and epoch.label == epoch.shape
+        whole = "epoch" in studies or epoch.label != epoch.shape
+        specs = self._specs(setting, plan, epoch.batch, **({} if whole else {"steps": _FEWEST_STEPS}))
         found: list[IperfResult] = []
 
         def before(session: Session) -> None:
-            if "iperf3" in self._experiment.studies and epoch.label == epoch.shape:
+            if for_iperf:
                 found.append(self._iperf(session, specs[0]))
 
         played = rack.play(setting, plan, specs, before=before)
         rows = [self._iperf_row(epoch, specs[0], result, plan) for result in found]
-        rows += list(self._epoch_rows(epoch, specs[0], played))
+        rows += list(self._epoch_rows(epoch, specs[0], played)) if whole else []
         rack.add_rows(rows)
         for row in rows:
             rack.say(f"  {epoch.label}, {row['measure']}: {row['value']:.2f} {row['unit']}")
@@ -118,10 +122,12 @@ class ServerFabricRun:
 
     def _epoch_rows(self, epoch: Epoch, spec: JobSpec, played: Played) -> Iterator[Row]:
         scale = self._rack.scale
-        (life,) = lives_of(read_lives(played.events), spec.name)
+        life, *more_lives = lives_of(read_lives(played.events), spec.name)
         bandwidth = all_reduce_bandwidth(life, scale)
-        if len(life.steps.complete) != spec.steps or bandwidth is None:
-            raise AgentError(f"{len(life.steps.complete)} of {spec.steps} steps of the epoch {epoch.label} were done")
+        if more_lives or len(life.steps.complete) != spec.steps or bandwidth is None:
+            raise AgentError(
+                f"{len(life.steps.complete)} of {spec.steps} steps of the epoch {epoch.label} were done at a stretch"
+            )
         verdicts = [point.judge() for point in played.points]
         model = played.windows[0].jobs[spec.name]
         (reduce_s,) = model.operations_s.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from workloads.nursery import AgentTeam, Nursery
 
 @dataclass
 class Site:
-    """``folder`` holds the events and the disks of all hosts; ``dead`` are the hosts that were killed."""
+    """``folder`` holds the events and the disks of all hosts; ``dead`` are the hosts that were killed.
+
+    ``clock`` is the one of all events: monotonic seconds.
+    """
 
     session: Session
     nursery: Nursery
@@ -25,13 +28,14 @@ class Site:
     scale: Scale
     dead: set[int] = field(default_factory=set)
     notes: list[Event] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Put something on the timeline, now or at ``t``."""
-        self.notes.append(Event(time.monotonic() if t is None else t, "run", kind, end, fields))
+        self.notes.append(Event(self.clock() if t is None else t, "run", kind, end, fields))
 
     def disk(self, rank: int) -> str:
         """The folder that stands for the disk of a host."""
@@ -48,7 +52,7 @@ class Site:
     def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
         """Kill a chip for good: its links are cut and its agent, if it has one, is ended at once."""
         self.dead.add(rank)
-        began = time.monotonic()
+        began = self.clock()
         self.session.net.cut(f"g{rank}")
         if team is not None:
             team.kill(rank)

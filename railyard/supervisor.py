@@ -8,7 +8,6 @@ lack it, go. It never waits without a bound.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -49,8 +48,9 @@ class Supervisor:
         self.resumed: list[tuple[int, int]] = []
         """(first step, steps that were done and are done again) of every life after the first."""
         self.channel: JobChannel | None = None
+        self.go_t = 0.0
+        """When the first step of this life begins (monotonic seconds), once the job runs."""
         self._site = site
-        self._seen = 0
         self._deadline = 0.0
         self._launched = 0.0
         self._reported: set[int] = set()
@@ -68,8 +68,8 @@ class Supervisor:
     @property
     def steps_done(self) -> int:
         """Steps of the whole job that every member has done in this life."""
-        done = min(self.team.steps.values(), default=0) if self.team is not None else 0
-        return max(done, self.first_step)
+        steps = self.team.steps if self.team is not None else {}
+        return min(steps.get(rank, self.first_step) for rank in self.members)
 
     def register(self) -> None:
         """Tell the controller of the job and its members; wait for news of them from now on."""
@@ -89,7 +89,7 @@ class Supervisor:
 
     def begin(self, first_step: int = 0, newcomers: Sequence[int] = ()) -> None:
         """Begin a life at ``first_step``; ``newcomers`` lack the checkpoint."""
-        spec, site, now = self.spec, self._site, time.monotonic()
+        spec, site, now = self.spec, self._site, self._site.clock()
         self.life += 1
         self.first_step = first_step
         self.state = "starting"
@@ -100,7 +100,7 @@ class Supervisor:
         self.team = site.launch(self._configs(first_step, newcomers))
 
     def _start_limit_s(self, copies: bool) -> float:
-        """How long agents may take to get ready."""
+        """How long agents may take to get ready; ``copies``: some fetch the checkpoint first."""
         spec, site = self.spec, self._site
         given_s = site.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
         front_end = site.session.plan.network("front-end")[0].ports[0]
@@ -109,7 +109,7 @@ class Supervisor:
 
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
         spec, site, plan = self.spec, self._site, self._site.session.plan
-        copies = self._copies(newcomers) if first_step else {}
+        copies = self._copies(newcomers)
         life = Life(
             number=self.life,
             first_step=first_step,
@@ -174,8 +174,11 @@ class Supervisor:
         team = self.team
         assert team is not None
         if team.ready.issuperset(self.members):
-            team.go(time.monotonic() + GO_S)
+            self.go_t = self._site.clock() + GO_S
+            team.go(self.go_t)
             self.state = "running"
+            if self.first_step:
+                self._holders = self.members  # whoever is ready has loaded the checkpoint from its own disk
             return
         if now - self._launched > LAUNCH_S:
             for rank in self.members:
@@ -189,7 +192,10 @@ class Supervisor:
             raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.life}")
 
     def _look_for_failures(self, now: float) -> None:
-        """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so."""
+        """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.
+
+        It may never do so (a chip that nobody watched): the bound on that is the whole run's.
+        """
         assert self.team is not None
         for failure in self.team.failures:
             if failure.rank in self._site.dead or failure.consequence or self._site.dead.intersection(self.members):
@@ -207,7 +213,7 @@ class Supervisor:
                 self.acknowledged.append((step, checksum))
                 self._holders = self.members
 
-    def hear(self, now: float) -> None:
+    def hear(self) -> None:
         """The controller answered: the job has other members, or there is nobody left to stand in.
 
         Raises ``ControlError`` when the controller is gone.
@@ -218,17 +224,28 @@ class Supervisor:
                 self._changed(answer)
 
     def _changed(self, answer: dict[str, Any]) -> None:
-        self._seen = int(answer["number"])
         self._told_dead.update(answer.get("dead", ()))
         if answer["state"] == "stranded":
             self.end("stranded", str(answer.get("reason", "")))
             return
         self._interrupt()
-        before = self.members
         self.members = tuple(answer["members"][self.spec.name])
-        self._watch(self._seen)
-        self._site.session.call("restart", job=self.spec.name)
-        self.resume([rank for rank in self.members if rank not in before])
+        self._watch(int(answer["number"]))
+        if self._restart():
+            self.resume()
+        else:
+            self.team = None
+
+    def _restart(self) -> bool:
+        """Tell the controller that a new life begins. False if the job is stranded by now: its watch will say so."""
+        call, name = self._site.session.call, self.spec.name
+        try:
+            call("restart", job=name)
+        except ControlError:
+            if not any(job["name"] == name and job["state"] == "stranded" for job in call("jobs")["jobs"]):
+                raise
+            return False
+        return True
 
     def _interrupt(self) -> None:
         """End what is left of the life."""
@@ -238,7 +255,7 @@ class Supervisor:
             self._take_checkpoints()
             self._done_before = self.steps_done
 
-    def resume(self, newcomers: Sequence[int] = ()) -> None:
+    def resume(self) -> None:
         """Begin the next life from the last acknowledged checkpoint, or from the start where there is none."""
         first = self.acknowledged[-1][0] if self.acknowledged else 0
         lacking = [rank for rank in self.members if rank not in self._holders] if first else []
@@ -250,15 +267,18 @@ class Supervisor:
         self._interrupt()
         self.close_channel()
 
-    def end(self, state: State, reason: str = "") -> None:
-        """No further life. The controller hears it first: agents that end in good order are no failures."""
+    def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
+        """No further life. The controller hears it first: agents that end in good order are no failures.
+
+        A controller that hangs is waited for as long as ``ack_timeout_s`` says; one that has ended, not at all.
+        """
+        self.state, self.reason = state, reason
         with suppress(ControlError):
             self._site.session.call("finish", job=self.spec.name)
+        self.close_channel()
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()
-        self.state, self.reason = state, reason
-        self.close_channel()
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
         """Copy the last acknowledged checkpoint of a job that stopped into ``folder``; None if there is none."""
@@ -278,7 +298,6 @@ class Supervisor:
             if path is None:
                 raise ControlError("a training job needs a controller of ours")
             self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
-        self._seen = seen
         self.channel.ask("watch", seen=seen)
 
     def close_channel(self) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 
 from rich.console import Console
 
-from measure.failover_redraw import redraw_failover
-from measure.failover_report import print_predictions, print_recoveries
+from measure.failover.redraw import redraw_failover
+from measure.failover.report import print_predictions, print_recoveries
 from measure.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, words
 from railyard.failover import FABRICS, FailoverExperiment
@@ -70,7 +70,9 @@ def experiment_of(options: argparse.Namespace) -> FailoverExperiment:
     plain = ("fabrics", "policy", "kill", "random_kills", "steps", "reconfiguration_delay_ms", "stages")
     values |= given(options, *plain, "spare_servers", "controller_dies_after_ms", "verify", "seed")
     if options.random_kills is not None and options.kill is None:
-        values["kill"] = ""
+        values.pop("kill", None)
+    if options.kill is not None and options.random_kills is None:
+        values.pop("random_kills", None)
     if options.alone:
         values["neighbour"] = None
     put_section(values, "job", given(options, "checkpoint_every"))

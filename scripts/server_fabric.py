@@ -19,8 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
-from measure.failover_redraw import redraw_failover
-from measure.failover_report import print_server_fabric
+from measure.failover.redraw import redraw_failover
+from measure.failover.report import print_server_fabric
 from measure.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, words
 from railyard.server_fabric import STUDIES, ServerFabricExperiment
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
     console, progress = Console(), Console(stderr=True)
     experiment = experiment_of(options)
+    experiment.check()
     need_root("server_fabric.py")
     out = options.out or Path("results") / f"server-fabric-{time.strftime('%Y%m%d-%H%M%S')}"
     server_fabric = ServerFabricRun(
