@@ -23,6 +23,7 @@ from controllers.policy import Policy
 from controllers.readiness import Readiness, Round
 from controllers.roster import Roster
 from controllers.routing import Due, Routing
+from controllers.standing import standing_beside
 from topos.plan import FabricPlan
 
 
@@ -56,6 +57,7 @@ class Engine:
         On the switches they are on they replace all circuits but those between GPUs of other jobs.
         """
         self.roster.check_new(job)
+        policy.see(standing_beside(job.name, self.fabric, self.roster))
         intent = StartIntent(
             asked=now,
             delay_s=0.0,

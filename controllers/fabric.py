@@ -11,6 +11,7 @@ from controllers.circuits import Matching
 from controllers.intents import Intent
 from controllers.ocs import Change, OpticalSwitch
 from controllers.policy import Path
+from controllers.standing import Light
 from railyard.errors import CircuitError, ControlError
 from topos.plan import FabricPlan
 
@@ -68,6 +69,13 @@ class Fabric:
     def target(self) -> dict[str, Matching]:
         """All circuits of every switch, those still tuning included."""
         return {name: switch.target for name, switch in self.switches.items()}
+
+    def standing(self) -> set[Light]:
+        """The same one by one, and the circuits that come back if a reconfiguration under way fails."""
+        found = {(name, circuit) for name, switch in self.switches.items() for circuit in switch.target}
+        for darken in (running.darken for running in self._running.values()):
+            found.update((darken.switch, c) for c in darken.before if darken.ports.issuperset(c.ports))
+        return found
 
     def light(self) -> dict[str, Matching]:
         """The circuits of every switch that pass light now."""

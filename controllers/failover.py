@@ -21,6 +21,7 @@ from controllers.policy import Wiring
 from controllers.readiness import Readiness
 from controllers.roster import Roster
 from controllers.routing import Routing
+from controllers.standing import standing_beside
 from railyard.errors import ControlError, RailyardError
 from workloads.program import Group
 
@@ -102,6 +103,7 @@ class Failover:
             return self._strand(membership, membership.reason, now)
         free = self._roster.free()
         try:
+            membership.policy.see(standing_beside(membership.job.name, self._fabric, self._roster))
             chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
             if not chosen:
                 raise ControlError(f"rank {rank} has failed and nobody stands in: {self._roster.why_nobody()}")

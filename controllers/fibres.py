@@ -61,25 +61,34 @@ class FibrePlant:
         return sorted(self._neighbours.get(server, ()))
 
     def routed(
-        self, circuits: Mapping[Key, tuple[int, int]], kept: Mapping[Key, Route] | None = None
+        self,
+        circuits: Mapping[Key, tuple[int, int]],
+        kept: Mapping[Key, Route] | None = None,
+        preferred: Mapping[Key, Route] | None = None,
     ) -> dict[Key, Route]:
         """``kept`` and a route for each of ``circuits`` (its two chips), which take only fibres that are free.
 
-        Circuits between servers close to each other come first, since they have the least choice; each takes the fewest
-        hops, then the least used fibres, then the lowest servers. So the same circuits always get the same routes.
+        First of all, circuits with a ``preferred`` route have it if it is free then. Of the others those between
+        servers close to each other come first, since they have the least choice; each takes the fewest hops, then the
+        least used fibres, then the lowest servers. So the same circuits always get the same routes.
         No route is taken back for a later circuit, so that one may be refused where other routes would have left room:
         ``CircuitError`` naming two servers whose fibres are used up.
         """
         routes = dict(kept or {})
         used = fibres_used(routes.values())
-        ends = {key: (self.server_of(a), self.server_of(b)) for key, (a, b) in circuits.items()}
+        for key in [key for key in preferred or {} if key in circuits and key not in routes]:
+            route = (preferred or {})[key]
+            if all(used[server_pair(*pair)] < self.per_pair for pair in pairwise(route)):
+                routes[key] = route
+                used.update(fibres_used([route]))
+        ends = {key: (self.server_of(a), self.server_of(b)) for key, (a, b) in circuits.items() if key not in routes}
         length = {pair: len(self._search(*pair) or ()) for pair in set(ends.values())}
         for key, (a, b) in sorted(ends.items(), key=lambda item: length[item[1]]):
-            route = self._search(a, b, used)
-            if route is None:
+            found = self._search(a, b, used)
+            if found is None:
                 raise self._used_up(a, b, circuits[key], used)
-            routes[key] = route
-            used.update(fibres_used([route]))
+            routes[key] = found
+            used.update(fibres_used([found]))
         return routes
 
     def _join(self, a: int, b: int) -> None:

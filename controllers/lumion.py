@@ -7,12 +7,13 @@ MORPHLUX's rule (arXiv 2508.03674), of the same authors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controllers.circuits import Circuit, Matching
 from controllers.policy import Path, Wiring
 from controllers.rack_policy import RackPolicy
 from controllers.split import Lanes, split_ports
+from controllers.standing import Light
 from controllers.wiring import matched_paths, path_circuits, rail_of_group
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan
@@ -46,10 +47,17 @@ class LumionPolicy(RackPolicy):
 
     def wiring(self, groups: Sequence[Group], lanes: Mapping[str, Lanes]) -> Wiring:
         """The circuits of ``groups`` over ``lanes``, by switch."""
+        return self.matchings(
+            (switch, circuit)
+            for group in groups
+            for switch, _, circuit in self._meant(group, lanes.get(group.name, ()))
+        )
+
+    def matchings(self, lights: Iterable[Light]) -> Wiring:
+        """Circuits by switch; ``ConfigError`` where two want the same port."""
         circuits: dict[str, list[Circuit]] = {}
-        for group in groups:
-            for switch, _, circuit in self._meant(group, lanes.get(group.name, ())):
-                circuits.setdefault(switch, []).append(circuit)
+        for switch, circuit in lights:
+            circuits.setdefault(switch, []).append(circuit)
         try:
             return {name: Matching(found) for name, found in circuits.items()}
         except CircuitError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from controllers.circuits import Matching
+from controllers.standing import Standing
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -28,6 +29,13 @@ class Policy:
 
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
+
+    def see(self, standing: Standing) -> None:
+        """What is there beside this job: other jobs' policies and circuits, and every dead chip.
+
+        Called before each ``start`` and ``replace`` of the engine. Default: it does not matter.
+        """
+        return
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits to install before the job's first step (no delay is charged). Default: none."""

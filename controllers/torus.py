@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from controllers.policy import Path, Wiring
 from controllers.rack_policy import RackPolicy
+from controllers.standing import Standing
 from controllers.torus_routes import distances
 from controllers.wiring import ring_neighbours
 from topos.plan import FabricPlan
@@ -26,6 +27,10 @@ class TorusPolicy(RackPolicy):
         super().__init__(plan)
         self._dead: set[int] = set()
 
+    def see(self, standing: Standing) -> None:
+        """Ways lead round every dead chip from now on."""
+        self._dead.update(standing.dead)
+
     def start(self, groups: Sequence[Group]) -> Wiring:
         """Nothing to install; ``ConfigError`` for a group that is not on the torus."""
         self.scale_out(groups, "electrical")
@@ -39,8 +44,8 @@ class TorusPolicy(RackPolicy):
         """The free chip with the fewest hops to the ring neighbours, all together.
 
         Of equals the one whose longest way is the shortest (a ring is as fast as that), then the first in the plan.
-        Ways lead round ``dead`` and the chips that it was asked about before, and a neighbour that is one of these does
-        not count. Nobody if no spare reaches all neighbours.
+        Ways lead round ``dead``, the dead chips that it was told of and those that it was asked about before; a
+        neighbour that is one of these does not count. Nobody if no spare reaches all neighbours.
         """
         self._dead.add(dead)
         beside = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]

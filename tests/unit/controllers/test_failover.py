@@ -13,6 +13,7 @@ from controllers.engine import Engine
 from controllers.jobs import Detection, Job
 from controllers.lumion import LumionPolicy
 from controllers.policy import Policy, Wiring
+from controllers.standing import Standing
 from railyard.errors import ConfigError, ControlError
 from workloads.program import Group
 
@@ -459,3 +460,30 @@ def test_a_policy_without_a_say_strands_its_job() -> None:
     here = RackPlayer.on(PLAN, Plain, rented(PLAN))
     here.fail(0)
     assert here.kinds() == ["failed", "stranded"]
+
+
+def test_a_policy_is_told_what_is_there_beside_its_job() -> None:
+    told: list[tuple[str, Standing]] = []
+
+    class Curious(LumionPolicy):
+        def see(self, standing: Standing) -> None:
+            told.append(("see", standing))
+
+        def start(self, groups: Sequence[Group]) -> Wiring:
+            told.append((groups[0].name, told[-1][1]))
+            return super().start(groups)
+
+    here = RackPlayer.on(PLAN, Curious, rented(PLAN, "A"), rented(PLAN, "B"))
+    assert [who for who, _ in told] == ["see", "A", "see", "B"]
+    assert told[0][1] == Standing()
+    beside = told[2][1]
+    assert beside.ranks == {0, 1, 2, 3} and len(beside.circuits) == 4 and not beside.dead
+    assert beside.policies == (here.engine.roster.job("A").policy,)
+    here.fail(9)
+    here.fail(1)
+    assert [who for who, _ in told[4:]] == ["see", "A"]
+    beside = told[-1][1]
+    assert beside.ranks == {4, 5, 6, 7} and len(beside.circuits) == 4 and beside.dead == {1, 9}
+    here.fail(5)
+    assert told[-1][1].ranks == {0, 1, 2, 3, 8}, "all who are or were in the other job"
+    assert len(told[-1][1].circuits) == 6, "2 that stay, 2 that come, and 2 that are back if that fails"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rack_plans import electrical_plan, photonic_plan
 
+from controllers.standing import Standing
 from controllers.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
 from topos.torus import Torus
@@ -39,6 +40,15 @@ def test_hops_are_counted_round_the_dead_those_of_before_too() -> None:
     assert policy.replace([pair, other], 1, (2, 6)) == {1: 6}
     assert policy.replace([pair, other], 4, (1, 5, 2)) == {4: 2}
     assert policy.replace([Group("c", "dp", (3, 5))], 5, (7,)) == {}
+
+
+def test_ways_lead_round_every_dead_chip_that_it_is_told_of() -> None:
+    policy = TorusPolicy(electrical_plan(Torus((8, 1, 1), (1, 1, 1))))
+    pair = Group("a", "dp", (0, 1))
+    assert policy.replace([pair], 1, (5, 2)) == {1: 5}
+    policy.see(Standing(dead=frozenset({1, 6})))
+    assert policy.replace([pair], 1, (5, 2, 7)) == {1: 7}
+    assert policy.replace([pair], 1, (5, 2)) == {}
 
 
 def test_a_neighbour_that_is_dead_itself_does_not_count() -> None:
