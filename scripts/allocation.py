@@ -25,8 +25,8 @@ from measure.allocation_report import print_allocation, redraw_allocation
 from measure.manifest import build_manifest
 from measure.ownership import hand_over
 from measure.results import plain
-from railyard.allocation import MIXES, STUDIES, AllocationExperiment
-from railyard.allocation_studies import Studies
+from railyard.allocation.experiment import MIXES, STUDIES, AllocationExperiment
+from railyard.allocation.studies import Studies
 from railyard.command import carry_out, given, words
 from railyard.record import Record
 from railyard.scale import Scale

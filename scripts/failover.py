@@ -26,8 +26,8 @@ from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_predictions, print_recoveries
 from measure.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, words
-from railyard.failover import FABRICS, FailoverExperiment
-from railyard.failover_run import FailoverRun, foresee_rows
+from railyard.racks.failover import FABRICS, FailoverExperiment
+from railyard.racks.failover_run import FailoverRun, foresee_rows
 from railyard.settings import read_experiment, validated
 
 QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 5, "kill": "1@2.5", "job": {"checkpoint_every": 2}}

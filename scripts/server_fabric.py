@@ -23,8 +23,8 @@ from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_server_fabric
 from measure.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, words
-from railyard.server_fabric import STUDIES, ServerFabricExperiment
-from railyard.server_fabric_run import ServerFabricRun
+from railyard.racks.server_fabric import STUDIES, ServerFabricExperiment
+from railyard.racks.server_fabric_run import ServerFabricRun
 from railyard.settings import read_experiment, validated
 
 QUICK: dict[str, Any] = {"studies": ["iperf3", "epoch"], "shapes": ["2x1x1"], "iperf_s": 2, "scale": {"time": 0.1}}

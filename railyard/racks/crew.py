@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from railyard.control import end_process
 from railyard.errors import AgentError, ControlError, RailyardError
-from railyard.kill import Kill
-from railyard.site import Site
-from railyard.supervisor import Supervisor
+from railyard.racks.kill import Kill
+from railyard.racks.site import Site
+from railyard.racks.supervisor import Supervisor
 
 STEPS_AFTER = 3
 """Whole steps that a job which does not end by itself is given after its last failure."""

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from controllers.jobs import Detection
 from railyard.errors import ConfigError
-from railyard.kill import Kill, check_kills, parse_kills, random_kill
+from railyard.racks.kill import Kill, check_kills, parse_kills, random_kill
 from railyard.scale import MTU_BYTES, Scale
 from railyard.settings import ScaleSection, Section, Settings
 from topos.describe import plan as describe

@@ -11,13 +11,13 @@ from measure.failover.recovery import Recovery
 from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
 from measure.fidelity import Verdict
 from measure.row import Row
-from railyard.failover import FailoverExperiment, Setting
-from railyard.job_spec import JobSpec
-from railyard.kill import Kill
-from railyard.rack_forecast import foresee, windows
-from railyard.rack_run import Played, RackRun, Say
+from railyard.racks.failover import FailoverExperiment, Setting
+from railyard.racks.forecast import foresee, windows
+from railyard.racks.job_spec import JobSpec
+from railyard.racks.kill import Kill
+from railyard.racks.run import Played, RackRun, Say
+from railyard.racks.supervisor import Supervisor
 from railyard.scale import Scale
-from railyard.supervisor import Supervisor
 from topos.plan import FabricPlan
 
 ENDLESS = 10_000

@@ -12,7 +12,7 @@ from measure.failover.job_model import JobPrediction, predicted_jobs
 from measure.failover.model import PredictedRecovery, Restart, foresee_recovery
 from measure.model import predict
 from railyard.forecast import costs
-from railyard.job_spec import JobSpec
+from railyard.racks.job_spec import JobSpec
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.program import Collective, Operation, Program

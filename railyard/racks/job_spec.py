@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.jobs import Detection
-from railyard.failover import Setting, TenantSection
+from railyard.racks.failover import Setting, TenantSection
 from workloads.program import Program
 from workloads.training_job import training_job
 

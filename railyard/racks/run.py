@@ -16,17 +16,17 @@ from measure.manifest import build_manifest
 from measure.row import Row
 from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event
-from railyard.crew import Crew
 from railyard.errors import RailyardError
-from railyard.failover import FailoverExperiment, Setting
-from railyard.job_spec import JobSpec
-from railyard.kill import Kill
-from railyard.rack_forecast import Window, windows
+from railyard.racks.crew import Crew
+from railyard.racks.failover import FailoverExperiment, Setting
+from railyard.racks.forecast import Window, windows
+from railyard.racks.job_spec import JobSpec
+from railyard.racks.kill import Kill
+from railyard.racks.site import Site
+from railyard.racks.supervisor import Supervisor
 from railyard.record import Record
 from railyard.scale import Scale
 from railyard.session import Session
-from railyard.site import Site
-from railyard.supervisor import Supervisor
 from topos.plan import FabricPlan
 from workloads.nursery import Nursery
 from workloads.state import expected_checksums

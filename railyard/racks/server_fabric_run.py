@@ -18,13 +18,13 @@ from measure.fidelity import Check, Limits, Verdict
 from measure.iperf import IperfEnd, IperfLane, IperfResult, measure_iperf
 from measure.row import Row
 from railyard.errors import AgentError
-from railyard.failover import PAPER_STAGES, Setting
-from railyard.failover_run import failover_rows, specs_of
-from railyard.job_spec import JobSpec
-from railyard.kill import parse_kills
-from railyard.rack_run import Played, RackRun, Say
+from railyard.racks.failover import PAPER_STAGES, Setting
+from railyard.racks.failover_run import failover_rows, specs_of
+from railyard.racks.job_spec import JobSpec
+from railyard.racks.kill import parse_kills
+from railyard.racks.run import Played, RackRun, Say
+from railyard.racks.server_fabric import PAPER_EPOCH_S, PORT_GBPS, ServerFabricExperiment
 from railyard.scale import goodput_share
-from railyard.server_fabric import PAPER_EPOCH_S, PORT_GBPS, ServerFabricExperiment
 from railyard.session import Session
 from topos.plan import FabricPlan, HostPort
 

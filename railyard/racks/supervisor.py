@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from controllers.jobs import Job
 from railyard.errors import AgentError, ControlError
-from railyard.job_spec import JobSpec
-from railyard.site import Site
+from railyard.racks.job_spec import JobSpec
+from railyard.racks.site import Site
 from workloads.agent_config import AgentConfig
 from workloads.job_channel import JobChannel
 from workloads.life import Life

@@ -9,8 +9,8 @@ import pytest
 
 from measure.results import Results
 from measure.row import Row
-from railyard.failover import FailoverExperiment, TenantSection
-from railyard.failover_run import FailoverRun
+from railyard.racks.failover import FailoverExperiment, TenantSection
+from railyard.racks.failover_run import FailoverRun
 from railyard.settings import validated
 
 pytestmark = pytest.mark.root

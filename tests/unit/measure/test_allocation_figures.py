@@ -12,8 +12,8 @@ from rich.console import Console
 from measure.allocation_report import print_allocation, redraw_allocation
 from measure.figures.allocation import allocation_figures
 from measure.results import Results
-from railyard.allocation import AllocationExperiment
-from railyard.allocation_studies import Studies
+from railyard.allocation.experiment import AllocationExperiment
+from railyard.allocation.studies import Studies
 from railyard.settings import validated
 
 

@@ -14,5 +14,5 @@ from pretended_rack import Rack
 def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rack:
     """A photonic rack with jobs A and B, all of it pretended."""
     made = Rack(tmp_path / "site")
-    monkeypatch.setattr("railyard.supervisor.JobChannel", made.connect)
+    monkeypatch.setattr("railyard.racks.supervisor.JobChannel", made.connect)
     return made

@@ -15,14 +15,14 @@ from typing import Any, cast
 
 from controllers.jobs import Job
 from railyard.errors import AgentError, ControlError
-from railyard.failover import FailoverExperiment
-from railyard.failover_run import specs_of
-from railyard.job_spec import JobSpec
+from railyard.racks.failover import FailoverExperiment
+from railyard.racks.failover_run import specs_of
+from railyard.racks.job_spec import JobSpec
+from railyard.racks.site import Site
+from railyard.racks.supervisor import Supervisor
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import validated
-from railyard.site import Site
-from railyard.supervisor import Supervisor
 from workloads.agent_config import AgentConfig
 from workloads.nursery import Failure, Nursery
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from railyard.allocation import AllocationExperiment, read_mix
-from railyard.allocation_cluster import filled, freed
-from railyard.allocation_failures import SYSTEMS, Splicer
-from railyard.allocation_studies import Studies
+from railyard.allocation.cluster import filled, freed
+from railyard.allocation.experiment import AllocationExperiment, read_mix
+from railyard.allocation.failures import SYSTEMS, Splicer
+from railyard.allocation.studies import Studies
 from railyard.errors import ConfigError
 from railyard.settings import validated
 

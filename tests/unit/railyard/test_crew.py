@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pretended_rack import READY_S, STEP_S, TICK_S, Rack
 
-from railyard.crew import STEPS_AFTER, Crew
 from railyard.errors import AgentError, ControlError
-from railyard.kill import parse_kills
-from railyard.supervisor import GO_S, Supervisor
+from railyard.racks.crew import STEPS_AFTER, Crew
+from railyard.racks.kill import parse_kills
+from railyard.racks.supervisor import GO_S, Supervisor
 from workloads.nursery import Failure
 
 BOUND_S = 120.0

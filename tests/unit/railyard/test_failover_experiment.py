@@ -9,9 +9,9 @@ import pytest
 
 from controllers.catalog import load_policy
 from railyard.errors import ConfigError
-from railyard.failover import FABRICS, GRADIENT_BYTES, PAPER_STAGES, FabricName, FailoverExperiment
-from railyard.failover_run import FailoverRun, specs_of
-from railyard.kill import Kill
+from railyard.racks.failover import FABRICS, GRADIENT_BYTES, PAPER_STAGES, FabricName, FailoverExperiment
+from railyard.racks.failover_run import FailoverRun, specs_of
+from railyard.racks.kill import Kill
 from railyard.scale import Scale
 from railyard.settings import read_experiment, validated
 from topos.plan import FabricPlan

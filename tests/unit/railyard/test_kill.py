@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from railyard.errors import ConfigError
-from railyard.kill import Kill, check_kills, parse_kills, random_kill
+from railyard.racks.kill import Kill, check_kills, parse_kills, random_kill
 
 
 def test_a_step_and_a_time_after_the_kill_before() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from railyard.failover import FABRICS, FabricName, FailoverExperiment
-from railyard.failover_run import foresee_rows, specs_of
-from railyard.rack_forecast import Window, combined, foresee, windows
+from railyard.racks.failover import FABRICS, FabricName, FailoverExperiment
+from railyard.racks.failover_run import foresee_rows, specs_of
+from railyard.racks.forecast import Window, combined, foresee, windows
 from railyard.scale import Scale
 from railyard.settings import validated
 from workloads.program import Collective

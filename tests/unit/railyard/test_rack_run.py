@@ -9,10 +9,10 @@ from typing import Any
 from pretended_rack import Rack
 
 from measure.timeline import Event
-from railyard.failover import FailoverExperiment
-from railyard.failover_run import failover_rows, specs_of
-from railyard.rack_forecast import windows
-from railyard.rack_run import Played, RackRun
+from railyard.racks.failover import FailoverExperiment
+from railyard.racks.failover_run import failover_rows, specs_of
+from railyard.racks.forecast import windows
+from railyard.racks.run import Played, RackRun
 from railyard.settings import validated
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from railyard.errors import ConfigError
-from railyard.failover_run import specs_of
-from railyard.server_fabric import EPOCH_STEPS, PAPER_EPOCH_S, TENANTS, ServerFabricExperiment, compute_s
-from railyard.server_fabric_run import Epoch, iperf_paths, iperf_verdict
+from railyard.racks.failover_run import specs_of
+from railyard.racks.server_fabric import EPOCH_STEPS, PAPER_EPOCH_S, TENANTS, ServerFabricExperiment, compute_s
+from railyard.racks.server_fabric_run import Epoch, iperf_paths, iperf_verdict
 from railyard.settings import validated
 
 

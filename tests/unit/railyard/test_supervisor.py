@@ -8,7 +8,7 @@ import pytest
 from pretended_rack import Rack
 
 from railyard.errors import AgentError
-from railyard.supervisor import GO_S, LAUNCH_S, Supervisor
+from railyard.racks.supervisor import GO_S, LAUNCH_S, Supervisor
 from workloads.nursery import Failure
 
 

@@ -13,9 +13,9 @@ from controllers.allocation.allocator import Allocation, Allocator
 from controllers.spares import draw_probabilities, spares_needed
 from measure.egress import UsableRule, static_share, steered_shares
 from measure.row import Row
-from railyard.allocation import MIXES, AllocationExperiment, Study
-from railyard.allocation_cluster import Cluster, filled, freed
-from railyard.allocation_failures import overprovision_rows
+from railyard.allocation.cluster import Cluster, filled, freed
+from railyard.allocation.experiment import MIXES, AllocationExperiment, Study
+from railyard.allocation.failures import overprovision_rows
 from topos.slices import Slice
 
 PAPER_INDEX_MAX = 0.7

@@ -22,8 +22,8 @@ from statistics import fmean
 from controllers.allocation.allocator import Allocator
 from controllers.fibres import FibrePlant, Route
 from measure.row import Row
-from railyard.allocation import AllocationExperiment, read_mix
-from railyard.allocation_cluster import fill
+from railyard.allocation.cluster import fill
+from railyard.allocation.experiment import AllocationExperiment, read_mix
 from railyard.errors import CircuitError
 from topos.plan import RackPlan
 from topos.torus import Torus

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from controllers.allocation.allocator import Allocation, Allocator
-from railyard.allocation import AllocationExperiment, read_mix
+from railyard.allocation.experiment import AllocationExperiment, read_mix
 
 Cluster = list[Allocator]
 """The racks of a cluster, without photonic fabric."""

@@ -1,0 +1,1 @@
+"""The allocation study: racks filled with slices, computed without packets."""
