@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from controllers.catalog import load_policy
 from measure.failover.neighbour import neighbour_effect
 from measure.failover.recovery import Recovery
 from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
@@ -19,9 +20,22 @@ from railyard.racks.run import Played, RackRun, Say
 from railyard.racks.supervisor import Supervisor
 from railyard.scale import Scale
 from topos.plan import FabricPlan
+from workloads.program import Group
 
 ENDLESS = 10_000
 """Steps of a neighbour, which is ended when the job is over."""
+
+
+def ring_lanes(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> int:
+    """As many lanes as keep every circuit of the ring busy both ways: two for each circuit of a hop.
+
+    All circuits of a pair are one hop, and with the way back the next.
+    """
+    policy = load_policy(setting.policy, plan)
+    group = Group("ring", "dp", members)
+    paths = policy.paths(group, policy.start([group]))
+    hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in paths)
+    return max(1, hop if len(members) == 2 else 2 * hop)
 
 
 def specs_of(experiment: FailoverExperiment, setting: Setting, plan: FabricPlan, scale: Scale) -> list[JobSpec]:
@@ -35,7 +49,7 @@ def specs_of(experiment: FailoverExperiment, setting: Setting, plan: FabricPlan,
             tenant=tenant,
             setting=setting,
             steps=ENDLESS if number else experiment.steps,
-            lanes=plan.ports_per_gpu if setting.photonic else 2,
+            lanes=ring_lanes(setting, plan, rented.ranks) if setting.photonic else 2,
             detection=experiment.detection.detection(scale),
             stages=tuple(experiment.stages.items()),
             seed=experiment.seed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from controllers import torus_routes
 from controllers.catalog import load_policy
+from controllers.standing import Standing
 from measure import calibrate
 from measure.failover.job_model import JobPrediction, predicted_jobs
 from measure.failover.model import PredictedRecovery, Restart, foresee_recovery
@@ -74,6 +75,8 @@ def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Seq
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
             groups = tuple(struck.program(members[struck.name], plan.ranks).groups.values())
+            policy.start(groups)
+            policy.see(Standing(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
