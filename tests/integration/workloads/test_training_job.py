@@ -155,8 +155,8 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     stages = [e for e in job.events("stage") if e["rank"] == SPARE]
     assert [(e["name"], e["given"], e["life"]) for e in stages] == [
         ("checkpoint", False, 1),
-        ("load", True, 1),
         ("library", True, 1),
+        ("load", True, 1),
     ]
     assert 0.2 <= stages[2].seconds < 0.4 and stages[2].t >= (stages[1].end or 0)
     assert not [e for e in job.events("stage") if e["rank"] == 0 and e["name"] == "checkpoint"]
