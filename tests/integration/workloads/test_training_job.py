@@ -158,7 +158,7 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
         ("library", True, 1),
         ("load", True, 1),
     ]
-    assert 0.2 <= stages[2].seconds < 0.4 and stages[2].t >= (stages[1].end or 0)
+    assert 0.2 <= stages[1].seconds < 0.4 and stages[2].t >= (stages[1].end or 0)
     assert not [e for e in job.events("stage") if e["rank"] == 0 and e["name"] == "checkpoint"]
     states = [e for e in job.events("state") if e["rank"] == SPARE]
     assert [(e["step"], e["checksum"]) for e in states] == [(s, sums[s]) for s in (2, 3, 4, 5)]
