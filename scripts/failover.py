@@ -30,7 +30,7 @@ from railyard.racks.failover import FABRICS, FailoverExperiment
 from railyard.racks.failover_run import FailoverRun, foresee_rows
 from railyard.settings import read_experiment, validated
 
-QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 5, "kill": "1@2.5", "job": {"checkpoint_every": 2}}
+QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 6, "kill": "1@3.5", "job": {"checkpoint_every": 2}}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
