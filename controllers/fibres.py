@@ -136,8 +136,7 @@ def fibres_used(routes: Iterable[Route]) -> Counter[tuple[int, int]]:
 
 
 def _torus_pairs(rack: RackPlan) -> Iterator[tuple[int, int]]:
-    """Adjacent servers of every torus of the rack: the servers are a torus themselves, numbered as its chips."""
-    x, y, z = (extent // block for extent, block in zip(rack.torus, rack.server, strict=True))
-    servers = Torus((x, y, z), (1, 1, 1))
+    """Adjacent servers of every torus of the rack."""
+    servers = Torus(Torus(rack.torus, rack.server).blocks, (1, 1, 1))
     for first in range(0, rack.racks * servers.chips, servers.chips):
         yield from ((first + a, first + b) for a, _, b, _ in servers.links())

@@ -65,7 +65,7 @@ def server_ring(torus: Torus, slice_: Slice) -> tuple[int, ...]:
     """The chips of a block, server by server, servers next to each other where the block allows: fewest fibres."""
     chips = slice_.ring(torus)
     if all(e % s == 0 and o % s == 0 for e, o, s in zip(slice_.extents, slice_.origin, torus.server, strict=True)):
-        servers = _in_blocks(torus, slice_).ring(Torus(_blocks(torus.shape, torus), (1, 1, 1)))
+        servers = _in_blocks(torus, slice_).ring(Torus(torus.blocks, (1, 1, 1)))
     else:
         servers = tuple(dict.fromkeys(torus.server_of(chip) for chip in chips))
     return tuple(chip for server in servers for chip in sorted(chips) if torus.server_of(chip) == server)

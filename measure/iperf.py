@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from measure.fidelity import Check, Limits, Verdict
 from railyard.child import end_child
 from railyard.errors import ConfigError, MachineError
 from topos.namespaces import inside
@@ -93,6 +94,14 @@ def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: f
     rates = tuple(answer["sum_received"]["bits_per_second"] / 1e6 for answer in answers)
     again = tuple(int(answer["sum_sent"].get("retransmits", 0)) for answer in answers)
     return IperfResult(rates, again, seconds)
+
+
+def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
+    """Whether iperf3 shows the emulated links: it reached so much (``share``) of what TCP can carry on them."""
+    limit = (limits or Limits()).line_rate_share
+    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
+    check = Check("link rate", share, limit, "of line rate", share >= limit, says)
+    return Verdict(check.ok, (check,))
 
 
 def _server_words(end: IperfEnd, number: int, seconds: float) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from measure import calibrate
 from measure.annotation import annotate
@@ -16,7 +15,6 @@ from measure.capture import Capture, Captured, taps_of
 from measure.collective import CollectiveTimes, collective_times
 from measure.critical import critical_paths
 from measure.fidelity import judge
-from measure.manifest import build_manifest
 from measure.metrics import measure_point
 from measure.model import Prediction, predict
 from measure.pcapng import write_pcapng
@@ -27,7 +25,7 @@ from railyard.case import WORLD, Case, Fabric
 from railyard.case_row import case_row, predicted_columns
 from railyard.errors import RailyardError
 from railyard.forecast import costs
-from railyard.record import Record
+from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings
@@ -252,7 +250,7 @@ class CaseRun:
         self._session, self._fabric = session, fabric
         datapath = session.net.yard.datapath
         if not self.record.opened:
-            self.record.open(self._manifest(datapath))
+            self.record.open(run_manifest(self.plan.settings, self.plan.scale, datapath))
         self.record.add_plan(f"{fabric.kind}-{fabric.ranks}", session.plan)
         self._listener.fabric(fabric, datapath)
         return session
@@ -261,15 +259,3 @@ class CaseRun:
         if self._session is not None:
             session, self._session, self._fabric = self._session, None, None
             session.__exit__(None, None, None)
-
-    def _manifest(self, datapath: str) -> dict[str, Any]:
-        calibration = calibrate.load()
-        return build_manifest(
-            experiment=self.plan.settings.model_dump(mode="json"),
-            seed=self.plan.settings.seed,
-            scale=self.plan.scale,
-            plans=[],
-            groups={},
-            calibration=dataclasses.asdict(calibration) if calibration else None,
-            datapath="kernel" if datapath == "system" else datapath,
-        )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError, RailyardError
@@ -30,6 +32,16 @@ def need_root(script: str) -> None:
     """Refuse to go on as anybody but root."""
     if os.geteuid() != 0:
         raise MachineError(f"network namespaces and Open vSwitch need root; run: sudo scripts/{script}")
+
+
+def tell(text: str) -> None:
+    """A line for the person who waits: on standard error, since results go to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def results_folder(out: Path | None, name: str) -> Path:
+    """The folder that was asked for, or ``results/NAME-DATE-TIME``."""
+    return out or Path("results") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def words(text: str) -> list[str]:

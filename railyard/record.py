@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from measure import calibrate
+from measure.manifest import build_manifest
 from measure.results import Results, check_folder
 from measure.row import Row
 from measure.timeline import Event
+from railyard.scale import Scale
 from railyard.session import Session
+from railyard.settings import Settings
 from topos.plan import FabricPlan
+from workloads.program import Group
+
+
+def run_manifest(
+    settings: Settings,
+    scale: Scale,
+    datapath: str,
+    *,
+    plans: Iterable[FabricPlan] = (),
+    groups: Mapping[str, Group] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """The manifest of a run on this machine, calibrated or not; ``datapath`` as the emulation calls it."""
+    calibration = calibrate.load()
+    return build_manifest(
+        experiment=settings.model_dump(mode="json"),
+        seed=settings.seed,
+        scale=scale,
+        plans=plans,
+        groups=groups or {},
+        calibration=asdict(calibration) if calibration else None,
+        datapath="kernel" if datapath == "system" else datapath,
+        **more,
+    )
 
 
 class Record:

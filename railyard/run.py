@@ -6,7 +6,6 @@ measured stays whatever happens later.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from typing import Any, Protocol
 from measure import calibrate
 from measure.critical import critical_paths
 from measure.fidelity import Verdict, judge
-from measure.manifest import build_manifest
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point
 from measure.results import Results
@@ -28,7 +26,7 @@ from railyard.experiment import Experiment, Mode
 from railyard.forecast import costs, fabric_plan, forecast
 from railyard.job import FOLLOW, policy_name, program_on
 from railyard.layout import check_floors, port_gbps, smallest_transfer, topology_options
-from railyard.record import Record
+from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from topos.rails import RailTopo
@@ -199,14 +197,12 @@ class RailRun:
 
     def _manifest(self, datapath: str) -> dict[str, Any]:
         modes = {self.experiment.fabric_of(mode): mode for mode, _ in self._points}
-        return build_manifest(
-            experiment=self.experiment.model_dump(mode="json"),
-            seed=self.experiment.seed,
-            scale=self.scale,
+        return run_manifest(
+            self.experiment,
+            self.scale,
+            datapath,
             plans=[fabric_plan(self.experiment, self.workload, mode, self.scale) for mode in modes.values()],
             groups=self.workload.program.groups,
-            calibration=dataclasses.asdict(self.calibration) if self.calibration else None,
-            datapath="kernel" if datapath == "system" else datapath,
             points=[{"mode": mode, "delay_ms": delay} for mode, delay in self._points],
         )
 

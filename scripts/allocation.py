@@ -15,7 +15,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from measure.ownership import hand_over
 from measure.results import plain
 from railyard.allocation.experiment import MIXES, STUDIES, AllocationExperiment
 from railyard.allocation.studies import Studies
-from railyard.command import carry_out, given, words
+from railyard.command import carry_out, given, results_folder, words
 from railyard.record import Record
 from railyard.scale import Scale
 from railyard.settings import read_experiment, validated
@@ -73,7 +72,7 @@ def experiment_of(options: argparse.Namespace) -> AllocationExperiment:
 def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
     experiment = experiment_of(options)
-    out = options.out or Path("results") / f"allocation-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = results_folder(options.out, "allocation")
     record = Record(out)
     record.open(
         build_manifest(

@@ -17,7 +17,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -34,7 +33,7 @@ from measure.row import Row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun, foresee_row
 from railyard.collective import CollectiveExperiment
-from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, words
 from railyard.settings import read_experiment, validated
 from railyard.size import in_words
 from workloads.collectives.catalog import ALGORITHMS
@@ -147,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     for case in cases:
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("collective.py")
-    out = options.out or Path("results") / f"collective-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = results_folder(options.out, "collective")
     progress = CaseProgress(Console(stderr=True))
     case_run = CaseRun(plan, out, progress, capture=options.pcap)
     try:

@@ -16,7 +16,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from rich.console import Console
 from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_predictions, print_recoveries
 from measure.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, words
 from railyard.racks.failover import FABRICS, FailoverExperiment
 from railyard.racks.failover_run import FailoverRun, foresee_rows
 from railyard.settings import read_experiment, validated
@@ -84,7 +83,7 @@ def experiment_of(options: argparse.Namespace) -> FailoverExperiment:
 
 def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
-    console, progress = Console(), Console(stderr=True)
+    console = Console()
     experiment = experiment_of(options)
     scale = experiment.scale.scale()
     for name in experiment.fabrics:
@@ -93,10 +92,8 @@ def run(options: argparse.Namespace) -> int:
         print_predictions(foresee_rows(experiment), console)
         return 0
     need_root("failover.py")
-    out = options.out or Path("results") / f"failover-{time.strftime('%Y%m%d-%H%M%S')}"
-    failover = FailoverRun(
-        experiment, out, lambda text: progress.print(text, highlight=False, markup=False, soft_wrap=True)
-    )
+    out = results_folder(options.out, "failover")
+    failover = FailoverRun(experiment, out, tell)
     try:
         failover.run()
     finally:

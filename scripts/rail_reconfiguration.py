@@ -15,7 +15,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from rich.table import Table
 from controllers.jobs import Job
 from measure import calibrate
 from measure.report import exit_status, print_report, redraw
-from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, words
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
 from railyard.forecast import forecast
 from railyard.job import load_job, policy_name, program_on
@@ -147,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
 
 def measure(experiment: Experiment, workload: Workload, out: Path | None, console: Console) -> int:
     """Run the experiment, then show and draw what was measured, also when it stopped half-way."""
-    out = out or Path("results") / f"{experiment.experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = results_folder(out, experiment.experiment)
     with ConsoleProgress(console, len(experiment.points()), experiment.steps) as progress:
         rail_run = RailRun(experiment, workload, out, progress)
         console.print(

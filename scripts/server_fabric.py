@@ -13,7 +13,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from rich.console import Console
 from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_server_fabric
 from measure.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, words
 from railyard.racks.server_fabric import STUDIES, ServerFabricExperiment
 from railyard.racks.server_fabric_run import ServerFabricRun
 from railyard.settings import read_experiment, validated
@@ -60,14 +59,12 @@ def experiment_of(options: argparse.Namespace) -> ServerFabricExperiment:
 
 def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
-    console, progress = Console(), Console(stderr=True)
+    console = Console()
     experiment = experiment_of(options)
     experiment.check()
     need_root("server_fabric.py")
-    out = options.out or Path("results") / f"server-fabric-{time.strftime('%Y%m%d-%H%M%S')}"
-    server_fabric = ServerFabricRun(
-        experiment, out, lambda text: progress.print(text, highlight=False, markup=False, soft_wrap=True)
-    )
+    out = results_folder(options.out, "server-fabric")
+    server_fabric = ServerFabricRun(experiment, out, tell)
     try:
         server_fabric.run()
     finally:

@@ -16,7 +16,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from measure.case_report import print_cases, redraw_cases
 from measure.report import exit_status
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, given, need_root, put_section, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, words
 from railyard.settings import read_experiment, validated
 from railyard.straggler import STUDIES, StragglerExperiment
 from railyard.straggler_report import print_findings, print_predictions
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     for case in experiment.cases():
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("straggler.py")
-    out = options.out or Path("results") / f"straggler-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = results_folder(options.out, "straggler")
     progress = CaseProgress(Console(stderr=True))
     case_run = CaseRun(plan, out, progress, capture=options.pcap)
     try:

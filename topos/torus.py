@@ -40,6 +40,12 @@ class Torus:
         """Chips of one server."""
         return prod(self.server)
 
+    @property
+    def blocks(self) -> Extents:
+        """Extents of the rack in servers, which are a torus as well, numbered as chips are."""
+        x, y, z = (n // s for n, s in zip(self.shape, self.server, strict=True))
+        return x, y, z
+
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
         """The ports of a chip, in order of their lanes: +x, -x, +y, ... (one for a dimension of two chips)."""
@@ -54,7 +60,7 @@ class Torus:
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """The place of every chip, by number."""
-        blocks = [n // s for n, s in zip(self.shape, self.server, strict=True)]
+        blocks = self.blocks
         return tuple(
             (bx * self.server[0] + x, by * self.server[1] + y, bz * self.server[2] + z)
             for bz, by, bx in product(range(blocks[2]), range(blocks[1]), range(blocks[0]))

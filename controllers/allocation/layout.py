@@ -75,7 +75,7 @@ def _grids(graph: ServerGraph, chips: int, circuits: int, wanted: Extents | None
         if wanted is not None and sorted(extents) != sorted(wanted):
             continue
         blocks = [e // s for e, s in zip(extents, graph.torus.server, strict=True)]
-        closed = [b == n and n > 2 for b, n in zip(blocks, graph.blocks, strict=True)]
+        closed = [b == n and n > 2 for b, n in zip(blocks, graph.torus.blocks, strict=True)]
         found.setdefault(tuple(sorted(zip(blocks, closed, strict=True))), _grid(blocks, closed, circuits))
     return list(found.values())
 

@@ -50,12 +50,6 @@ class ServerGraph:
         return self.torus.chips // self.torus.chips_per_server
 
     @property
-    def blocks(self) -> tuple[int, int, int]:
-        """Extents of the rack in servers."""
-        x, y, z = (n // s for n, s in zip(self.torus.shape, self.torus.server, strict=True))
-        return x, y, z
-
-    @property
     def links(self) -> Mapping[Edge, int]:
         """How many links of the torus of chips each edge stands for: 4 in a rack of 4x4x4 with servers of 2x2x1."""
         return self._links

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from railyard.control import end_process
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.racks.kill import Kill
 from railyard.racks.site import Site
@@ -195,7 +194,6 @@ class Crew:
         going = [job for job in self._jobs if not job.over]
         for job in going:
             job.interrupt()
-        end_process(session.controller.process)
         session.restart_controller()
         self._heard("the controller was started again; jobs go on from their last checkpoints")
         for job in going:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from controllers.catalog import load_policy
+from controllers.policy import Path as LightPath
 from measure.failover.neighbour import neighbour_effect
 from measure.failover.recovery import Recovery
 from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
-from measure.fidelity import Verdict
 from measure.row import Row
 from railyard.racks.failover import FailoverExperiment, Setting
 from railyard.racks.forecast import foresee, windows
@@ -26,15 +26,19 @@ ENDLESS = 10_000
 """Steps of a neighbour, which is ended when the job is over."""
 
 
+def ring_paths(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> list[LightPath]:
+    """The circuits that the policy gives a ring of ``members``; none where packets find their way."""
+    policy = load_policy(setting.policy, plan)
+    group = Group("ring", "dp", members)
+    return list(policy.paths(group, policy.start([group])))
+
+
 def ring_lanes(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> int:
     """As many lanes as keep every circuit of the ring busy both ways: two for each circuit of a hop.
 
     All circuits of a pair are one hop, and with the way back the next.
     """
-    policy = load_policy(setting.policy, plan)
-    group = Group("ring", "dp", members)
-    paths = policy.paths(group, policy.start([group]))
-    hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in paths)
+    hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in ring_paths(setting, plan, members))
     return max(1, hop if len(members) == 2 else 2 * hop)
 
 
@@ -100,7 +104,7 @@ class FailoverRun:
                 plan = experiment.plan(setting, rack.scale)
                 for kills in self._rounds(plan):
                     specs = specs_of(experiment, setting, plan, rack.scale)
-                    rows = failover_rows(experiment, rack.play(setting, plan, specs, kills), rack.scale)
+                    rows = failover_rows(experiment, rack.play(setting, plan, specs, kills))
                     rack.add_rows(rows, with_ratios)
                     for row in rows:
                         if row["event"] != "neighbour":
@@ -114,63 +118,56 @@ class FailoverRun:
         return [(experiment.random_kill(plan, number),) for number in range(experiment.random_kills)]
 
 
-def failover_rows(experiment: FailoverExperiment, played: Played, scale: Scale) -> list[Row]:
+def failover_rows(experiment: FailoverExperiment, played: Played) -> list[Row]:
     """A row for every fault that struck a job, and one for every job that none did."""
-    more = {"seed": experiment.seed, "rate_scale": scale.rate, "time_scale": scale.time}
-    head = {"experiment": experiment.experiment, "system": played.setting.system, "fabric": played.setting.name}
     struck = [(number, r) for number, r in enumerate(played.recoveries) if r.job and r.state != "no member"]
-    rows = [_fault_row(played, recovery, number, scale, head, more) for number, recovery in struck]
-    if struck:
-        spared = [job for job in played.jobs if job.spec.name not in {r.job for _, r in struck}]
-        rows += [_neighbour_row(played, job, struck[0][1], scale, head, more) for job in spared]
-    return rows
+    if not struck:
+        return []
+    columns = {job.spec.name: _columns(experiment, played, job) for job in played.jobs}
+    rows = [_fault_row(played, recovery, number, columns[recovery.job]) for number, recovery in struck]
+    spared = [job.spec.name for job in played.jobs if job.spec.name not in {r.job for _, r in struck}]
+    return rows + [_neighbour_row(played, name, struck[0][1], columns[name]) for name in spared]
 
 
-def _fault_row(
-    played: Played, recovery: Recovery, number: int, scale: Scale, head: Mapping[str, Any], more: Mapping[str, Any]
-) -> Row:
+def _columns(experiment: FailoverExperiment, played: Played, job: Supervisor) -> dict[str, Any]:
+    """What all rows of a job have in common."""
+    return {
+        "experiment": experiment.experiment,
+        "system": played.setting.system,
+        "fabric": played.setting.name,
+        "plan": played.plan,
+        "checksum_ok": played.checksum_ok(job),
+        "verdicts": [point.judge() for point in played.points if point.job == job.spec.name],
+        "seed": experiment.seed,
+        "rate_scale": played.scale.rate,
+        "time_scale": played.scale.time,
+    }
+
+
+def _fault_row(played: Played, recovery: Recovery, number: int, columns: Mapping[str, Any]) -> Row:
     job = next(job for job in played.jobs if job.spec.name == recovery.job)
     before, after, predicted = played.window(number), played.window(number + 1), None
     if before is not None and after is not None:
         stored = recovery.checkpoint_s is not None
-        predicted = foresee(job.spec, before, after, played.plan, scale, has_checkpoint=stored)
+        predicted = foresee(job.spec, before, after, played.plan, played.scale, has_checkpoint=stored)
     return fault_row(
         recovery,
         predicted,
-        **head,
-        plan=played.plan,
-        checksum_ok=played.checksum_ok(job),
-        verdicts=_verdicts(played, job),
+        **columns,
         kill=",".join(map(str, played.kills)),
         acknowledged_checkpoints=[step for step, _ in job.acknowledged],
         resumed=[list(pair) for pair in job.resumed],
-        **more,
     )
 
 
-def _neighbour_row(
-    played: Played,
-    job: Supervisor,
-    struck: Recovery,
-    scale: Scale,
-    head: Mapping[str, Any],
-    more: Mapping[str, Any],
-) -> Row:
-    name, after = job.spec.name, played.window(1)
+def _neighbour_row(played: Played, name: str, struck: Recovery, columns: Mapping[str, Any]) -> Row:
+    after = played.window(1)
     return neighbour_row(
-        neighbour_effect(played.events, scale, struck, name),
-        **head,
-        plan=played.plan,
-        checksum_ok=played.checksum_ok(job),
-        verdicts=_verdicts(played, job),
+        neighbour_effect(played.events, played.scale, struck, name),
+        **columns,
         predicted_before_s=played.windows[0].jobs[name].step_time_s,
         predicted_after_s=after.jobs[name].step_time_s if after is not None else None,
-        **more,
     )
-
-
-def _verdicts(played: Played, job: Supervisor) -> list[Verdict]:
-    return [point.judge() for point in played.points if point.job == job.spec.name]
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

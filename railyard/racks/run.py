@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from measure import calibrate
 from measure.failover.lives import checksums_agree, lives_of, read_lives
 from measure.failover.points import LifePoint, points_of
 from measure.failover.recovery import Recovery, recoveries
-from measure.manifest import build_manifest
 from measure.row import Row
 from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event
@@ -24,7 +22,7 @@ from railyard.racks.job_spec import JobSpec
 from railyard.racks.kill import Kill
 from railyard.racks.site import Site
 from railyard.racks.supervisor import Supervisor
-from railyard.record import Record
+from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from topos.plan import FabricPlan
@@ -136,19 +134,7 @@ class RackRun:
 
     def _opened(self, name: str, session: Session) -> None:
         if not self.record.opened:
-            datapath = session.net.yard.datapath
-            calibration = calibrate.load()
-            self.record.open(
-                build_manifest(
-                    experiment=self.experiment.model_dump(mode="json"),
-                    seed=self.experiment.seed,
-                    scale=self.scale,
-                    plans=[],
-                    groups={},
-                    calibration=dataclasses.asdict(calibration) if calibration else None,
-                    datapath="kernel" if datapath == "system" else datapath,
-                )
-            )
+            self.record.open(run_manifest(self.experiment, self.scale, session.net.yard.datapath))
         self.record.add_plan(name, session.plan)
 
     def _run(self, site: Site, crew: Crew, counters: list[Event], timeout_s: float) -> None:

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.catalog import load_policy
 from controllers.jobs import Job
 from controllers.policy import Path as LightPath
 from measure.failover.lives import lives_of, read_lives
 from measure.failover.recovery import all_reduce_bandwidth
 from measure.failover.row import with_ratios
 from measure.failover.server_fabric import ELECTRICAL, PHOTONIC, server_fabric_row
-from measure.fidelity import Check, Limits, Verdict
-from measure.iperf import IperfEnd, IperfLane, IperfResult, measure_iperf
+from measure.iperf import IperfEnd, IperfLane, IperfResult, iperf_verdict, measure_iperf
 from measure.row import Row
 from railyard.errors import AgentError
 from railyard.racks.failover import PAPER_STAGES, Setting
-from railyard.racks.failover_run import failover_rows, specs_of
+from railyard.racks.failover_run import failover_rows, ring_paths, specs_of
 from railyard.racks.job_spec import JobSpec
 from railyard.racks.kill import parse_kills
 from railyard.racks.run import Played, RackRun, Say
@@ -89,7 +87,7 @@ class ServerFabricRun:
                 found.append(self._iperf(session, specs[0]))
 
         played = rack.play(setting, plan, specs, before=before)
-        rows = [self._iperf_row(epoch, specs[0], result, plan) for result in found]
+        rows = [self._iperf_row(epoch, specs[0], result) for result in found]
         rows += list(self._epoch_rows(epoch, specs[0], played)) if whole else []
         rack.add_rows(rows)
         for row in rows:
@@ -104,8 +102,8 @@ class ServerFabricRun:
         session.call("finish", job=spec.name)
         return result
 
-    def _iperf_row(self, epoch: Epoch, spec: JobSpec, result: IperfResult, plan: FabricPlan) -> Row:
-        lanes = len(iperf_paths(spec, plan))
+    def _iperf_row(self, epoch: Epoch, spec: JobSpec, result: IperfResult) -> Row:
+        lanes = len(result.lane_mbps)
         value, ideal = self._real_gbps(result.mbps), lanes * PORT_GBPS * goodput_share(self._experiment.mtu)
         return server_fabric_row(
             "iperf3",
@@ -169,7 +167,7 @@ class ServerFabricRun:
         more = {"stages": dict(PAPER_STAGES), "steps": 6, "job": tenant}
         specs = self._specs(setting, plan, self._experiment.batch, **more)
         played = rack.play(setting, plan, specs, parse_kills(KILL))
-        rack.add_rows(failover_rows(rack.experiment, played, rack.scale), with_ratios)
+        rack.add_rows(failover_rows(rack.experiment, played), with_ratios)
 
     # ---- units ---------------------------------------------------------------------------------------------------
 
@@ -181,20 +179,9 @@ class ServerFabricRun:
         return {"rate_scale": self._rack.scale.rate, "time_scale": self._rack.scale.time}
 
 
-def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
-    """Whether iperf3 shows the emulated links: it reached so much (``share``) of what TCP can carry on them."""
-    limit = (limits or Limits()).line_rate_share
-    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
-    check = Check("link rate", share, limit, "of line rate", share >= limit, says)
-    return Verdict(check.ok, (check,))
-
-
 def iperf_paths(spec: JobSpec, plan: FabricPlan) -> list[LightPath]:
     """A path for every port that can work for the slice of two: its circuits, or on the torus the one way there is."""
-    group = next(iter(spec.program(spec.members, plan.ranks).groups.values()))
-    policy = load_policy(spec.setting.policy, plan)
-    paths = policy.paths(group, policy.start([group]))
-    return list(paths) or [(spec.members[0], 0, spec.members[1], 0)]
+    return ring_paths(spec.setting, plan, spec.members) or [(spec.members[0], 0, spec.members[1], 0)]
 
 
 def _lane(session: Session, path: LightPath) -> IperfLane:

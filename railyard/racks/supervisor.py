@@ -168,7 +168,7 @@ class Supervisor:
             self._start(now)
         elif self.state == "running" and self.team.finished.issuperset(self.members):
             self.end("done")
-        self._look_for_failures(now)
+        self._look_for_failures()
 
     def _start(self, now: float) -> None:
         team = self.team
@@ -191,7 +191,7 @@ class Supervisor:
             late = next(rank for rank in self.members if rank not in team.ready)
             raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.life}")
 
-    def _look_for_failures(self, now: float) -> None:
+    def _look_for_failures(self) -> None:
         """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.
 
         It may never do so (a chip that nobody watched): the bound on that is the whole run's.

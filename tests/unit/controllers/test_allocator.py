@@ -179,7 +179,7 @@ def test_whatever_is_rented_and_released_the_books_are_right(torus: Torus, data:
 
 def test_the_server_graph_of_the_paper() -> None:
     graph = server_graph(RACK)
-    assert (graph.servers, graph.blocks) == (16, (2, 2, 4))
+    assert (graph.servers, graph.torus.blocks) == (16, (2, 2, 4))
     assert set(graph.links.values()) == {4}
     assert {len(graph.neighbours(server)) for server in range(16)} == {4}
 
@@ -263,4 +263,4 @@ def test_racks_that_cannot_be_are_named() -> None:
         Allocator(Torus((3, 4, 4), (2, 2, 1)), photonic=False)
     with pytest.raises(ConfigError, match="2 between adjacent servers cannot carry the 4 links"):
         Allocator(RACK, photonic=True, fibres=2)
-    assert prod(Allocator(RACK, photonic=False, fibres=2).graph.blocks) == 16
+    assert prod(Allocator(RACK, photonic=False, fibres=2).graph.torus.blocks) == 16

@@ -47,4 +47,4 @@ def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> No
     )
     assert played.checksum_ok(job) is None
     assert played.window(0) is seen[0] and played.window(1) is None
-    assert failover_rows(rack.made, replace(played, jobs=()), rack.scale) == []
+    assert failover_rows(rack.made, replace(played, jobs=())) == []

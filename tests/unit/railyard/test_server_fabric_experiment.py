@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from measure.iperf import iperf_verdict
 from railyard.errors import ConfigError
 from railyard.racks.failover_run import specs_of
 from railyard.racks.server_fabric import EPOCH_STEPS, PAPER_EPOCH_S, TENANTS, ServerFabricExperiment, compute_s
-from railyard.racks.server_fabric_run import Epoch, iperf_paths, iperf_verdict
+from railyard.racks.server_fabric_run import Epoch, iperf_paths
 from railyard.settings import validated
 
 
