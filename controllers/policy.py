@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from controllers.circuits import Matching
+from controllers.rotation import Cycle, Slot
 from controllers.standing import Standing
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -37,6 +38,13 @@ class Policy:
         """
         return
 
+    def prepare(self, cycle: Cycle | None) -> None:
+        """How the job wants circuits to take turns (None: it does not say). Called once, before ``start``.
+
+        ``ConfigError`` for what cannot be done. Default: it does not matter.
+        """
+        return
+
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits to install before the job's first step (no delay is charged). Default: none."""
         return {}
@@ -53,6 +61,12 @@ class Policy:
         called once: while ports are in use the engine asks again later.
         """
         raise NotImplementedError
+
+    def rotation(self, group: Group) -> tuple[Slot, ...]:
+        """The slots that the circuits of ``group`` go through, again and again, while it talks; ``wanted`` and
+        ``paths`` are then not asked. Default: none, its circuits stand until it is done.
+        """
+        return ()
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
         """Who stands in when chip ``dead`` of the job with ``groups`` has failed: old rank -> new rank.

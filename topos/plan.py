@@ -33,14 +33,31 @@ class HostPort:
 
 
 @dataclass(frozen=True)
+class MeshPlan:
+    """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons (``controllers.mesh``).
+
+    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` of light through one cell
+    (microseconds of the real system).
+    """
+
+    width: int
+    height: int
+    ports: tuple[int, ...]
+    cell_latency_us: float = 0.0
+
+
+@dataclass(frozen=True)
 class SwitchPlan:
-    """One switch: its name, OpenFlow datapath id, kind, network and ports."""
+    """One switch: its name, OpenFlow datapath id, kind, network and ports. ``mesh``: what an optical one is made of,
+    where that limits the matchings it can hold.
+    """
 
     name: str
     dpid: int
     kind: SwitchKind
     network: Network
     ports: tuple[HostPort, ...]
+    mesh: MeshPlan | None = None
 
     def port(self, rank: int, lane: int) -> HostPort:
         """The port that lane ``lane`` of ``rank`` is plugged into; ``KeyError`` if it is not on this switch."""
@@ -143,12 +160,21 @@ class FabricPlan:
     @staticmethod
     def from_json(data: dict[str, Any]) -> FabricPlan:
         """The plan that ``to_json`` wrote."""
-        switches = tuple(
-            SwitchPlan(**{**s, "ports": tuple(HostPort(**p) for p in s["ports"])}) for s in data["switches"]
-        )
+        switches = tuple(_switch(s) for s in data["switches"])
         links = tuple(SwitchLink(**link) for link in data.get("links", ()))
         rack = data.get("rack")
         return FabricPlan(**{**data, "switches": switches, "links": links, "rack": rack and _rack(rack)})
+
+
+def _switch(data: dict[str, Any]) -> SwitchPlan:
+    mesh = data.get("mesh")
+    return SwitchPlan(
+        **{
+            **data,
+            "ports": tuple(HostPort(**port) for port in data["ports"]),
+            "mesh": mesh and MeshPlan(**{**mesh, "ports": tuple(mesh["ports"])}),
+        }
+    )
 
 
 def _rack(data: dict[str, Any]) -> RackPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 CollectiveKind = Literal[
@@ -60,6 +61,9 @@ class Schedule:
     something only in between. ``input`` is the slot of the first input chunk: 0 where the collective works in place,
     ``chunks`` where the input is a buffer of its own (which then counts as scratch).
 
+    ``weights``: how large the chunks are beside each other (one whole number each; empty: all the same), for an
+    all-to-all in which pairs have different amounts to send.
+
     ``one_port``: the algorithm claims at most one send and one receive per position and round (chunks to one peer in
     one round are one send), and is held to it when it runs. ``lockstep``: a
     position starts a round when everything it does in the rounds before is done; otherwise chunks do not wait for
@@ -79,6 +83,7 @@ class Schedule:
     lockstep: bool = False
     straggler: int | None = None
     first_phase: int = 0
+    weights: tuple[int, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -106,6 +111,8 @@ class Schedule:
 
     def chunk_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
         """(start, end) of every slot for a collective over ``elements``; the first chunks take the remainder."""
+        if self.weights:
+            return self._weighted_bounds(self.buffer_elements(elements))
         base, extra = divmod(self.buffer_elements(elements), self.chunks)
         bounds, start = [], 0
         for c in range(self.slots):
@@ -113,6 +120,12 @@ class Schedule:
             bounds.append((start, end))
             start = end
         return tuple(bounds)
+
+    def _weighted_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
+        """Ends at the rounded sums of weights, so that no chunk is off by more than one element."""
+        whole, sums = sum(self.weights), (0, *accumulate(self.weights))
+        ends = [elements * total // whole for total in sums]
+        return tuple(pairwise(ends))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dump``."""
@@ -123,4 +136,5 @@ class Schedule:
     def from_json(data: dict[str, Any]) -> Schedule:
         """The schedule that ``to_json`` wrote."""
         transfers = tuple(Transfer(*values) for values in data["transfers"])
-        return Schedule(**{**data, "owner": tuple(data["owner"]), "transfers": transfers})
+        lists = {key: tuple(data.get(key, ())) for key in ("owner", "weights")}
+        return Schedule(**{**data, **lists, "transfers": transfers})

@@ -1,0 +1,89 @@
+"""A rotation: circuits that come and go in turns while a group talks, instead of standing until it is done.
+
+A policy that rotates a group gives its slots; the engine steps through them, from the first again after the last, as
+long as a member has something to send. Source: RotorNet (SIGCOMM'17) for the turns; PIP, arXiv 2501.18136, for the
+matchings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controllers.circuits import Matching
+from railyard.errors import ConfigError
+
+Demand = tuple[tuple[float, ...], ...]
+"""Bytes from position i of a group (row) to position j; any unit will do, only proportions count."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """How a job wants its rotating groups to turn.
+
+    ``slot_s``: how long the circuits of a slot pass light (wall-clock seconds; None: until everybody has sent what it
+    has for this slot). ``guard_s``: how much of the end of such a slot stays unused, so that nothing is under way when
+    it goes dark. ``simplex``: a circuit carries data one way, from port 1 of the sender to port 0 of the receiver, so
+    that a rank may send to one and receive from another; otherwise port 0 does both. ``demand``: what positions send
+    to each other, for policies that look at it (empty: everybody as much to everybody). ``most_slots``: how many slots
+    such a policy may make of it (0: as many as it takes).
+    """
+
+    slot_s: float | None = None
+    guard_s: float = 0.002
+    simplex: bool = False
+    demand: Demand = ()
+    most_slots: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.guard_s >= 0:
+            raise ConfigError(f"must be 0 or more, not {self.guard_s * 1e3:g} ms", key="guard_ms")
+        if self.slot_s is not None and not self.slot_s > self.guard_s:
+            raise ConfigError(
+                f"a slot of {self.slot_s * 1e3:g} ms leaves no time beside a guard time of {self.guard_s * 1e3:g} ms; "
+                "make it longer",
+                key="slot_ms",
+            )
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One turn: ``wiring`` are the group's own circuits in it (switch -> circuits), ``paths`` what may be sent over
+    them. ``seconds`` that they pass light (wall-clock), None: until all members have sent what they have for it.
+    """
+
+    wiring: dict[str, Matching]
+    paths: tuple[tuple[int, int, int, int], ...]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a member is told of the slot that has come: its ``number`` since the rotation began, and when sending must
+    have ended (``until``, the clock of the engine; None: when everybody is done).
+    """
+
+    number: int
+    began: float
+    until: float | None = None
+
+
+@dataclass
+class Rotating:
+    """A rotation under way: the ``number`` of the slot that stands or is being set up, and who has sent its part."""
+
+    slots: tuple[Slot, ...]
+    guard_s: float
+    number: int = 0
+    moved: set[int] = field(default_factory=set)
+    lit_at: float | None = None
+
+    @property
+    def slot(self) -> Slot:
+        """The slot that stands or is being set up."""
+        return self.slots[self.number % len(self.slots)]
+
+    def advance(self) -> None:
+        """The next one."""
+        self.number += 1
+        self.moved.clear()
+        self.lit_at = None
