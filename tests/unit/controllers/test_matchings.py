@@ -1,0 +1,68 @@
+"""Everybody meets everybody exactly once, in as few turns as can be."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.matchings import cyclic_shifts, one_factorization, perfect_matchings
+from railyard.errors import ConfigError
+
+sizes = st.integers(2, 65)
+
+
+@given(sizes)
+def test_each_pair_meets_once_and_nobody_twice_in_a_turn(n: int) -> None:
+    turns = one_factorization(n)
+    assert len(turns) == (n - 1 if n % 2 == 0 else n)
+    assert sorted(pair for turn in turns for pair in turn) == list(combinations(range(n), 2))
+    for turn in turns:
+        positions = [position for pair in turn for position in pair]
+        assert len(turn) == n // 2
+        assert len(set(positions)) == len(positions)
+
+
+@given(sizes.filter(lambda n: n % 2 == 1))
+def test_of_an_odd_number_each_has_one_bye(n: int) -> None:
+    byes = [set(range(n)) - {p for pair in turn for p in pair} for turn in one_factorization(n)]
+    assert byes == [{r} for r in range(n)]
+
+
+@given(sizes.filter(lambda n: n % 2 == 0))
+def test_turn_r_joins_the_last_to_r_and_mirrors_the_others_around_it(n: int) -> None:
+    assert perfect_matchings(n) == one_factorization(n)
+    for r, turn in enumerate(perfect_matchings(n)):
+        for a, b in turn:
+            assert (b == n - 1 and a == r) or (a + b - 2 * r) % (n - 1) == 0
+
+
+def test_the_switch_of_32_ports_has_31_matchings_of_16_circuits() -> None:
+    """PIP, arXiv 2501.18136: n = 32."""
+    turns = perfect_matchings(32)
+    assert [len(turn) for turn in turns] == [16] * 31
+    assert len({pair for turn in turns for pair in turn}) == 496
+
+
+@given(sizes)
+def test_shifts_bring_each_to_each_once(n: int) -> None:
+    shifts = cyclic_shifts(n)
+    assert len(shifts) == n - 1
+    assert sorted((i, p[i]) for p in shifts for i in range(n)) == list(permutations(range(n), 2))
+    assert all(sorted(p) == list(range(n)) for p in shifts)
+
+
+@pytest.mark.parametrize("n", [3, 5, 31])
+def test_an_odd_number_has_no_perfect_matching_and_hears_what_works(n: int) -> None:
+    with pytest.raises(ConfigError, match=rf"n: {n} positions have no perfect matching.*take {n + 1} or {n - 1}.*"
+                       rf"{n} matchings with a bye.*one_factorization.*{n - 1} cyclic shifts"):  # fmt: skip
+        perfect_matchings(n)
+
+
+@pytest.mark.parametrize("make", [one_factorization, perfect_matchings, cyclic_shifts])
+@pytest.mark.parametrize("n", [1, 0, -4])
+def test_one_position_has_nobody_to_meet(make: object, n: int) -> None:
+    with pytest.raises(ConfigError, match=f"at least 2 positions, not {n}"):
+        make(n)  # type: ignore[operator]
