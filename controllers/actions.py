@@ -7,17 +7,30 @@ from typing import Any
 
 from controllers.circuits import Matching
 from controllers.policy import Path
+from controllers.rotation import Turn
 from measure.timeline import Event, Source
 
 
 @dataclass(frozen=True)
 class Ack:
-    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted."""
+    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted (for ``turn``, if any)."""
 
     rank: int
     group: str
     index: int
     paths: tuple[Path, ...]
+    turn: Turn | None = None
+
+
+@dataclass(frozen=True)
+class TurnEnds:
+    """At ``at`` the circuits of ``switches`` shall go dark for the next slot of a rotation: call ``turn_over`` then."""
+
+    group: str
+    index: int
+    turn: Turn
+    at: float
+    switches: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,7 @@ class Note:
 
 Action = (
     Ack
+    | TurnEnds
     | CheckedIn
     | Refuse
     | Darken

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from controllers import flows
-from controllers.actions import Action, Darken, Note, Reroute
+from controllers.actions import Action, Darken, Note, Reroute, TurnEnds
 from controllers.answers import Speaker, failure
 from controllers.clock import Alarm
 from controllers.engine import Engine
@@ -209,10 +209,19 @@ class Conductor:
                 queue += self._tuning.begin(action, now)
             elif isinstance(action, Reroute):
                 queue += self._forwarding.begin(action, now)
+            elif isinstance(action, TurnEnds):
+                self._end_turn(action)
             elif isinstance(action, Note):
                 self._notes.append(action)
             else:
                 self._north.waiters.report(action)
+
+    def _end_turn(self, ends: TurnEnds) -> None:
+        """Order the dark so that it comes when the slot ends."""
+        lead = max(
+            (self.board.lines[name].round_trip_s for name in ends.switches if name in self.board.lines), default=0.0
+        )
+        self.later(ends.at - lead, lambda now: self.engine.turn_over(ends, now))
 
     def _fill(self, name: str, now: float) -> None:
         device = self.engine.fabric.switches.get(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.actions import Action, CheckedIn, Note, Refuse
+from controllers.actions import Action, CheckedIn, Note, Refuse, TurnEnds
 from controllers.circuits import Matching
 from controllers.fabric import Fabric, Reconfiguration
 from controllers.failover import Failover
@@ -22,9 +22,12 @@ from controllers.ocs import UpdateMode
 from controllers.policy import Policy
 from controllers.readiness import Readiness, Round
 from controllers.roster import Roster
+from controllers.rotation import Cycle, Rotating
 from controllers.routing import Due, Routing
 from controllers.standing import standing_beside
+from railyard.errors import ControlError
 from topos.plan import FabricPlan
+from workloads.program import Group
 
 
 class Engine:
@@ -57,6 +60,7 @@ class Engine:
         On the switches they are on they replace all circuits but those between GPUs of other jobs.
         """
         self.roster.check_new(job)
+        policy.prepare(job.cycle)
         policy.see(standing_beside(job.name, self.fabric, self.roster))
         intent = StartIntent(
             asked=now,
@@ -123,9 +127,15 @@ class Engine:
         self.roster.gone.discard(rank)
         if turn is None:
             return self._refuse_left(readiness, readiness.rounds[index])
-        job = membership.job
+        job, policy = membership.job, membership.policy
         intent = GroupIntent(
-            asked=now, delay_s=job.dark_s, job=job, policy=membership.policy, readiness=readiness, turn=turn
+            asked=now,
+            delay_s=job.dark_s,
+            job=job,
+            policy=policy,
+            readiness=readiness,
+            turn=turn,
+            rotating=rotating(policy, readiness.group, job.cycle),
         )
         return self._grants.ask(intent, now)
 
@@ -135,8 +145,30 @@ class Engine:
         if membership.life_over:
             return []
         if readiness.release(rank, index) is None:
-            return []
+            return self._go_round(readiness, index, now)
         return self._grants.release(group, index, now)
+
+    def moved(self, rank: int, group: str, index: int, slot: int, idle: bool, now: float) -> list[Action]:
+        """``rank`` has sent what it has for slot number ``slot`` of a rotation, and all of it is acknowledged by its
+        peer's kernel. ``idle``: nor has it anything for other slots; somebody who then gets something says so again.
+        """
+        membership, readiness = self.roster.group(group)
+        intent = self._grants.turning(group, index)
+        if membership.life_over or intent is None or intent.rotating is None:
+            return []
+        if rank not in readiness.group.members:
+            raise ControlError(f"rank {rank} is not a member of group {group}")
+        if intent.rotating.number != slot or intent.rotating.turn is None:
+            return []
+        intent.rotating.report(rank, idle)
+        return self._go_round(readiness, index, now)
+
+    def turn_over(self, ends: TurnEnds, now: float) -> list[Action]:
+        """The time of a slot is over."""
+        intent = self._grants.turning(ends.group, ends.index)
+        if intent is None or intent.rotating is None or intent.rotating.turn != ends.turn:
+            return []
+        return self._grants.turn_over(intent, now)
 
     def rewire(
         self,
@@ -272,6 +304,14 @@ class Engine:
             return []
         return self.chip_failed(rank, cause, now)
 
+    def _go_round(self, readiness: Readiness, index: int, now: float) -> list[Action]:
+        """On to the next slot of a rotation, if this one is over for all who are still there."""
+        intent = self._grants.turning(readiness.group.name, index)
+        if intent is None or intent.rotating is None or intent.rotating.turn is None:
+            return []
+        present = frozenset(readiness.group.members) - intent.turn.released
+        return self._grants.turn_over(intent, now) if intent.rotating.over(present) else []
+
     def _refuse_left(self, readiness: Readiness, turn: Round) -> list[Action]:
         left = readiness.missing(turn) & self.roster.gone
         reason = f"rank {min(left, default=0)} of the group has left"
@@ -291,6 +331,12 @@ class Engine:
 
     def _default_delay_s(self) -> float:
         return next((membership.job.dark_s for membership in reversed(self.roster.jobs.values())), 0.0)
+
+
+def rotating(policy: Policy, group: Group, cycle: Cycle | None) -> Rotating | None:
+    """The rotation of ``group`` from its first slot; None where its circuits stand until it is done."""
+    slots = policy.rotation(group)
+    return Rotating(slots, cycle.guard_s if cycle is not None else 0.0) if slots else None
 
 
 def _missed(job: Job) -> str:

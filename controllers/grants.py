@@ -6,10 +6,11 @@ Order of a reconfiguration, always: all members asked -> nothing in flight on th
 
 from __future__ import annotations
 
-from controllers.actions import Ack, Action, Note, Refuse
+from controllers.actions import Ack, Action, Note, Refuse, TurnEnds
 from controllers.fabric import Fabric
 from controllers.intents import GroupIntent, Intent, RewireIntent, StartIntent
 from controllers.ocs import Change
+from controllers.policy import Path
 from controllers.readiness import Readiness, Round
 from controllers.routing import Routing
 from railyard.errors import RailyardError
@@ -38,8 +39,23 @@ class Grants:
 
     def release(self, group: str, index: int, now: float) -> list[Action]:
         """The last member of ``group`` has let go of its ``index``-th grant."""
-        self._fabric.let_go(self._rounds.pop((group, index)))
-        return self.advance(now)
+        intent = self._rounds.pop((group, index))
+        self.withdraw(intent)
+        return [*_turn_note(intent, now), *self.advance(now)]
+
+    def turning(self, group: str, index: int) -> GroupIntent | None:
+        """The grant of ``group`` whose circuits take turns; None if there is none (any more)."""
+        intent = self._rounds.get((group, index))
+        return intent if intent is not None and intent.rotating is not None else None
+
+    def turn_over(self, intent: GroupIntent, now: float) -> list[Action]:
+        """The slot of a rotation that stands is over: on to the next."""
+        assert intent.rotating is not None
+        notes = _turn_note(intent, now)
+        intent.rotating.advance()
+        intent.asked, intent.tries, intent.said_why = now, 0, False
+        self._pending.append(intent)
+        return [*notes, *self._try(intent, now)]
 
     def ended(self, owner: Intent | None, now: float) -> list[Action]:
         """A reconfiguration of ``owner`` has ended well (None: it was nobody's)."""
@@ -83,7 +99,8 @@ class Grants:
         intent = self._rounds.pop((group, turn.index), None)
         if intent is not None:
             self.withdraw(intent)
-        return [] if turn.acked else [Refuse(rank, group, turn.index, reason) for rank in sorted(turn.asked)]
+        waits = not turn.acked or (intent is not None and intent.rotating is not None)
+        return [Refuse(r, group, turn.index, reason) for r in sorted(turn.asked - turn.released)] if waits else []
 
     def withdraw(self, intent: Intent) -> None:
         """Take ``intent`` off the books; ports of its reconfigurations under way stay taken until they are lit."""
@@ -154,8 +171,11 @@ class Grants:
         if not paths and len(intent.group.members) > 1:
             return self._refuse(intent, f"the policy gave group {intent.label()} no path", now)
         self._pending.remove(intent)
-        intent.turn.acked = True
+        first, intent.turn.acked = not intent.turn.acked, True
         self._fabric.hold(intent, ports)
+        acks = self._tell(intent, paths, now)
+        if not first:
+            return acks
         group, index = intent.group.name, intent.turn.index
         fields = {
             "group": group,
@@ -164,7 +184,17 @@ class Grants:
             "asked": intent.turn.asked_first,
             "ready": intent.turn.asked_last,
         }
-        return [Note("ack", now, fields=fields), *(Ack(r, group, index, paths) for r in intent.group.members)]
+        return [Note("ack", now, fields=fields), *acks]
+
+    def _tell(self, intent: GroupIntent, paths: tuple[Path, ...], now: float) -> list[Action]:
+        """Every member that has not let go yet of its paths, and of the turn that has come."""
+        group, index, rotating = intent.group.name, intent.turn.index, intent.rotating
+        turn = rotating.begin(now) if rotating is not None else None
+        present = [rank for rank in intent.group.members if rank not in intent.turn.released]
+        acks: list[Action] = [Ack(rank, group, index, paths, turn) for rank in present]
+        if rotating is not None and turn is not None and turn.until is not None:
+            acks.append(TurnEnds(group, index, turn, turn.until, tuple(rotating.slot.wiring)))
+        return acks
 
     def _refuse(self, intent: Intent, reason: str, now: float) -> list[Action]:
         """Give up on ``intent`` and tell whoever waits for it."""
@@ -182,3 +212,13 @@ def _waits(intent: Intent, reason: str, now: float, *, final: bool = False) -> l
     intent.said_why = True
     index = intent.turn.index if isinstance(intent, GroupIntent) else None
     return [Note("refused", now, fields={"group": intent.label(), "index": index, "reason": reason, "final": final})]
+
+
+def _turn_note(intent: GroupIntent, now: float) -> list[Action]:
+    """The slot of a rotation that ends now, for the timeline."""
+    turn = intent.rotating.turn if intent.rotating is not None else None
+    if turn is None or intent.rotating is None:
+        return []
+    pairs = [[path[0], path[2]] for path in intent.rotating.slot.paths]
+    fields = {"group": intent.group.name, "index": intent.turn.index, "slot": turn.number, "pairs": pairs}
+    return [Note("slot", turn.began, now, fields=fields)]

@@ -11,6 +11,7 @@ from controllers.jobs import Job
 from controllers.ocs import OpticalSwitch, UpdateMode
 from controllers.policy import Path, Policy, Wiring
 from controllers.readiness import Readiness, Round
+from controllers.rotation import Rotating
 from railyard.errors import CircuitError
 from workloads.program import Group
 
@@ -57,12 +58,16 @@ class Intent:
 
 @dataclass(eq=False, kw_only=True)
 class GroupIntent(Intent):
-    """All members of a group have asked. (What is done for it when it is granted: ``controllers.grants``.)"""
+    """All members of a group have asked. (What is done for it when it is granted: ``controllers.grants``.)
+
+    ``rotating``: its circuits take turns instead of standing until it is done.
+    """
 
     job: Job
     policy: Policy
     readiness: Readiness
     turn: Round
+    rotating: Rotating | None = None
 
     @property
     def group(self) -> Group:
@@ -74,11 +79,20 @@ class GroupIntent(Intent):
         return self.group.name
 
     def wanted(self, target: Wiring) -> Wiring:
-        """What the policy wants."""
-        return self.policy.wanted(self.group, target)
+        """What the policy wants: of a rotation the slot that is due, without the circuits of the others."""
+        if self.rotating is None:
+            return self.policy.wanted(self.group, target)
+        wiring: dict[str, Matching] = {}
+        for slot in self.rotating.slots:
+            for name, circuits in slot.wiring.items():
+                wiring[name] = wiring.get(name, target.get(name, Matching())).without_ports(circuits.ports)
+        due = self.rotating.slot.wiring
+        return {name: Matching([*others, *due.get(name, ())]) for name, others in wiring.items()}
 
     def paths(self, lit: Wiring) -> tuple[Path, ...]:
         """The paths of the group over what is lit."""
+        if self.rotating is not None:
+            return self.rotating.slot.paths
         return tuple(self.policy.paths(self.group, lit))
 
 

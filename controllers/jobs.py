@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controllers.rotation import Cycle
 from workloads.program import Group
 
 
@@ -27,7 +28,8 @@ class Job:
     """``reconfiguration_delay_s`` is the switch itself, ``link_recovery_s`` what transceivers and NICs need afterwards.
 
     Both in wall-clock (emulated) seconds. ``mode`` is the name of the mode as the run knows it; the engine does not
-    read it. ``detection`` None: nobody watches over its chips.
+    read it. ``detection`` None: nobody watches over its chips. ``cycle``: how circuits are to take turns, for policies
+    that let them.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Job:
     reconfiguration_delay_s: float = 0.0
     link_recovery_s: float = 0.0
     detection: Detection | None = None
+    cycle: Cycle | None = None
 
     @property
     def dark_s(self) -> float:

@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 from controllers.circuits import Circuit, Matching
 from controllers.jobs import Detection, Job
 from controllers.ocs import UPDATE_MODES, UpdateMode
+from controllers.rotation import Cycle, Demand
 from railyard.errors import ConfigError
 from workloads.program import Dimension, Domain, Group
 
@@ -40,6 +41,14 @@ def seconds(message: Message, key: str, default: float | None = 0.0) -> float | 
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
         raise ConfigError(f"must be a number of seconds of 0 or more, not {value!r}", key=key)
     return float(value)
+
+
+def yes(message: Message, key: str) -> bool:
+    """Whether ``key`` is true; false without it."""
+    value = message.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"must be true or false, not {value!r}", key=key)
+    return value
 
 
 def circuits(message: Message, key: str = "circuits") -> Matching:
@@ -75,6 +84,7 @@ def job(message: Message) -> Job:
         reconfiguration_delay_s=seconds(message, "reconfiguration_delay_s") or 0.0,
         link_recovery_s=seconds(message, "link_recovery_s") or 0.0,
         detection=_detection(message.get("detection")),
+        cycle=_cycle(message.get("cycle")),
     )
 
 
@@ -88,13 +98,41 @@ def _detection(value: object) -> Detection | None:
         if key not in keys:
             raise ConfigError(f"is not a way to detect a failure; those are {', '.join(keys)}", key=f"detection.{key}")
     for key in ("exit", "port"):
-        if not isinstance(value.get(key, False), bool):
-            raise ConfigError(f"must be true or false, not {value[key]!r}", key=f"detection.{key}")
+        yes({f"detection.{key}": value.get(key, False)}, f"detection.{key}")
     misses = value.get("misses", Detection.misses)
     if type(misses) is not int or misses < 1:
         raise ConfigError(f"must be an integer of 1 or more, not {misses!r}", key="detection.misses")
     heartbeat_s = seconds({"detection.heartbeat_s": value.get("heartbeat_s")}, "detection.heartbeat_s") or 0.0
     return Detection(heartbeat_s, misses, value.get("exit", False), value.get("port", False))
+
+
+def _cycle(value: object) -> Cycle | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ConfigError(f"must be an object, not {value!r}", key="cycle")
+    known = {field.name: field.default for field in fields(Cycle)}
+    for key in value:
+        if key not in known:
+            raise ConfigError(f"says nothing about turns; what does is {', '.join(known)}", key=f"cycle.{key}")
+    named = {f"cycle.{key}": found for key, found in {**known, **value}.items()}
+    guard_s = seconds(named, "cycle.guard_s")
+    assert guard_s is not None
+    return Cycle(
+        slot_s=seconds(named, "cycle.slot_s", None),
+        guard_s=guard_s,
+        simplex=yes(named, "cycle.simplex"),
+        demand=_demand(value.get("demand", [])),
+        most_slots=whole(named, "cycle.most_slots"),
+    )
+
+
+def _demand(value: object) -> Demand:
+    """A matrix of numbers; that it is one of demands is for the policy to see."""
+    rows: list[Any] = value if isinstance(value, list) else [value]
+    if not all(isinstance(row, list) and all(type(entry) in (int, float) for entry in row) for row in rows):
+        raise ConfigError("must be a list of rows of numbers, one row for each sender", key="cycle.demand")
+    return tuple(tuple(float(entry) for entry in row) for row in rows)
 
 
 def _group(value: object, place: str) -> Group:

@@ -9,8 +9,11 @@ register job, policy, mode, groups,     when the starting circuits stand. ``dete
          reconfiguration_delay_s,       exit, port} says what counts as the failure of a chip
          link_recovery_s, detection
 checkin  rank, group                    when all members are here: domain, asks, paths
-request  rank, group, index             when the circuits stand: paths
+request  rank, group, index             when the circuits stand: paths. Where they take turns it is answered for
+                                        each slot, with turn (number, began, until or null, guard_s)
 release  rank, group, index             at once
+moved    rank, group, index, slot, idle at once: the rank has sent what it has for this slot of a rotation (and,
+                                        if ``idle``, has nothing for any other)
 alive    job, rank                      never (a heartbeat)
 watch    job, seen                      when there were more than ``seen`` changes of membership: number, state
                                         (replaced, stranded), dead, replacements ([old, new], since ``seen``),
@@ -61,6 +64,7 @@ class Northbound:
             "checkin": self._check_in,
             "request": self._request,
             "release": self._release,
+            "moved": self._moved,
             "alive": self._alive,
             "watch": self._watch,
             "restart": self._restart,
@@ -154,6 +158,16 @@ class Northbound:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
         actions = () if self.speakers.is_old(waiter[0]) else self._engine.release(rank, group, index, now)
+        self.waiters.requests.pop((rank, group, index), None)
+        self.waiters.ok(waiter)
+        return actions
+
+    def _moved(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, group = messages.whole(message, "rank"), messages.text(message, "group")
+        index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
+        idle = messages.yes(message, "idle")
+        self.speakers.check(waiter[0], rank)
+        actions = () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
         self.waiters.ok(waiter)
         return actions
 

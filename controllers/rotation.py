@@ -49,6 +49,9 @@ class Cycle:
 class Slot:
     """One turn: ``wiring`` are the group's own circuits in it (switch -> circuits), ``paths`` what may be sent over
     them. ``seconds`` that they pass light (wall-clock), None: until all members have sent what they have for it.
+
+    All paths of a rotation leave by one lane and come in by one: if the two differ the first rank sends and the second
+    receives, if not they do both.
     """
 
     wiring: dict[str, Matching]
@@ -58,32 +61,54 @@ class Slot:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a member is told of the slot that has come: its ``number`` since the rotation began, and when sending must
-    have ended (``until``, the clock of the engine; None: when everybody is done).
+    """The slot that has come: its ``number`` since the rotation began, since when its circuits pass light, and until
+    when (None: until everybody has sent its part), by the clock of the engine. What is sent must be there ``guard_s``
+    before that end.
     """
 
     number: int
     began: float
     until: float | None = None
+    guard_s: float = 0.0
 
 
 @dataclass
 class Rotating:
-    """A rotation under way: the ``number`` of the slot that stands or is being set up, and who has sent its part."""
+    """A rotation under way: the ``number`` of the slot that stands or is being set up, who has sent its part of it
+    (``moved``), and who of those has nothing for any other slot either (``idle``).
+    """
 
     slots: tuple[Slot, ...]
-    guard_s: float
+    guard_s: float = 0.0
     number: int = 0
     moved: set[int] = field(default_factory=set)
-    lit_at: float | None = None
+    idle: set[int] = field(default_factory=set)
+    turn: Turn | None = None
+    """The slot that stands; None while it is being set up."""
 
     @property
     def slot(self) -> Slot:
         """The slot that stands or is being set up."""
         return self.slots[self.number % len(self.slots)]
 
+    def begin(self, now: float) -> Turn:
+        """Its circuits pass light."""
+        seconds = self.slot.seconds
+        self.turn = Turn(self.number, now, None if seconds is None else now + seconds, self.guard_s)
+        return self.turn
+
+    def report(self, rank: int, idle: bool) -> None:
+        """``rank`` has sent its part of this slot; ``idle``: and has nothing for any other."""
+        self.moved.add(rank)
+        (self.idle.add if idle else self.idle.discard)(rank)
+
+    def over(self, present: frozenset[int]) -> bool:
+        """Whether a slot without an end is over for those who are ``present``, and somebody waits for another."""
+        return self.slot.seconds is None and present <= self.moved and not present <= self.idle
+
     def advance(self) -> None:
-        """The next one."""
+        """On to the next slot."""
         self.number += 1
         self.moved.clear()
-        self.lit_at = None
+        self.idle.clear()
+        self.turn = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controllers import flows
-from controllers.actions import Ack, Action, Darken, Note
+from controllers.actions import Ack, Action, Darken, Note, TurnEnds
 from controllers.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.southbound import Southbound
 from controllers.switchboard import Transaction
@@ -68,10 +68,10 @@ class Tuning:
         packets, size = self._losses.end(number)
         lost = [_dropped(done.switch, packets, size, number, now)] if packets else []
         actions = south.engine.lit(number, now, since=since)
-        acks = [action for action in actions if isinstance(action, Ack)]
+        acks = [action for action in actions if isinstance(action, Ack | TurnEnds)]
         if acks:
             south.later(now + wait_s + SETTLE_S, lambda _: acks)
-        return [*lost, *(action for action in actions if not isinstance(action, Ack))]
+        return [*lost, *(action for action in actions if action not in acks)]
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
         """A switch did not do its part."""

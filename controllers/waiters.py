@@ -17,6 +17,7 @@ from controllers.actions import (
     RewireRefused,
 )
 from controllers.answers import Speaker, Waiter, failure, fragment
+from controllers.rotation import Turn
 
 News = Callable[[str, int], dict[str, Any] | None]
 """What is known of the members of a job beyond a number of changes (``Engine.news``)."""
@@ -68,10 +69,15 @@ class Waiters:
     def report(self, action: Action) -> None:
         """Tell whoever waits for what ``action`` says."""
         match action:
-            case Ack(rank, group, index, paths):
+            case Ack(rank, group, index, paths, None):
                 if self._encoded[0] is not paths:
                     self._encoded = paths, fragment(ok=True, group=group, index=index, paths=paths)
                 self.tell(self.requests.pop((rank, group, index), None), self._encoded[1])
+            case Ack(rank, group, index, paths, Turn() as turn):
+                if self._encoded[0] is not turn:
+                    told = (turn.number, turn.began, turn.until, turn.guard_s)
+                    self._encoded = turn, fragment(ok=True, group=group, index=index, paths=paths, turn=told)
+                self.tell(self.requests.get((rank, group, index)), self._encoded[1])
             case CheckedIn(rank, group, domain, asks, paths):
                 text = fragment(ok=True, domain=domain, asks=asks, paths=paths)
                 self.tell(self.check_ins.pop((rank, group), None), text)

@@ -88,6 +88,7 @@ class Session:
             link_recovery_s=job.link_recovery_s,
             groups=[asdict(group) for group in job.groups],
             detection=job.detection and asdict(job.detection),
+            cycle=job.cycle and asdict(job.cycle),
         )
 
     def restart_controller(self) -> None:
