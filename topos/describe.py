@@ -68,4 +68,5 @@ def _switch(topo: FabricTopo, name: str, ports: list[HostPort]) -> SwitchPlan:
         kind=info["kind"],
         network=info["network"],
         ports=tuple(sorted(ports, key=lambda port: port.number)),
+        mesh=topo.mesh if info["kind"] == "ocs" and info["network"] == "rail" else None,
     )

@@ -12,7 +12,7 @@ from mininet.topo import Topo
 
 from railyard.errors import ConfigError
 from topos.options import rate, whole
-from topos.plan import RackPlan
+from topos.plan import MeshPlan, RackPlan
 
 MOST_PORTS_PER_SWITCH = 32000
 FRONT_END_DPID = 0x30000
@@ -39,6 +39,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     mtu: int
     rack: RackPlan | None = None
     """The geometry, where there is one."""
+    mesh: MeshPlan | None = None
+    """What every optical rail is made of, where that limits it."""
 
     def refuse_stray(self, stray: Iterable[object]) -> None:
         """Options have names; one without comes from a comma that ``mn`` took for the end of an option."""

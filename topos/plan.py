@@ -36,8 +36,8 @@ class HostPort:
 class MeshPlan:
     """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons (``controllers.mesh``).
 
-    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` of light through one cell
-    (microseconds of the real system).
+    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is what light takes through
+    one cell, in emulated microseconds: those of the real system times the time scale.
     """
 
     width: int

@@ -22,6 +22,7 @@ except ImportError:  # run by ``mn --custom``, which gives no ``__file__`` and d
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
 
 from railyard.errors import ConfigError
+from topos.mesh_option import mesh_plan
 from topos.options import flag, one_of, rate, whole
 
 RAIL_FABRICS = ("ocs", "electrical", "one-shot")
@@ -72,7 +73,10 @@ class RailTopo(FabricTopo):
     each port gets half of ``rate_mbps`` unless ``lane_rates`` says otherwise, so that a GPU has the same
     total); ``scale_up`` a switch per server, ``front_end`` a switch for all, with their rates; ``mtu``
     in bytes; ``lane_rates`` one rate per port (``25/25/75/75`` in text); ``slow`` the share of the rate that
-    the rail ports of single ranks have, both ways (``{3: 0.5}``, in text ``3:0.5/7:0.25``): links that fail slowly.
+    the rail ports of single ranks have, both ways (``{3: 0.5}``, in text ``3:0.5/7:0.25``): links that fail slowly;
+    ``mesh`` the programmable photonic mesh that every rail of an ``ocs`` fabric is made of and that limits its
+    matchings (``7x3``: its ports evenly spaced; ``7x3@0/5/11/16``: these; ``7x3@choose``: ports that suit an
+    all-to-all), ``cell_latency_us`` what light takes through one of its cells, in emulated microseconds.
 
     Raises ``ConfigError`` naming the option for a shape that cannot be.
     """
@@ -91,6 +95,8 @@ class RailTopo(FabricTopo):
         mtu: int = 9000,
         lane_rates: Sequence[float] | str | None = None,
         slow: Mapping[int, float] | str | None = None,
+        mesh: str | None = None,
+        cell_latency_us: float = 0.0,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
@@ -107,6 +113,9 @@ class RailTopo(FabricTopo):
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
+        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, cell_latency_us)
+        if self.mesh is not None and self.fabric != "ocs":
+            raise ConfigError(f"is that of an ocs; a fabric {fabric} has none", key="mesh")
         self._add_hosts()
         self._add_rails()
         if flag("scale_up", scale_up):

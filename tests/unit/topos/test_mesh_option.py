@@ -1,0 +1,78 @@
+"""The mesh inside a rail switch, as an option of the topology."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controllers.mesh import Mesh
+from railyard.errors import ConfigError
+from topos.describe import plan
+from topos.plan import FabricPlan, MeshPlan
+from topos.racks import RackTopo
+from topos.rails import RailTopo
+
+
+def meshes(**options: object) -> list[MeshPlan | None]:
+    return [switch.mesh for switch in plan(RailTopo(**options)).switches]
+
+
+def test_without_the_option_a_rail_has_no_mesh() -> None:
+    assert meshes(servers=2, gpus=2) == [None, None]
+    assert meshes(servers=2, gpus=1, mesh="none", cell_latency_us="0") == [None]
+    assert {switch.mesh for switch in plan(RackTopo(torus="2x2", server="1")).switches} == {None}
+
+
+def test_every_rail_and_nothing_else_is_made_of_it() -> None:
+    found = meshes(servers=4, gpus=2, ports=1, mesh="3x3", cell_latency_us=0.5, scale_up=True, front_end=True)
+    spaced = MeshPlan(3, 3, (0, 7, 14, 21), 0.5)
+    assert found == [spaced, spaced, *[None] * 5]
+
+
+def test_evenly_spaced_ports_are_those_of_the_definition() -> None:
+    (mesh,) = meshes(servers=5, gpus=1, ports=2, mesh="7x3")
+    assert mesh is not None and mesh.ports == tuple(44 * k // 10 for k in range(10))
+
+
+def test_ports_can_be_named_in_text() -> None:
+    (mesh,) = meshes(servers="2", gpus="1", ports="2", mesh="5x5@3/0/43/20", cell_latency_us="2e1")
+    assert mesh == MeshPlan(5, 5, (3, 0, 43, 20), 20.0)
+
+
+def test_ports_can_be_chosen() -> None:
+    (mesh,) = meshes(servers=4, gpus=1, ports=1, mesh="3x3@choose")
+    assert mesh is not None and len(set(mesh.ports)) == 4
+    Mesh.of(3, 3).check_ports(mesh.ports)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_json_round_trip(ports: int) -> None:
+    fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", cell_latency_us=1.5))
+    assert FabricPlan.from_json(json.loads(json.dumps(fabric.to_json()))) == fabric
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "reason"),
+    [
+        ("mesh", {"mesh": "3"}, "must be a mesh as in 7x3"),
+        ("mesh", {"mesh": "3x3x3"}, "must be a mesh as in 7x3"),
+        ("mesh", {"mesh": "4x3"}, "must be odd, not 4"),
+        ("mesh", {"mesh": "99x3"}, "from 1 to 31"),
+        ("mesh", {"servers": 15, "mesh": "3x3"}, "a mesh of 3x3 has 28 ports, too few for the 30 of a rail"),
+        ("mesh", {"mesh": "3x3@0/1/2"}, "must name 8 mesh ports, one for each port of a rail, not 3"),
+        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/28"}, "port 28 is not on a mesh of 3x3, which has 28: 0 to 27"),
+        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/x"}, "port x is not on a mesh"),
+        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 stands there twice"),
+        ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "is that of an ocs; a fabric electrical has none"),
+        ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "a fabric one-shot has none"),
+        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
+        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": -1}, "must be from 0"),
+        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "nan"}, "must be from 0"),
+        ("cell_latency_us", {"cell_latency_us": 1.0}, "say which, as in mesh=5x5"),
+    ],
+)
+def test_what_cannot_be_names_the_option(key: str, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RailTopo(**options)
+    assert caught.value.key == key and reason in str(caught.value)
