@@ -1,0 +1,307 @@
+"""The mesh of a photonic switch as a picture: its waveguides, every cell bar or cross, and the light of a matching.
+
+A cell is drawn as what it is: two waveguides along an edge of the honeycomb that stay apart (bar) or change sides
+(cross). So a lit path can be followed with the finger, from port to port.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Patch, PathPatch, Polygon
+from matplotlib.path import Path as Curve
+from matplotlib.patheffects import Normal, Stroke
+from numpy.typing import NDArray
+
+from controllers.mesh import Mesh, bar, cross
+from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
+
+Vector = NDArray[np.float64]
+Part = tuple[list[Vector], list[int]]
+"""Points and codes of a part of a curve that begins where the part before it ended."""
+
+_MOVE, _LINE, _CURVE3, _CURVE4 = (int(c) for c in (Curve.MOVETO, Curve.LINETO, Curve.CURVE3, Curve.CURVE4))
+
+OFFSET, INSET = 0.125, 0.22
+"""Of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin (edges)."""
+OUTWARD, APART, DISC = 0.52, 0.24, 0.2
+"""How far outside the vertex and how far to its sides the numbers of two ports stand; the disc of a number (edges)."""
+MARGIN = 0.85
+"""Room for them around the vertices (edges)."""
+HEAD, CAPTION, FOOT, LEGEND = 0.36, 0.26, 0.4, 1.75
+"""Room for the title of a figure and of a panel, for the cells' legend below and the paths' beside (inches)."""
+WINE = "#882255"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, WINE)
+"""Of paths; from the ninth on they come again with a white core."""
+BAR, CROSS, GUIDE, PALE = "#D6D6D6", "#FFDF9E", "#BDBDBD", 0.45
+
+
+@dataclass(frozen=True)
+class Lit:
+    """One picture: ``states[c]`` of every cell (True: cross), and the pairs of ports whose light is shown."""
+
+    title: str
+    states: Sequence[bool]
+    pairs: Sequence[tuple[int, int]]
+
+
+def mesh_figure(mesh: Mesh, pictures: Sequence[Lit], title: str = "") -> Figure:
+    """A panel for each configuration of ``mesh``; ``title`` above all of them. A single one has its legend beside it.
+
+    The figure is as large as numbers and cells need to be read.
+    """
+    alone = len(pictures) == 1
+    scale = _inches_per_edge(mesh, alone)
+    wide, high = _width(mesh) * scale, _height(mesh) * scale + CAPTION
+    columns = _columns(len(pictures), wide / high)
+    width = columns * wide + (LEGEND if alone else 0.0)
+    height = -(-len(pictures) // columns) * high + FOOT + (HEAD if title else 0.0)
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        bottom = height - (HEAD if title else 0.0) - (row + 1) * high
+        axes = figure.add_axes((column * wide / width, bottom / height, wide / width, (high - CAPTION) / height))
+        axes.set_title(picture.title, loc="left", x=0.15 / wide, fontsize=10, color=TEXT, pad=2)
+        _panel(axes, mesh, picture, 72 * scale)
+    if title:
+        figure.text(0.15 / width, 1 - 0.12 / height, title, fontsize=12, color=TEXT, fontweight="bold", va="top")
+    if alone:
+        _legend_of_paths(figure, mesh, pictures[0], 1 - LEGEND / width)
+    _legend_of_cells(figure)
+    figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
+    return figure
+
+
+def drawn(figure: Figure, form: str) -> bytes:
+    """The figure in a form of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
+    out = io.BytesIO()
+    stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
+    with rc_context({"svg.hashsalt": "railyard"}):
+        figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
+    return out.getvalue()
+
+
+def colour_of(number: int) -> tuple[str, bool]:
+    """Colour of the ``number``-th path of a picture, and whether it has a white core."""
+    return COLOURS[number % len(COLOURS)], number // len(COLOURS) % 2 == 1
+
+
+# -- the places ------------------------------------------------------------------------------------
+
+
+def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> Vector:
+    """``along`` the cell from the vertex of ``end``, and ``aside`` from its middle to the side of ``end``."""
+    cell = mesh.cells[end >> 2]
+    start, stop = np.array(cell.start), np.array(cell.end)
+    way = stop - start
+    left = np.array((-way[1], way[0])) * (-1 if end & 1 else 1)
+    vertex, inward = (stop, -way) if end & 2 else (start, way)
+    return np.asarray(vertex + along * inward + aside * left)
+
+
+def port_place(mesh: Mesh, port: int) -> Vector:
+    """Where the number of a port stands: outside its vertex, on its side of it."""
+    end = mesh.ports[port].end
+    vertex, inward = place(mesh, end, 0, 0), place(mesh, end, 1, 0)
+    aside = place(mesh, end, 0, 1) - vertex
+    outward = math.sin(math.pi / 3) * aside - math.cos(math.pi / 3) * (inward - vertex)
+    # The other cell of the vertex lies at 120 degrees on the far side, so this points away from both.
+    across = np.array((-outward[1], outward[0]))
+    across *= 1 if across @ aside > 0 else -1
+    return np.asarray(vertex + OUTWARD * outward + APART * across)
+
+
+def through(mesh: Mesh, end: int, crossed: bool) -> Part:
+    """The waveguide through a cell, from ``end``."""
+    leaves = cross(end) if crossed else bar(end)
+    if not crossed:
+        return [place(mesh, leaves)], [_LINE]
+    return [place(mesh, end, 0.5), place(mesh, leaves, 0.5), place(mesh, leaves)], [_CURVE4] * 3
+
+
+def bend(mesh: Mesh, end: int) -> Part:
+    """The waveguide from a cell's ``end`` to what it faces: another cell or a port."""
+    other = mesh.facing[end]
+    if other >= 0:
+        return [place(mesh, end, OFFSET * math.tan(math.pi / 6)), place(mesh, other)], [_CURVE3] * 2
+    return [place(mesh, end, 0.0), port_place(mesh, -1 - other)], [_CURVE3] * 2
+
+
+def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve, int]:
+    """The curve that light takes from ``port``, and the port that it comes out of."""
+    end = mesh.ports[port].end
+    into, codes = bend(mesh, end)
+    points, commands = [into[-1], into[0], place(mesh, end)], [_MOVE, *codes]
+    while end >= 0:
+        crossed = states[end >> 2]
+        leaves = cross(end) if crossed else bar(end)
+        for part, part_codes in (through(mesh, end, crossed), bend(mesh, leaves)):
+            points += part
+            commands += part_codes
+        end = mesh.facing[leaves]
+    return Curve(np.array(points), commands), -1 - end
+
+
+# -- the panel -------------------------------------------------------------------------------------
+
+
+def _panel(axes: Axes, mesh: Mesh, picture: Lit, points: float) -> None:
+    """Everything of one configuration; ``points`` per edge on paper."""
+    light = [path_of_light(mesh, picture.states, a) for a, _ in picture.pairs]
+    lit = {cell for a, _ in picture.pairs for cell in mesh.trace(picture.states, a).cells}
+    _cells(axes, mesh, picture.states, lit)
+    _guides(axes, mesh, picture.states, points)
+    for number, (curve, _) in enumerate(light):
+        _light(axes, curve, number, points)
+    colours = {port: number for number, pair in enumerate(picture.pairs) for port in pair}
+    for port in mesh.ports:
+        _number(axes, port.number, port_place(mesh, port.number), colours.get(port.number), points)
+    xs, ys = zip(*((x, y) for cell in mesh.cells for x, y in (cell.start, cell.end)), strict=True)
+    axes.set_xlim(min(xs) - MARGIN, max(xs) + MARGIN)
+    axes.set_ylim(min(ys) - MARGIN, max(ys) + MARGIN)
+    axes.axis("off")
+
+
+def _cells(axes: Axes, mesh: Mesh, states: Sequence[bool], lit: set[int]) -> None:
+    """The bodies of the cells: those without light pale, for what they do matters to nobody."""
+    for crossed, colour in ((False, BAR), (True, CROSS)):
+        for bright in (True, False):
+            bodies = [
+                Polygon(_body(mesh, cell.number))
+                for cell in mesh.cells
+                if states[cell.number] == crossed and (cell.number in lit) == bright
+            ]
+            axes.add_collection(
+                PatchCollection(bodies, facecolor=colour, edgecolor="none", alpha=1 if bright else PALE, zorder=1)
+            )
+
+
+def _body(mesh: Mesh, cell: int) -> list[Vector]:
+    wide = 1.75 * OFFSET
+    return [place(mesh, 4 * cell + end, INSET, wide) for end in (0, 2, 3, 1)]
+
+
+def _guides(axes: Axes, mesh: Mesh, states: Sequence[bool], points: float) -> None:
+    """All waveguides, as one curve of many parts."""
+    xy: list[Vector] = []
+    codes: list[int] = []
+    for part in _all_guides(mesh, states):
+        xy += part[0]
+        codes += part[1]
+    axes.add_patch(
+        PathPatch(Curve(np.array(xy), codes), fill=False, edgecolor=GUIDE, linewidth=0.025 * points, zorder=2)
+    )
+
+
+def _all_guides(mesh: Mesh, states: Sequence[bool]) -> Iterator[Part]:
+    for cell in mesh.cells:
+        for end in (4 * cell.number, 4 * cell.number + 1):
+            curve, codes = through(mesh, end, states[cell.number])
+            yield [place(mesh, end), *curve], [_MOVE, *codes]
+    for end, other in enumerate(mesh.facing):
+        if other < end:  # each of them once; ports count as less
+            curve, codes = bend(mesh, end)
+            yield [place(mesh, end), *curve], [_MOVE, *codes]
+
+
+def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
+    colour, core = colour_of(number)
+    layers = [("white", 0.135), (colour, 0.085)] + ([("white", 0.03)] if core else [])
+    for layer, (shade, width) in enumerate(layers):
+        axes.add_patch(
+            PathPatch(
+                curve,
+                fill=False,
+                edgecolor=shade,
+                linewidth=width * points,
+                capstyle="butt",
+                joinstyle="round",
+                zorder=3 + number * 0.01 + layer * 0.001,
+            )
+        )
+
+
+def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) -> None:
+    """The number of a port; white on the colour of its path, if it has one."""
+    face, edge, ink, size = "white", "none", "#858585", min(10.0, 0.23 * points)
+    if path is None:
+        size *= 0.85
+    else:
+        edge, core = colour_of(path)
+        face, ink = ("white", edge) if core else (edge, "white")
+    weight = "normal" if path is None else "bold"
+    axes.add_patch(Circle((at[0], at[1]), DISC, facecolor=face, edgecolor=edge, linewidth=0.05 * points, zorder=6))
+    text = axes.text(at[0], at[1], str(port), fontsize=size, color=ink, fontweight=weight, zorder=7)
+    text.set(horizontalalignment="center", verticalalignment="center_baseline")
+
+
+# -- around the panels -----------------------------------------------------------------------------
+
+
+def _legend_of_paths(figure: Figure, mesh: Mesh, picture: Lit, left: float) -> None:
+    handles: list[Line2D] = []
+    for number, (a, b) in enumerate(picture.pairs):
+        colour, core = colour_of(number)
+        count = len(mesh.trace(picture.states, a).cells)
+        line = Line2D([], [], linewidth=1.4 if core else 4, color="white" if core else colour)
+        line.set_path_effects([Stroke(linewidth=4, foreground=colour), Normal()])
+        line.set_label(f"{a} – {b}: {count} cell{'s' if count > 1 else ''}")
+        handles.append(line)
+    figure.legend(
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(left, 0.5),
+        frameon=False,
+        fontsize=9,
+        labelcolor=TEXT,
+    )
+
+
+def _legend_of_cells(figure: Figure) -> None:
+    figure.legend(
+        [Patch(facecolor=CROSS), Patch(facecolor=BAR), Patch(facecolor=CROSS, alpha=PALE)],
+        ["cross", "bar", "pale: no light"],
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+        labelcolor=TEXT,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
+
+
+def _columns(panels: int, shape: float) -> int:
+    """Of panels this much wider than high: so many that the whole is somewhat wider than high, with few gaps."""
+
+    def badness(columns: int) -> float:
+        rows = -(-panels // columns)
+        return abs(math.log(columns * shape / rows / 1.4)) + (rows * columns - panels) / panels
+
+    return min(range(1, panels + 1), key=badness)
+
+
+def _inches_per_edge(mesh: Mesh, alone: bool) -> float:
+    """Large meshes are drawn finer, and finer again where there are several panels."""
+    largest = max(_width(mesh), _height(mesh))
+    return min(0.62, max(0.42, 7.0 / largest)) if alone else min(0.5, max(0.3, 4.5 / largest))
+
+
+def _width(mesh: Mesh) -> float:
+    return 1.5 * mesh.width + 0.5 + 2 * MARGIN
+
+
+def _height(mesh: Mesh) -> float:
+    return math.sqrt(3) * mesh.height + 2 * MARGIN
