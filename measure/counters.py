@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, nlmsg
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, nla, nlmsg
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS, TC_H_ROOT
 from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
@@ -20,17 +21,25 @@ from railyard.errors import MachineError
 from topos.namespaces import inside
 
 _RECEIVE_BYTES = 1 << 18
+_OTHERHOST = struct.Struct("=Q")
+_OTHERHOST_AT = 24 * 8
+"""Where ``rx_otherhost_dropped`` stands in the kernel's ``struct rtnl_link_stats64``, as its last field."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """Counters of one interface since it was made, seen from it; a segment of TSO counts as one packet."""
+    """Counters of one interface since it was made, seen from it; a segment of TSO counts as one packet.
+
+    ``otherhost``: IP packets that came in and were dropped because another host's MAC stands on them; None where the
+    kernel does not count them (before 5.19).
+    """
 
     rx_bytes: int
     tx_bytes: int
     dropped: int
     rx_packets: int = 0
     tx_packets: int = 0
+    otherhost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Counters:
             if name is not None and stats is not None:
                 dropped = stats["rx_dropped"] + stats["tx_dropped"]
                 packets = stats["rx_packets"], stats["tx_packets"]
-                found[name] = LinkCounters(stats["rx_bytes"], stats["tx_bytes"], dropped, *packets)
+                found[name] = LinkCounters(stats["rx_bytes"], stats["tx_bytes"], dropped, *packets, _otherhost(stats))
         return found
 
     def queues(self) -> dict[str, QueueCounters]:
@@ -106,3 +115,9 @@ class Counters:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _otherhost(stats: nla) -> int | None:
+    """A counter that the parser does not know yet; older kernels end before it."""
+    at = 4 + _OTHERHOST_AT
+    return _OTHERHOST.unpack_from(stats.data, stats.offset + at)[0] if stats.length >= at + _OTHERHOST.size else None
