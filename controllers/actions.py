@@ -35,13 +35,16 @@ class TurnEnds:
 
 @dataclass(frozen=True)
 class CheckedIn:
-    """All members of ``group`` are here. ``asks``: it must request before each phase; otherwise ``paths`` are final."""
+    """All members of ``group`` are here. ``asks``: it must request before each phase; otherwise ``paths`` are final.
+    ``rotates``: its circuits will come and go in turns.
+    """
 
     rank: int
     group: str
     domain: str
     asks: bool
     paths: tuple[Path, ...]
+    rotates: bool = False
 
 
 @dataclass(frozen=True)

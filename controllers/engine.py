@@ -111,7 +111,8 @@ class Engine:
         asks = policy.asks(value)
         final = policy.paths(value, self.fabric.light()) if not asks and value.domain == "scale-out" else ()
         paths = tuple(final)
-        return [CheckedIn(r, group, value.domain, asks, paths) for r in value.members]
+        rotates = asks and bool(policy.rotation(value))
+        return [CheckedIn(r, group, value.domain, asks, paths, rotates) for r in value.members]
 
     def news(self, job: str, seen: int) -> dict[str, Any] | None:
         """What is known of the members of ``job`` beyond change ``seen``; None if nothing, or not for sure yet."""

@@ -8,7 +8,7 @@ op       fields                         answered
 register job, policy, mode, groups,     when the starting circuits stand. ``detection``: {heartbeat_s, misses,
          reconfiguration_delay_s,       exit, port} says what counts as the failure of a chip
          link_recovery_s, detection
-checkin  rank, group                    when all members are here: domain, asks, paths
+checkin  rank, group                    when all members are here: domain, asks, paths, rotates
 request  rank, group, index             when the circuits stand: paths. Where they take turns it is answered for
                                         each slot, with turn (number, began, until or null, guard_s)
 release  rank, group, index             at once

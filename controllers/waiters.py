@@ -78,8 +78,8 @@ class Waiters:
                     told = (turn.number, turn.began, turn.until, turn.guard_s)
                     self._encoded = turn, fragment(ok=True, group=group, index=index, paths=paths, turn=told)
                 self.tell(self.requests.get((rank, group, index)), self._encoded[1])
-            case CheckedIn(rank, group, domain, asks, paths):
-                text = fragment(ok=True, domain=domain, asks=asks, paths=paths)
+            case CheckedIn(rank, group, domain, asks, paths, rotates):
+                text = fragment(ok=True, domain=domain, asks=asks, paths=paths, rotates=rotates)
                 self.tell(self.check_ins.pop((rank, group), None), text)
             case Refuse(rank, group, None, reason):
                 self.tell(self.check_ins.pop((rank, group), None), failure(f"group {group}: {reason}", "ControlError"))

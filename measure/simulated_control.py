@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from controllers.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused
+from controllers.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, TurnEnds
 from controllers.engine import Engine
 from controllers.jobs import Job
 from controllers.policy import Policy
+from controllers.rotation import Turn
 from measure.timeline import Event
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 from workloads.executor import Release, Request
+from workloads.turnstile import Moved
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,25 @@ class SimulatedControl:
         """``rank`` is here; ``checked_in`` holds the answers when all members are."""
         self._act(self._engine.check_in(rank, group, now))
 
-    def ask(self, rank: int, message: Request | Release) -> None:
+    def ask(self, rank: int, message: Request | Release | Moved) -> None:
         """A message of ``rank`` to the controller."""
-        hear = self._engine.request if isinstance(message, Request) else self._engine.release
-        self._later(self._costs.control_s / 2, lambda now: self._act(hear(rank, message.group, message.index, now)))
+        group, index, engine = message.group, message.index, self._engine
+
+        def hear(now: float) -> None:
+            if isinstance(message, Moved):
+                self._act(engine.moved(rank, group, index, message.slot, message.idle, now))
+            else:
+                self._act((engine.request if isinstance(message, Request) else engine.release)(rank, group, index, now))
+
+        self._later(self._costs.control_s / 2, hear)
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
+                case Ack(turn=Turn()):
+                    self._acked(action)  # what it takes to be told, the port makes up for
+                case TurnEnds():
+                    self._end_turn(action)
                 case Ack():
                     self._later(self._costs.control_s / 2, lambda _, ack=action: self._acked(ack))  # type: ignore[misc]
                 case CheckedIn():
@@ -81,6 +94,9 @@ class SimulatedControl:
                     raise ControlError(f"rank {rank} was refused request {index} of group {group}: {reason}")
                 case RegisterRefused(job, reason):
                     raise ControlError(f"job {job} was refused: {reason}")
+
+    def _end_turn(self, ends: TurnEnds) -> None:
+        self._later(max(0.0, ends.at - ends.turn.began), lambda now: self._act(self._engine.turn_over(ends, now)))
 
     def _darken(self, action: Darken) -> None:
         def dark(now: float) -> None:
@@ -96,6 +112,6 @@ class SimulatedControl:
         wait = self._costs.settle_s + (self._costs.crowded_s if crowded else 0.0)
         self._changed_at[action.switch] = now
         actions = self._engine.lit(action.reconfiguration_id, now)
-        self._act(one for one in actions if not isinstance(one, Ack))
-        acks = [one for one in actions if isinstance(one, Ack)]
+        self._act(one for one in actions if not isinstance(one, Ack) or one.turn is not None)
+        acks = [one for one in actions if isinstance(one, Ack) and one.turn is None]
         self._later(wait, lambda _: self._act(acks))

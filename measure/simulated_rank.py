@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controllers.policy import Path
 from workloads.collectives.gate import Gate
@@ -12,11 +13,20 @@ from workloads.executor import Blocked, Executor
 from workloads.farewell import Farewell
 from workloads.gatekeeper import Gatekeeper
 from workloads.program import Communication, Dimension
+from workloads.turns import Turns
+from workloads.turnstile import Turnstile
 
 FlowName = tuple[str, str, int]
 """(group, stream, number): what one communication is called on all ranks that take part in it."""
 Early = tuple[Part, float, float]
 """What came before its receive: first and last byte."""
+
+
+class InTurn(NamedTuple):
+    """What is to be sent when its turn comes."""
+
+    flow: SimulatedFlow
+    part: Part
 
 
 @dataclass
@@ -30,6 +40,7 @@ class SimulatedFlow:
     name: FlowName
     began: float
     gate: Gate | None = None
+    turnstile: Turnstile[InTurn] | None = None
     unsent: int = 0
     told: bool = False
     """The rank went on before it was done: a buffered send."""
@@ -51,6 +62,7 @@ class SimulatedRank:
     executor: Executor
     dimensions: tuple[Dimension, ...]
     gates: Gatekeeper[SimulatedFlow]
+    turns: Turns[InTurn]
     paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
     early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))

@@ -8,13 +8,13 @@ set of definitions (``measure.metrics``) reads both. Its clock is wall-clock sec
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from controllers.actions import Ack
 from controllers.jobs import Job
 from controllers.policy import Policy
 from measure.simulated_control import Costs, SimulatedControl
-from measure.simulated_rank import SimulatedFlow, SimulatedRank
+from measure.simulated_rank import InTurn, SimulatedFlow, SimulatedRank
 from measure.timeline import Event
 from measure.wires import Routing, Wires
 from railyard.errors import ControlError
@@ -28,6 +28,7 @@ from workloads.exchange import (
     by_position,
     collective_exchange,
     elements_of,
+    on_rails,
     recv_exchange,
     send_exchange,
 )
@@ -49,6 +50,7 @@ from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send
 from workloads.schedule import Transfer
+from workloads.turns import Turns
 
 
 class Simulation:
@@ -140,7 +142,8 @@ class Simulation:
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         gates.asking = circuits
-        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates)
+        turns: Turns[InTurn] = Turns(self.plan, rank, lambda message: self._control.ask(rank, message))
+        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
         for group in mine:
             final = told.get(group.name)
             wired = wired_paths(group, self.plan.ports_per_gpu)
@@ -162,7 +165,8 @@ class Simulation:
                 agent.blocked[intent.op.id] = (intent, self.now)
             case Request():
                 self._control.ask(rank, intent)
-            case Release():
+            case Release(group):
+                agent.turns.end(group)
                 if agent.farewell.may_go(intent):
                     self._control.ask(rank, intent)
             case StepBegan(step):
@@ -216,10 +220,14 @@ class Simulation:
             plan = schedule_of(self.program, op)
             if id(plan) not in self._transfers:
                 self._transfers[id(plan)] = by_position(plan)
-            if group.domain == "scale-out":
-                flow.gate = agent.gates.gate(group, plan)
             mine = self._transfers[id(plan)][group.members.index(rank)]
-            circuits = flow.gate.circuits if flow.gate is not None else ()
+            circuits: Collection[int] = ()
+            if group.domain == "scale-out":
+                flow.gate, flow.turnstile = agent.gates.gate(group, plan), agent.turns.of(group.name)
+            if flow.gate is not None:
+                circuits = flow.gate.circuits
+            elif flow.turnstile is not None:
+                circuits = on_rails(mine)
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
     def _flow_name(self, rank: int, agent: SimulatedRank, op: Communication) -> tuple[str, str, int]:
@@ -234,7 +242,9 @@ class Simulation:
 
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
-            if action == "send":
+            if action == "send" and flow.turnstile is not None and not part.scale_up:
+                self._send_in_turn(rank, flow.turnstile.offer(part.peer, part.bytes, InTurn(flow, part), self.now))
+            elif action == "send":
                 flow.held.append(part)
                 self._send_held(rank, flow)
             elif action == "announce":
@@ -242,6 +252,10 @@ class Simulation:
                 sender = self._ranks[part.peer].flows.get(flow.name)
                 if sender is not None:
                     self._send_held(part.peer, sender)
+
+    def _send_in_turn(self, rank: int, free: Iterable[InTurn]) -> None:
+        for flow, part in free:
+            self._send(rank, flow, part)
 
     def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
         """Put on the wire what may go now."""
@@ -277,6 +291,8 @@ class Simulation:
         domain = self._domain[group]
         if part.scale_up:
             return "scale-up", 0, 0
+        if flow.turnstile is not None:
+            return domain, flow.turnstile.lanes.out, flow.turnstile.lanes.into
         if flow.gate is not None and flow.on_circuit(part):
             return domain, *flow.gate.lanes(part.transfer)
         forwarded = domain != "scale-out" or self._packet_rails
@@ -297,6 +313,8 @@ class Simulation:
         else:
             self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
         flow.unsent -= 1
+        if flow.turnstile is not None and not part.scale_up:
+            flow.turnstile.over()
         self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
@@ -365,5 +383,9 @@ class Simulation:
             flow, _ = agent.gates.acknowledged(ack.group, ack.index, self.now)
             self._send_held(ack.rank, flow)
             return
+        if ack.turn is not None:
+            self._send_in_turn(ack.rank, agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths, self.now))
+            if ack.turn.number:
+                return
         agent.paths[ack.group] = ack.paths
         self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))

@@ -15,6 +15,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from railyard.errors import ControlError, VerifyError
@@ -39,9 +40,10 @@ from workloads.executor import (
 from workloads.farewell import Farewell
 from workloads.job_channel import JobChannel
 from workloads.member import Member
-from workloads.paths import paths_in, wired_paths
+from workloads.paths import paths_in, turn_in, wired_paths
 from workloads.phases import phases
 from workloads.program import Compute
+from workloads.turnstile import Moved
 from workloads.waits import Waits
 
 _CHECK_S = 0.25
@@ -188,7 +190,7 @@ class Agent:
         now = time.monotonic()
         transport = self._courier.transport
         connections = list(transport)
-        readers = [*transport.listeners, *(c for c in connections if c.connected)]
+        readers = [*transport.listeners, *(c for c in connections if c.readable)]
         writers = [c for c in connections if c.wants_to_write(now)]
         readable, writable = self._sleep(self._next_event(now), readers, writers)
         now = time.monotonic()
@@ -284,6 +286,11 @@ class Agent:
                 if group in self._courier.gates.asking:
                     self._courier.circuit_stands(group, index, now)
                     continue
+                turn = turn_in(answer)
+                if turn is not None:
+                    self._courier.slot_stands(group, index, turn, paths_in(answer), now)
+                    if turn.number:
+                        continue
                 self._courier.paths[group] = paths_in(answer)
                 self._courier.open_early(group)
                 self._carry_out(self._executor.acknowledged(group, index), now)
@@ -293,6 +300,8 @@ class Agent:
         group = self._config.program.groups[name]
         if answer.get("asks") and group.domain == "scale-out":
             (self._courier.gates.asking if group.parent else self._asks).add(name)
+            if answer.get("rotates"):
+                self._courier.rotating.add(name)
             return
         paths = paths_in(answer)
         self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
@@ -323,9 +332,14 @@ class Agent:
             else:
                 self._end_step(intent, now)
 
-    def _ask(self, message: Request | Release) -> None:
+    def _ask(self, message: Request | Release | Moved) -> None:
         assert self._channel is not None
+        if isinstance(message, Moved):
+            self._channel.ask("moved", **asdict(message))
+            return
         op = "request" if isinstance(message, Request) else "release"
+        if isinstance(message, Release):
+            self._courier.turns.end(message.group)
         self._channel.ask(op, group=message.group, index=message.index)
 
     def _start(self, intent: StartCommunication, now: float) -> None:

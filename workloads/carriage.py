@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from workloads import payload
 from workloads.collectives.gate import Gate
@@ -13,9 +13,18 @@ from workloads.executor import NO_PHASE
 from workloads.message import Flow
 from workloads.program import Collective, Communication, Group
 from workloads.schedule import Schedule
+from workloads.turnstile import Turnstile
 
 FlowKey = tuple[Flow, int]
 """A flow, and the peer for point to point (-1 for a collective)."""
+
+
+class Waiting(NamedTuple):
+    """What is to be sent when its turn comes."""
+
+    carriage: Carriage
+    part: Part
+    content: memoryview
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Carriage:
     posted: float
     schedule: Schedule | None = None
     gate: Gate | None = None
+    turnstile: Turnstile[Waiting] | None = None
     buffer: payload.Floats | None = None
     staged: dict[int, payload.Floats] = field(default_factory=dict)
     shut: dict[int, tuple[Part, memoryview]] = field(default_factory=dict)

@@ -58,6 +58,8 @@ class Outgoing:
     payload: memoryview
     token: object = None
     fresh: bool = False
+    since: float | None = None
+    """When the system would have begun to send it, where this machine may be late."""
     sent: int = 0
 
     @property
@@ -68,6 +70,9 @@ class Outgoing:
 
 class Inbox(Protocol):
     """Who the messages of a connection are for."""
+
+    def awaits(self, connection: Connection, header: Header) -> bool:
+        """Whether a message may be taken in now; if not, ``Connection.resume`` tries again."""
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         """Where the payload of a message goes (None: nowhere, it is thrown away); ``VerifyError`` if it is wrong."""
@@ -124,6 +129,8 @@ class Connection:
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
+        self._parked: Header | None = None
+        """The head of a message that may not be taken in yet; it waits in the kernel, and what follows behind it."""
         self._left = 0
         self._into: memoryview | None = None
         self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
@@ -179,7 +186,7 @@ class Connection:
                     self._inbox.written(self, message.token)
 
     def _hold(self, now: float, message: Outgoing) -> bool:
-        wait = self._bucket.wait_s(now, message.size / self._share)
+        wait = self._bucket.wait_s(now, message.size / self._share, message.since)
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
@@ -222,11 +229,26 @@ class Connection:
 
     # -- in ----------------------------------------------------------------------------------------
 
+    @property
+    def readable(self) -> bool:
+        """Whether ``select`` should wait for what comes in."""
+        return self.connected and self._parked is None
+
+    def resume(self, now: float) -> None:
+        """Take in what had to wait, if it may come now."""
+        header = self._parked
+        if header is not None and self._inbox.awaits(self, header):
+            self._parked = None
+            self._take_in(header)
+            if self._left == 0:
+                self._end_message(header)
+            self.receive(now)
+
     def receive(self, now: float) -> None:
         """Read what is there; ``PeerLost`` if the peer is gone."""
         ended = False
         while True:
-            count = self._read()
+            count = self._read() if self._parked is None else 0
             if count == 0:
                 if ended:
                     # A delayed ack (40 ms) would hold up whoever waits until nothing is in flight, or pass for a loss.
@@ -236,7 +258,11 @@ class Connection:
             if self._header is None:
                 self._have += count
                 if self._have == HEADER_BYTES:
-                    self._begin_payload(Header.unpack(self._head))
+                    header = Header.unpack(self._head)
+                    if self._inbox.awaits(self, header):
+                        self._take_in(header)
+                    else:
+                        self._parked = header
             else:
                 self._left -= count
             if self._header is not None and self._left == 0:
@@ -269,7 +295,7 @@ class Connection:
             self._low_water = low_water
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
-    def _begin_payload(self, header: Header) -> None:
+    def _take_in(self, header: Header) -> None:
         self._header = header
         self._left = header.payload_bytes
         self._into = self._inbox.expect(self, header)

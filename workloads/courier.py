@@ -10,15 +10,16 @@ it: nothing of it is in flight any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from controllers.rotation import Turn
 from railyard.errors import VerifyError
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
-from workloads.carriage import Carriage, FlowKey
+from workloads.carriage import Carriage, FlowKey, Waiting
 from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
 from workloads.early import EarlyArrivals
 from workloads.exchange import Part, Progress
@@ -26,10 +27,12 @@ from workloads.executor import Release, Request
 from workloads.gatekeeper import Gatekeeper
 from workloads.loading import Loader
 from workloads.message import Header
-from workloads.paths import Path
+from workloads.paths import Path, keys_at
 from workloads.program import Collective, Communication, Recv, Send
 from workloads.routes import Routes
 from workloads.transport import Transport
+from workloads.turns import Turns
+from workloads.turnstile import Moved
 
 _NOTHING = memoryview(b"")
 
@@ -47,7 +50,7 @@ class Courier:
         config: AgentConfig,
         done: Callable[[Carriage, float], None],
         buffered: Callable[[Carriage, float], None],
-        ask: Callable[[Request | Release], None],
+        ask: Callable[[Request | Release | Moved], None],
         note: Callable[..., Any],
     ) -> None:
         self._config = config
@@ -57,7 +60,12 @@ class Courier:
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self._loader = Loader(config, self.gates)
+        self.turns: Turns[Waiting] = Turns(config.plan, config.rank, ask)
+        self.rotating: set[str] = set()
+        """The groups whose circuits take turns."""
+        self._in_turn: dict[PeerKey, tuple[str, int]] = {}
+        """The last slot (by group and number) in which something went by a path."""
+        self._loader = Loader(config, self.gates, self.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
         self._receiving: dict[FlowKey, Carriage] = {}
@@ -114,6 +122,9 @@ class Courier:
         self._carry_on(carriage, carriage.exchange.begin())
         if isinstance(op, Recv):
             self._take_early(carriage)
+        if op.group in self.rotating:
+            for connection in list(self.transport):
+                connection.resume(now)
 
     def _take_early(self, carriage: Carriage) -> None:
         """Data that was here before its receive."""
@@ -156,7 +167,10 @@ class Courier:
             content = self._blank_bytes(part.bytes)
         else:
             content = memoryview(carriage.buffer[part.start : part.end].tobytes())
-        if carriage.gate is not None and carriage.on_circuit(part):
+        if carriage.turnstile is not None and not part.scale_up:
+            waiting = Waiting(carriage, part, content)
+            self._post_in_turn(carriage.turnstile.offer(part.peer, part.bytes, waiting, self._now))
+        elif carriage.gate is not None and carriage.on_circuit(part):
             if carriage.gate.stands(part.transfer):
                 self._post(carriage, key, part, content)
             else:
@@ -188,6 +202,26 @@ class Courier:
                 part, content = carriage.shut.pop(transfer)
                 self._post(carriage, self._routes.key(carriage, part, incoming=False), part, content)
 
+    def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
+        """The controller says that a slot of a rotation has come."""
+        self._now = now
+        free = self.turns.stands(group, index, turn, paths, now)
+        for carriage in [*self._sending.values(), *self._receiving.values()]:
+            if carriage.group.name == group:
+                carriage.last_progress = now
+        for key in keys_at(self._rank, paths):
+            self._open(key)
+        self._post_in_turn(free)
+
+    def _post_in_turn(self, free: Iterable[Waiting]) -> None:
+        for carriage, part, content in free:
+            assert carriage.turnstile is not None
+            key = self._routes.key(carriage, part, incoming=False)
+            slot = (carriage.group.name, carriage.turnstile.slot)
+            fresh = self._in_turn.get(key) != slot
+            self._in_turn[key] = slot
+            self._post(carriage, key, part, content, fresh=fresh, since=carriage.turnstile.began)
+
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
         domain, lane, peer, peer_lane = key
@@ -199,15 +233,24 @@ class Courier:
             self._blank = memoryview(bytes(count))
         return self._blank[:count]
 
-    def _post(self, carriage: Carriage, key: PeerKey, part: Part, content: memoryview) -> None:
+    def _post(
+        self,
+        carriage: Carriage,
+        key: PeerKey,
+        part: Part,
+        content: memoryview,
+        *,
+        fresh: bool = False,
+        since: float | None = None,
+    ) -> None:
         if carriage.first_byte is None:
             carriage.first_byte = self._now
         header = Header("data", carriage.flow, part.transfer, part.bytes).pack()
         carriage.sent_bytes += len(header) + part.bytes
         carriage.payload_bytes += part.bytes
-        fresh = key not in carriage.opened
+        fresh = fresh or key not in carriage.opened
         carriage.opened.add(key)
-        self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh))
+        self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh, since=since))
 
     def _send(self, carriage: Carriage, key: PeerKey, message: Outgoing) -> None:
         carriage.lanes.add(key[1])
@@ -224,6 +267,14 @@ class Courier:
             connection.send(message)
 
     # -- what connections report (Inbox) -------------------------------------------------------------
+
+    def awaits(self, connection: Connection, header: Header) -> bool:
+        """In a rotation a peer may be ahead: what it sends then waits until this rank has come so far."""
+        if header.kind == "ready" or header.flow.point_to_point:
+            return True
+        groups = list(self._config.program.groups)
+        rotates = header.flow.group < len(groups) and groups[header.flow.group] in self.rotating
+        return not rotates or self._flow_key(connection, header) in self._receiving
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
@@ -335,6 +386,8 @@ class Courier:
             self._agenda.watch(connection, mark, False, lambda: self._left(carriage, part))
         if carriage.on_circuit(part):
             self._agenda.watch(connection, mark, True, lambda: self._over(carriage, part))
+        elif carriage.turnstile is not None and not part.scale_up:
+            self._agenda.watch(connection, mark, True, carriage.turnstile.over)
         self._check_moved(carriage)
 
     def _left(self, carriage: Carriage, part: Part) -> None:

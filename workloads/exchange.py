@@ -349,6 +349,11 @@ def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
     return mine
 
 
+def on_rails(transfers: Iterable[tuple[int, Transfer]]) -> frozenset[int]:
+    """Which of these numbered transfers take a circuit of the rails."""
+    return frozenset(number for number, t in transfers if not (t.local or t.scale_up))
+
+
 def send_exchange(peer: int, elements: int) -> Exchange:
     """A send of the whole buffer to ``peer``."""
     exchange = Exchange()

@@ -25,6 +25,8 @@ class JobChannel:
         self._rank = rank
         self._next_id = 0
         self._open: dict[int, dict[str, Any]] = {}
+        self._turning: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
+        """Requests that are answered for each slot of a rotation, until they are released."""
         self._decoder = Decoder()
         self._out = bytearray()
         self.sock = _connect(path, timeout_s)
@@ -42,6 +44,8 @@ class JobChannel:
     def ask(self, op: str, **fields: Any) -> None:
         """Send a request; its answer comes out of ``receive``."""
         self._open[self._next_id] = {"op": op, **fields}
+        if op == "release":
+            self._turning.pop((fields["group"], fields["index"]), None)
         self._out += encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
         self.flush()
@@ -73,12 +77,24 @@ class JobChannel:
         if not data:
             raise ControlError("the controller closed the job channel")
         try:
-            return [self._match(answer) for answer in self._decoder.feed(data)]
+            found = [self._match(answer) for answer in self._decoder.feed(data)]
+            return [pair for pair in found if pair is not None]
         except ValueError:
             raise ControlError("the controller sent something that is not JSON on its job channel") from None
 
-    def _match(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        request = self._open.pop(answer.get("id", -1), None)
+    def _match(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The request of an answer; None for a slot that came when its request had been released."""
+        number = answer.get("id", -1)
+        request = self._open.pop(number, None)
+        if "turn" in answer:
+            key = answer["group"], answer["index"]
+            if request is not None:
+                self._turning[key] = number, request
+            elif key not in self._turning:
+                return None
+            return self._turning[key][1], answer
+        if request is None:
+            request = next((asked for at, asked in self._turning.values() if at == number), None)
         if request is None:
             raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from workloads import payload
 from workloads.agent_config import AgentConfig
-from workloads.carriage import Carriage
+from workloads.carriage import Carriage, Waiting
 from workloads.collectives.catalog import schedule_of
 from workloads.exchange import (
     Exchange,
     by_position,
     collective_exchange,
     elements_of,
+    on_rails,
     recv_exchange,
     send_exchange,
 )
@@ -20,15 +23,17 @@ from workloads.flows import flow_names
 from workloads.gatekeeper import Gatekeeper
 from workloads.program import Collective, Communication, Send
 from workloads.schedule import Schedule, Transfer
+from workloads.turns import Turns
 
 
 class Loader:
     """Makes the carriages of one rank."""
 
-    def __init__(self, config: AgentConfig, gates: Gatekeeper[Carriage]) -> None:
+    def __init__(self, config: AgentConfig, gates: Gatekeeper[Carriage], turns: Turns[Waiting]) -> None:
         self._config = config
         self._rank = config.rank
         self._gates = gates
+        self._turns = turns
         self._names = flow_names(config.program, config.rank)
         self._prepared: dict[tuple[int, int], payload.Floats] = {}
         """By step and operation: what this rank will contribute."""
@@ -69,9 +74,14 @@ class Loader:
             self._transfers[id(plan)] = by_position(plan)
         members = carriage.group.members
         mine = self._transfers[id(plan)][members.index(self._rank)]
+        circuits: Collection[int] = ()
         if carriage.group.domain == "scale-out":
             carriage.gate = self._gates.gate(carriage.group, plan)
-        circuits = carriage.gate.circuits if carriage.gate is not None else ()
+            carriage.turnstile = self._turns.of(carriage.group.name)
+        if carriage.gate is not None:
+            circuits = carriage.gate.circuits
+        elif carriage.turnstile is not None:
+            circuits = on_rails(mine)
         carriage.exchange = collective_exchange(plan, members, self._rank, carriage.elements, mine, circuits)
 
     def _contribution(self, carriage: Carriage) -> payload.Floats:

@@ -23,12 +23,17 @@ class Bucket:
         """Time at which the bucket held (or will hold) no token."""
         self._paid_until: float | None = None
 
-    def wait_s(self, now: float, size: float) -> float:
-        """Seconds to wait before the first of ``size`` bytes; asked again after that wait, the answer is 0."""
+    def wait_s(self, now: float, size: float, since: float | None = None) -> float:
+        """Seconds to wait before the first of ``size`` bytes; asked again after that wait, the answer is 0.
+
+        ``since``: the system would have begun then, and what has passed meanwhile is lateness of this machine.
+        """
         if self._paid_until is not None:
             return max(0.0, self._paid_until - now)
         idle = now - self._empty_at - self._forgiven_s
         wait = min(self.burst_s, max(0.0, idle), size / self.bytes_per_s)
+        if since is not None:
+            wait = max(0.0, wait - max(0.0, now - since))
         if wait > 0:
             self._paid_until = now + wait
         return wait

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 from typing import Any
 
+from controllers.rotation import Turn
 from topos.plan import Network
 from workloads.program import Domain, Group
 
@@ -39,6 +40,17 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
 def paths_in(answer: Mapping[str, Any]) -> tuple[Path, ...]:
     """The paths that an answer of the controller tells."""
     return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))
+
+
+def turn_in(answer: Mapping[str, Any]) -> Turn | None:
+    """The slot that an answer of the controller tells; None where circuits do not take turns."""
+    told = answer.get("turn")
+    return None if told is None else Turn(*told)
+
+
+def keys_at(rank: int, paths: Iterable[Path]) -> list[tuple[Domain, int, int, int]]:
+    """What the connections of ``rank`` over these paths of the rails are called (``connection.PeerKey``)."""
+    return [("scale-out", lane, peer, far) for r, lane, peer, far in _both_ways(paths) if r == rank]
 
 
 def choose_path(

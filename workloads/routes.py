@@ -30,6 +30,10 @@ class Routes:
         if carriage.gate is not None and carriage.on_circuit(part):
             own, far = carriage.gate.lanes(part.transfer)
             return "scale-out", own, part.peer, far
+        if carriage.turnstile is not None:
+            lanes = carriage.turnstile.lanes
+            own, far = (lanes.into, lanes.out) if incoming else (lanes.out, lanes.into)
+            return "scale-out", own, part.peer, far
         place = self.place(carriage.group.name, part.peer, part.lane, incoming=incoming)
         if place is None:
             source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
