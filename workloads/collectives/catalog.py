@@ -16,12 +16,13 @@ from workloads.collectives.direct import DIRECT_KINDS, direct
 from workloads.collectives.double_binary_tree import DOUBLE_BINARY_TREE_KINDS, double_binary_tree
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
 from workloads.collectives.hierarchical import HIERARCHICAL_KINDS, hierarchical
-from workloads.collectives.hops import ring_all_to_all
+from workloads.collectives.hops import line_all_to_all, ring_all_to_all
 from workloads.collectives.pairwise import PAIRWISE_KINDS, pairwise
 from workloads.collectives.ring import RING_KINDS, ring
 from workloads.collectives.stragglar import STRAGGLAR_KINDS, stragglar
 from workloads.collectives.straggler_direct import STRAGGLER_DIRECT_KINDS, straggler_direct
 from workloads.collectives.tree import TREE_KINDS, tree
+from workloads.collectives.valiant import VALIANT_KINDS, valiant
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
 from workloads.schedule import CollectiveKind, Schedule
@@ -57,15 +58,22 @@ def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
     return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
+def _on_line(kind: CollectiveKind, n: int) -> Schedule:
+    """What a ring without its last link can do."""
+    return line_all_to_all(n)
+
+
 ALGORITHMS: dict[str, Algorithm] = {
     "ring": Algorithm(_on_ring, (*RING_KINDS, "all_to_all", *CHAIN_KINDS)),
     "bidirectional-ring": Algorithm(_on_two_rings, (*RING_KINDS, "all_to_all")),
+    "line": Algorithm(_on_line, ("all_to_all",)),
     "recursive-halving-doubling": Algorithm(halving_doubling, ("all_reduce",)),
     "recursive-doubling": Algorithm(recursive_doubling, ("all_reduce", "all_gather")),
     "recursive-halving": Algorithm(recursive_halving, ("reduce_scatter",)),
     "tree": Algorithm(tree, TREE_KINDS),
     "double-binary-tree": Algorithm(double_binary_tree, DOUBLE_BINARY_TREE_KINDS),
     "pairwise": Algorithm(pairwise, PAIRWISE_KINDS),
+    "valiant": Algorithm(valiant, VALIANT_KINDS),
     "hierarchical": Algorithm(hierarchical, HIERARCHICAL_KINDS, servers=True),
     "direct": Algorithm(direct, DIRECT_KINDS),
     "stragglar": Algorithm(stragglar, STRAGGLAR_KINDS, least=2, straggler=True),

@@ -1,7 +1,9 @@
-"""An all-to-all on a ring: what is not for a neighbour travels hop by hop, through the positions between.
+"""An all-to-all on a ring or a line: what is not for a neighbour travels hop by hop, through the positions between.
 
-Each link carries n (n - 1) / 2 chunks on one ring, about half of that (n^2 / 8 for each direction, n even) on two: more
-than the n - 1 chunks of a direct exchange, but a ring of circuits that never changes is enough.
+Each link carries n (n - 1) / 2 chunks on one ring, n^2 / 8 (n even) each way on two, and up to n^2 / 4 each way on a
+line, where it is the one in the middle: more than the n - 1 chunks of a direct exchange, but circuits that never change
+are enough. A line is a ring without its last link, such as the members of an expert-parallel group on the ring of a
+data-parallel one.
 """
 
 from __future__ import annotations
@@ -32,4 +34,25 @@ def ring_all_to_all(n: int, *, bidirectional: bool = False) -> Schedule:
         owner=tuple(c // n for c in range(n * n)),
         transfers=tuple(sorted(transfers, key=lambda t: t.round)),
         one_port=not bidirectional,
+    )
+
+
+def line_all_to_all(n: int) -> Schedule:
+    """The all-to-all of n x n chunks over ``n`` positions on a line, position i joined to i - 1 and i + 1.
+
+    Upwards on lane 0, downwards on lane 1, as clockwise and back on two rings.
+    """
+    transfers: list[Transfer] = []
+    for src in range(n):
+        for dst in range(n):
+            turn, lane = (1, 0) if dst > src else (-1, 1)
+            for hop, at in enumerate(range(src, dst, turn)):
+                transfers.append(Transfer(hop, at, at + turn, src * n + dst, "copy", lane))
+    return Schedule(
+        algorithm="line",
+        kind="all_to_all",
+        n=n,
+        chunks=n * n,
+        owner=tuple(c // n for c in range(n * n)),
+        transfers=tuple(sorted(transfers, key=lambda t: t.round)),
     )

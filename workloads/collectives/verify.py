@@ -27,8 +27,10 @@ def verify(schedule: Schedule) -> None:
     Proved are the promise of its kind (``Schedule``), ``one_port`` (in each round a position sends to at most one
     other and receives from at most one other; chunks for the same peer are one message; the scale-up network counts
     apart and copies inside a position do not count) and that the first ``first_phase`` rounds do without ``straggler``.
+    A chunk of weight 0 is empty, so nothing is promised of it.
     """
     _check_shape(schedule)
+    _check_weights(schedule)
     _check_transfers(schedule)
     _check_straggler(schedule)
     values = _start(schedule)
@@ -62,6 +64,17 @@ def _check_shape(schedule: Schedule) -> None:
             raise VerifyError(
                 f"{title}: chunk {chunk} starts at position {chunk * n // chunks}, not at its owner {owner}"
             )
+
+
+def _check_weights(schedule: Schedule) -> None:
+    """Sizes must be those of an all-to-all, one for each chunk, and a chunk must fit wherever it goes."""
+    weights, title = schedule.weights, _title(schedule)
+    if not weights:
+        return
+    if schedule.kind != "all_to_all" or schedule.moves:
+        raise VerifyError(f"{title}: only an all-to-all whose chunks keep their slots can have weights")
+    if len(weights) != schedule.chunks or min(weights) < 0 or not any(weights):
+        raise VerifyError(f"{title}: weights must be {schedule.chunks} numbers of 0 or more, not all of them 0")
 
 
 def _check_transfers(schedule: Schedule) -> None:
@@ -172,7 +185,7 @@ def _check_end(schedule: Schedule, values: Values) -> None:
     n = schedule.n
     for position, chunk, wanted in _promised(schedule):
         held = values[position].get(chunk, 0)
-        if held == chunk << n | wanted:
+        if held == chunk << n | wanted or (schedule.weights and not schedule.weights[chunk]):
             continue
         where = f"{_title(schedule)}: position {position}, chunk {chunk}: ends"
         if held and held >> n != chunk:

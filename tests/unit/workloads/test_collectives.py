@@ -23,7 +23,9 @@ summing = ("all_reduce", "reduce_scatter", "reduce")
 
 def sizes(kind: CollectiveKind, algorithm: str) -> list[int]:
     """2 to 64; fewer where a schedule has n^3 transfers, or is searched for (``test_stragglar``)."""
-    if algorithm == "stragglar" or (kind == "all_to_all" and "ring" in algorithm):
+    if algorithm == "valiant":
+        return [*range(2, 22), 32]
+    if algorithm in ("stragglar", "line") or (kind == "all_to_all" and "ring" in algorithm):
         return [*range(2, 22), 32, 47, 64]
     return list(range(2, 65))
 
@@ -181,7 +183,7 @@ def adds_up(made: Schedule, elements: int) -> bool:
             "scatter": [made.owner[c]],
             "reduce": [made.root],
             "gather": [made.root],
-            "all_to_all": [c % made.n],
+            "all_to_all": [c * made.n**2 // made.chunks % made.n],
         }.get(made.kind, list(range(made.n)))
         origin = made.root if made.kind in ("broadcast", "scatter") else made.owner[c]
         wanted = total if made.kind in summing else start[origin]
