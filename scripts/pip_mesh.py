@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Which matchings can a photonic mesh hold, over how many cells, and where does the light go? No root, no packets.
+
+scripts/pip_mesh.py                                                # all matchings of 8 ports on a 7 x 3 mesh
+scripts/pip_mesh.py --width 3 --height 3 --ports 8 --exact         # the fewest cells, proved
+scripts/pip_mesh.py --width 9 --height 9 --ports 32 --choose       # ports such that all 31 matchings have a way
+scripts/pip_mesh.py --width 3 --height 3 --matching 0-14,7-21 --draw matching.svg
+scripts/pip_mesh.py --width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png
+scripts/pip_mesh.py --exact --json                                 # for other programs, on standard output
+
+"routable" is true, false (proved; --exact), or null (no way was found in time, which proves nothing). The exit status
+is 0 when every matching has its answer, be it that there is no way; 1 when one was not found in time; 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from measure.mesh_report import print_mesh, routable_in_words
+from measure.ownership import hand_over
+from railyard.command import carry_out, given, tell
+from railyard.errors import ConfigError
+from railyard.pip_mesh import Answer, MeshStudy, answers, as_json, what_works
+from railyard.settings import validated
+
+NOT_FOUND_EXIT_STATUS = 1
+FORMS = ("svg", "png")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; an option that is not given leaves the default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--width", help="columns of hexagons, an odd number (default 7)")
+    add("--height", help="hexagons of the first column; every second one has one less (default 3)")
+    add("--ports", metavar="N|0,5,...", help="how many ports, evenly spaced (default 8), or which")
+    add("--choose", action="store_true", default=None, help="search ports such that every matching has a way")
+    add("--matching", metavar="0-3,1-2", help="lay this matching of mesh ports instead of a whole 1-factorization")
+    add("--only", metavar="K", help="lay matching K alone, from 0")
+    add("--exact", action="store_true", default=None, help="fewest cells, or the proof that there is no way")
+    add("--time", dest="time_s", metavar="S", help="seconds for each matching (default 10)")
+    add("--seed", help="seed of the search (default 0)")
+    add("--cell-loss", dest="cell_loss_db", metavar="DB", help="loss of a cell (default 0.5 dB)")
+    add("--cell-latency", dest="cell_latency_ps", metavar="PS", help="latency of a cell (default 10 ps)")
+    add("--draw", type=Path, metavar="FILE", help=f"draw the mesh and its light ({' or '.join(FORMS)}), a panel each")
+    add(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write the answers as JSON (- or nothing: instead of the table)",
+    )
+    return parser.parse_args(arguments)
+
+
+def study_of(options: argparse.Namespace) -> MeshStudy:
+    """What the command line asks for."""
+    names = ("width", "height", "ports", "choose", "matching", "only", "exact", "time_s", "seed")
+    return validated(MeshStudy, given(options, *names, "cell_loss_db", "cell_latency_ps"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Everything the command line asks for; returns the exit status."""
+    study = study_of(options)
+    check_files(options)
+    found: list[Answer] = []
+    with Console(stderr=True).status("searching"):
+        used = study.used_ports()
+        for answer in answers(study, used):
+            found.append(answer)
+    show(study, used, found, options)
+    missing = [answer for answer in found if answer.routable is not True]
+    if missing:
+        with Console(stderr=True).status("searching for what works"):
+            tell(f"pip_mesh.py: {what_works(study, missing[0])}")
+    return NOT_FOUND_EXIT_STATUS if any(answer.routable is None for answer in found) else 0
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """``ConfigError`` for a file that cannot be written, before anything is searched."""
+    if options.draw is not None and options.draw.suffix[1:] not in FORMS:
+        raise ConfigError(f"must end in {' or '.join('.' + form for form in FORMS)}, not {options.draw}", key="draw")
+    for key in ("draw", "json"):
+        value = getattr(options, key)
+        if value not in (None, "-") and not Path(value).parent.is_dir():
+            raise ConfigError(f"{Path(value).parent} is not a folder; make it first", key=key)
+
+
+def show(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], options: argparse.Namespace) -> None:
+    """The table or the JSON on standard output, and the files."""
+    text = json.dumps(as_json(study, used, found)) + "\n"
+    if options.json == "-":
+        sys.stdout.write(text)
+    else:
+        print_mesh(study, used, found, Console())
+    if options.json not in (None, "-"):
+        write(Path(options.json), text.encode())
+    if options.draw is not None:
+        draw(study, used, found, options.draw)
+
+
+def draw(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], path: Path) -> None:
+    """A panel for each matching; one without a way shows the mesh without light."""
+    from measure.figures.mesh import Lit, drawn, mesh_figure  # matplotlib takes a second
+
+    dark = (False,) * len(study.mesh.cells)
+    pictures = []
+    for answer in found:
+        routed = answer.routed
+        said = routable_in_words(answer) if routed is None else f"{routed.cells} cells"
+        title = f"{'matching' if study.matching else f'matching {answer.number}'}: {said}"
+        pictures.append(Lit(title, routed.states if routed else dark, answer.pairs if routed else ()))
+    title = f"{study.width} x {study.height} mesh, {len(used)} of {len(study.mesh.ports)} ports"
+    write(path, drawn(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
+
+
+def write(path: Path, content: bytes) -> None:
+    """A file that belongs to whoever called; ``ConfigError`` if it cannot be written."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror}); name another file", source=str(path)) from None
+    hand_over(path)
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out("pip_mesh.py", lambda: run(parse())))
