@@ -28,10 +28,10 @@ def numbers(figure: Figure) -> dict[str, tuple[float, float]]:
     return {text.get_text(): text.get_position() for text in figure.axes[0].texts}
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize(("width", "height"), SIZES[1:])  # light goes round a single hexagon one way only
 def test_light_is_drawn_from_port_to_partner_without_a_gap(width: int, height: int) -> None:
     mesh = Mesh(width, height)
-    lit = picture(mesh, 2 if width == 1 else 4)
+    lit = picture(mesh)
     for a, b in lit.pairs:
         curve, out = path_of_light(mesh, lit.states, a)
         assert out == b
