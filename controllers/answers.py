@@ -6,6 +6,7 @@ import json
 from typing import Any, Protocol
 
 from controllers.engine import Engine
+from controllers.pip_switch import STATES, PipSwitch
 from controllers.switchboard import Switchboard
 from topos.plan import FabricPlan
 
@@ -35,7 +36,7 @@ def failure(reason: str, kind: str = "") -> str:
 
 
 def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> list[dict[str, Any]]:
-    """Every switch; circuits and port states of the optical ones."""
+    """Every switch; circuits and port states of the optical ones, and the mesh of those that are made of one."""
     switches = []
     for switch in plan.switches:
         line = board.lines.get(switch.name)
@@ -50,8 +51,31 @@ def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> l
         if device is not None:
             entry["circuits"] = [list(c.ports) for c in device.target]
             entry["ports"] = {str(port): state for port, state in device.states().items()}
+        if isinstance(device, PipSwitch):
+            entry["mesh"] = describe_mesh(device)
         switches.append(entry)
     return switches
+
+
+def describe_mesh(device: PipSwitch) -> dict[str, Any]:
+    """The mesh inside a switch: which of its ports are behind the switch's (in order), the state of every cell, the
+    ports that hold no circuit, and for each circuit the cells of its path and what light takes through them.
+    """
+    states = device.states()
+    return {
+        "width": device.mesh.width,
+        "height": device.mesh.height,
+        "ports": list(device.mesh.ports),
+        "cells": [STATES[crossed] for crossed in device.layout.routed.states],
+        "blocked": [port for port in states if device.target.peer(port) is None],
+        "paths": [
+            {"circuit": list(circuit.ports), "cells": list(path), "latency_us": device.latency_us(circuit)}
+            for circuit in device.target
+            for path in [device.path(circuit)]
+        ],
+        "cell_latency_us": device.mesh.cell_latency_us,
+        "latency": device.latency,
+    }
 
 
 def describe_jobs(engine: Engine) -> list[dict[str, Any]]:

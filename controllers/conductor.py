@@ -56,6 +56,7 @@ class Conductor:
         self._watch = Watch(self.engine, self.later)
         self._north = Northbound(plan, self.engine, self.board, self._watch.arm)
         self._notes: list[Note] = []
+        self.on_darken: Callable[[Darken], None] = lambda darken: None
 
     def start(self) -> None:
         """Start the alarm clock (once the process is where it will stay)."""
@@ -206,6 +207,7 @@ class Conductor:
         while queue:
             action = queue.pop(0)
             if isinstance(action, Darken):
+                self.on_darken(action)
                 queue += self._tuning.begin(action, now)
             elif isinstance(action, Reroute):
                 queue += self._forwarding.begin(action, now)

@@ -10,10 +10,12 @@ from controllers.actions import Darken
 from controllers.circuits import Matching
 from controllers.intents import Intent
 from controllers.ocs import Change, OpticalSwitch
+from controllers.pip_layouts import SEARCH_S
+from controllers.pip_switch import PipSwitch
 from controllers.policy import Path
 from controllers.standing import Light
 from railyard.errors import CircuitError, ControlError
-from topos.plan import FabricPlan
+from topos.plan import FabricPlan, SwitchPlan
 
 SwitchPort = tuple[str, int]
 """(switch, port number)."""
@@ -33,9 +35,7 @@ class Fabric:
     """The optical switches, by name. Ports are *held* by an owner from its reconfiguration or ack until it lets go."""
 
     def __init__(self, plan: FabricPlan) -> None:
-        self.switches = {
-            s.name: OpticalSwitch(s.name, (p.number for p in s.ports)) for s in plan.switches if s.kind == "ocs"
-        }
+        self.switches = {s.name: _device(s) for s in plan.switches if s.kind == "ocs"}
         self._number: dict[tuple[int, int], SwitchPort] = {
             (p.rank, p.lane): (s.name, p.number) for s in plan.network("rail") if s.kind == "ocs" for p in s.ports
         }
@@ -146,13 +146,28 @@ class Fabric:
             changes[name] = change
         return changes
 
+    def warm(self, turns: Iterable[Mapping[str, Matching]], search_s: float = SEARCH_S) -> None:
+        """Have switches that are meshes find paths for a rotation before it turns: ``turns`` are the complete circuits
+        of each switch, turn by turn. Costs nothing elsewhere.
+
+        ``search_s``: seconds for each. ``CircuitError`` for the first turn that a mesh cannot hold.
+        """
+        by_switch: dict[str, list[Matching]] = {}
+        for wiring in turns:
+            for name, matching in wiring.items():
+                by_switch.setdefault(name, []).append(matching)
+        for name, matchings in by_switch.items():
+            device = self.switch(name)
+            if isinstance(device, PipSwitch):
+                device.warm(matchings, search_s)
+
     def begin(
         self, name: str, change: Change, owner: Intent | None, delay_s: float, asked: float, now: float
     ) -> Darken:
         """Start ``change`` on switch ``name``."""
         number = self.next_id()
         self.switches[name].begin(change, number)
-        darken = Darken(number, name, change.ports, change.before, change.after, delay_s)
+        darken = Darken(number, name, change.ports, change.before, change.after, delay_s, owner is not None and owner.quiet)
         self._running[number] = Reconfiguration(darken, owner, asked, now)
         if owner is not None:
             owner.awaiting.add(number)
@@ -178,3 +193,7 @@ class Fabric:
         if done.owner is not None:
             done.owner.awaiting.discard(reconfiguration_id)
         return done
+
+
+def _device(plan: SwitchPlan) -> OpticalSwitch:
+    return OpticalSwitch(plan.name, (port.number for port in plan.ports)) if plan.mesh is None else PipSwitch(plan)

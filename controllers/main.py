@@ -12,13 +12,20 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from controllers import app
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import put_ahead
 from topos.plan import FabricPlan
+
+if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
+    from collections.abc import Callable
+
+    from controllers.conductor import Conductor
+    from measure.timeline import Event
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
@@ -65,7 +72,6 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     from controllers import channel, rest
     from controllers.conductor import Conductor
-    from measure.timeline import Event
 
     plan = _read_plan(options.plan)
     try:
@@ -85,6 +91,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     where = None if server is None else "{}:{}".format(*server.server_address[:2])
 
     def ready() -> None:
+        if any(switch.mesh is not None for switch in plan.switches):
+            _emulate_latency(conductor, record)
         line = json.dumps({"ready": True, "rest": where})
         print(f"controller: all {len(plan.switches)} switches have joined; REST on {where}", file=sys.stderr)
         if options.ready_fd is not None:
@@ -106,6 +114,20 @@ def _run(options: argparse.Namespace) -> NoReturn:
     finally:
         options.channel.unlink(missing_ok=True)
     raise MachineError("the OpenFlow framework stopped by itself")
+
+
+def _emulate_latency(conductor: Conductor, record: Callable[[Event], None]) -> None:
+    """Hold packets back for as long as light is under way in a mesh, where the kernel can; say on the timeline if not.
+
+    In the namespace of the switches, and once their interfaces are there.
+    """
+    from controllers.latency import Latencies
+    from topos import path_latency
+
+    latencies = Latencies(conductor.engine.fabric.switches, path_latency.missing, path_latency.reach)
+    conductor.on_darken = latencies.darken
+    for note in latencies.notes(time.monotonic()):
+        record(note.event())
 
 
 def _read_plan(path: Path) -> FabricPlan:

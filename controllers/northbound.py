@@ -26,6 +26,8 @@ circuits                                at once: every switch
 jobs                                    at once: every job
 rewire   switch, circuits, update,      when the switch is tuned
          delay_s
+cells    switch, cells, blocked,        when the switch is tuned: its circuits are those that light makes of the
+         delay_s                        states of its cells
 fault    switch, port, state            at once: the port has ``failed`` or is ``restored``
 ======== ============================== =====================================================================
 """
@@ -33,11 +35,13 @@ fault    switch, port, state            at once: the port has ``failed`` or is `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from controllers import messages
 from controllers.actions import Action
 from controllers.answers import Speaker, Waiter, describe_jobs, describe_switches, fragment
 from controllers.catalog import POLICIES, load_policy
+from controllers.cells import set_cells
 from controllers.engine import Engine
 from controllers.messages import Message
 from controllers.speakers import Speakers
@@ -73,6 +77,7 @@ class Northbound:
             "circuits": self._circuits,
             "jobs": self._jobs,
             "rewire": self._rewire,
+            "cells": partial(set_cells, engine),
             "fault": self._fault,
         }
 

@@ -11,6 +11,11 @@ GET    /jobs                                 the registered jobs and their group
 GET    /switches                             all switches: connected, circuits, port states
 GET    /circuits, /circuits/SWITCH           circuits only
 PUT    /circuits/SWITCH                      rewire: ``{"circuits": [[1, 4]], "update": "update"}``
+GET    /ocs/SWITCH/cells                     of a switch that is a mesh: ``cells`` (the state of each, bar or
+                                             cross), ``ports`` (which of the mesh are behind those of the
+                                             switch), ``blocked`` (ports without a circuit), ``paths``, ...
+PUT    /ocs/SWITCH/cells                     ``{"cells": ["bar", "cross", ...], "blocked": []}``: the circuits
+                                             that light makes of them, between the ports that are not blocked
 POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``, or a whole
                                              chip: ``{"rank": 5, "cause": "it smells of smoke"}``
 GET    CROSS                                 ``{"optical-switch:cross-connects": {"pair": [...]}}``
@@ -139,6 +144,7 @@ def make_app(conductor: Conductor, token: str | None, hosts: frozenset[str] | No
         return body
 
     _add_ocs_face(app, ask, switch_entry)
+    _add_cells(app, ask, switch_entry)
     app.default_error_handler = _as_json
     return app
 
@@ -182,6 +188,29 @@ def _add_ocs_face(
             raise _error(404, f"port {port} of {name} is in no pair")
         ask("rewire", switch=name, circuits=left, update="overwrite")
         bottle.response.status = 204
+
+
+def _add_cells(
+    app: bottle.Bottle, ask: Callable[..., dict[str, Any]], switch_entry: Callable[[str], dict[str, Any]]
+) -> None:
+    """The cells of one switch that is made of a mesh."""
+    route = _router(app)
+    path = "/ocs/<name>/cells"
+
+    @route("GET", path)
+    def cells(name: str) -> dict[str, Any]:
+        entry = switch_entry(name)
+        if "mesh" not in entry:
+            raise _error(409, f"{name} is not made of a mesh; it has circuits and no cells")
+        return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
+
+    @route("PUT", path)
+    def configure(name: str) -> dict[str, Any]:
+        cells(name)
+        body = _body()
+        _only(body, "cells", "blocked", "delay_s")
+        ask("cells", **{**body, "switch": name})
+        return cells(name)
 
 
 def _router(app: bottle.Bottle) -> Callable[[str, str], Callable[[View], View]]:

@@ -49,6 +49,7 @@ class Event:
     controller replaced  job, number, dead, replacements ([old rank, new rank] pairs), ports (that changed),
                          kept (circuits that nobody touched) (interval: decided until its circuits stand)
     controller stranded  job, number, dead, reason (nobody is left to stand in)
+    controller latency   rail, cell_latency_us (emulated), latency (whether packets are held back for it, and why not)
     switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)
