@@ -15,6 +15,7 @@ from controllers.morphlux import MorphluxPolicy
 from controllers.oneshot import OneShotPolicy
 from controllers.opus import OpusPolicy
 from controllers.policy import Policy
+from controllers.rotor import DemandPolicy, RotorPolicy
 from controllers.static import StaticPolicy
 from controllers.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
@@ -26,6 +27,8 @@ POLICIES: dict[str, type[Policy]] = {
     "one-shot": OneShotPolicy,
     "static": StaticPolicy,
     "follow": FollowPolicy,
+    "rotor": RotorPolicy,
+    "demand": DemandPolicy,
     "lumion": LumionPolicy,
     "morphlux": MorphluxPolicy,
     "torus": TorusPolicy,

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controllers.arcs import arcs_of
 from controllers.circuits import Circuit, Matching
 from controllers.policy import Path, Policy, Wiring
 from controllers.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
 from railyard.errors import CircuitError, ConfigError
+from topos.plan import FabricPlan
 from workloads.program import Group
 
 
 class StaticPolicy(Policy):
     """Every group of the job is wired at the start; nobody asks.
 
-    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; on electrical
-    rails there is nothing to install.
+    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group talks
+    over the ring of the DP group that has its members. On electrical rails there is nothing to install.
     """
+
+    def __init__(self, plan: FabricPlan) -> None:
+        super().__init__(plan)
+        self._arcs: dict[str, tuple[Path, ...]] = {}
 
     def lanes(self, group: Group) -> tuple[int, int]:
         """The (low, high) lanes that ``group`` uses: both the same on packet switches with one port per GPU."""
@@ -29,12 +35,12 @@ class StaticPolicy(Policy):
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all groups together."""
+        self._arcs = arcs_of(group for group in groups if self._is_optical(group))
         circuits: dict[str, list[Circuit]] = {}
         for group in groups:
-            if group.domain == "scale-out" and not self._found_by_packets(group):
+            if self._is_optical(group) and group.name not in self._arcs:
                 switch = rail_of_group(self.plan, group)
-                if switch.kind == "ocs":
-                    circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
+                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
         try:
             return {name: Matching(found) for name, found in circuits.items()}
         except CircuitError as error:
@@ -62,6 +68,14 @@ class StaticPolicy(Policy):
         optical = any(switch.kind == "ocs" for switch in self.plan.network("rail"))
         return not optical and len(rails_of_group(self.plan, group)) > 1
 
+    def _is_optical(self, group: Group) -> bool:
+        """Whether it is on the rails, and they are optical."""
+        if group.domain != "scale-out" or self._found_by_packets(group):
+            return False
+        return rail_of_group(self.plan, group).kind == "ocs"
+
     def _meant(self, group: Group) -> tuple[Path, ...]:
+        if group.name in self._arcs:
+            return self._arcs[group.name]
         low, high = self.lanes(group)
         return group_paths(group, low, high)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import pathlib
+from itertools import permutations
 
 import pytest
 from fabric_plans import pipeline_groups, rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.arcs import arcs_of
 from controllers.catalog import POLICIES, load_policy
 from controllers.circuits import Matching
 from controllers.electrical import ElectricalPolicy
 from controllers.oneshot import OneShotPolicy, split_bandwidth
 from controllers.opus import OpusPolicy
-from controllers.policy import Policy
+from controllers.policy import Path, Policy
 from controllers.static import StaticPolicy
 from controllers.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
+from workloads.paths import choose_path
 from workloads.program import Group
 
 
@@ -46,6 +49,120 @@ def test_opus_always_wires_what_was_asked_for(dp: int, pp: int, picks: list[int]
         standing = dict(after)
 
 
+# ---- expert parallelism ----------------------------------------------------------------------------------------------
+
+
+def expert_groups(ep: int, dp: int, pp: int = 1) -> tuple[Group, ...]:
+    """What ``workloads.ranks`` makes of EP x DP x PP on one rail: dense rings, EP arcs, rings of experts, pairs."""
+    groups = list(pipeline_groups(ep * dp, pp))
+    for s in range(pp):
+        first = s * ep * dp
+        groups += [Group(f"ep.d{d}.s{s}", "ep", tuple(first + d * ep + e for e in range(ep)), stage=s)
+                   for d in range(dp) if ep > 1]  # fmt: skip
+        groups += [Group(f"edp.e{e}.s{s}", "edp", tuple(first + d * ep + e for d in range(dp)), stage=s)
+                   for e in range(ep) if ep > 1 and dp > 1]  # fmt: skip
+    return tuple(groups)
+
+
+def meant(group: Group, ep: int, dp: int) -> tuple[Path, ...]:
+    """The paths that Opus must tell ``group``: an arc has one path less than a ring."""
+    return group_paths(group)[: ep - 1] if group.dimension == "ep" and dp > 1 else group_paths(group)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.lists(st.integers(0, 200), max_size=12))
+def test_opus_carries_experts_over_rings(ep: int, dp: int, pp: int, picks: list[int]) -> None:
+    groups = expert_groups(ep, dp, pp)
+    policy = OpusPolicy(rail_plan(ep * dp * pp))
+    standing = {"rail0": Matching(), **policy.start(groups)}
+    for pick in picks if groups else []:
+        group = groups[pick % len(groups)]
+        after = policy.wanted(group, standing)
+        assert policy.wanted(group, after) == after
+        assert policy.paths(group, after) == meant(group, ep, dp)
+        standing = dict(after)
+
+
+def test_an_all_to_all_changes_nothing_while_the_ring_stands_and_takes_the_stage_back_from_the_chain() -> None:
+    groups = {g.name: g for g in expert_groups(2, 2, 2)}
+    policy = OpusPolicy(rail_plan(8))
+    start = policy.start(list(groups.values()))
+    assert policy.wanted(groups["ep.d1.s0"], start) == start
+    chain = policy.wanted(groups["pp-s0-d0-r0"], start)
+    assert policy.paths(groups["ep.d1.s0"], chain) == ()
+    back = policy.wanted(groups["ep.d1.s0"], chain)
+    assert policy.paths(groups["ep.d1.s0"], back) == ((2, 1, 3, 0),)
+    assert policy.paths(groups["dp-s0-r0"], back) == group_paths(groups["dp-s0-r0"])
+    experts = policy.wanted(groups["edp.e1.s0"], back)
+    assert policy.paths(groups["edp.e1.s0"], experts) == ((1, 1, 3, 0), (3, 1, 1, 0))
+    assert policy.paths(groups["edp.e0.s0"], experts) == ((0, 1, 2, 0), (2, 1, 0, 0))
+    assert policy.paths(groups["dp-s0-r0"], experts) == ()
+
+
+def test_an_ep_group_that_is_the_whole_ring_has_all_of_it_and_one_without_a_ring_its_own() -> None:
+    dense, experts, alone = Group("dp", "dp", (0, 1, 2)), Group("a", "ep", (1, 2, 0)), Group("b", "ep", (3, 4, 5))
+    policy = OpusPolicy(rail_plan(6))
+    start = policy.start([experts, alone, dense])
+    assert policy.paths(experts, start) == ring_paths((0, 1, 2))
+    assert policy.paths(alone, start) == ring_paths((3, 4, 5))
+    assert policy.wanted(alone, start) == start
+
+
+@pytest.mark.parametrize(
+    ("members", "paths"),
+    [
+        ((3, 0), ((3, 1, 0, 0),)),
+        ((2, 3, 0), ((2, 1, 3, 0), (3, 1, 0, 0))),
+        ((2, 1), ((1, 1, 2, 0),)),
+        ((3, 2, 1, 0), ring_paths((0, 1, 2, 3))),
+    ],
+)
+def test_an_arc_may_wrap_and_run_either_way(members: tuple[int, ...], paths: tuple[Path, ...]) -> None:
+    assert arcs_of([Group("dp", "dp", (0, 1, 2, 3)), Group("ep", "ep", members)]) == {"ep": paths}
+
+
+@pytest.mark.parametrize("policy", [OpusPolicy, StaticPolicy])
+@pytest.mark.parametrize("members", [(0, 2), (0, 2, 1, 3), (1, 0, 2)])
+def test_members_apart_on_the_ring_cannot_talk_over_it(policy: type[Policy], members: tuple[int, ...]) -> None:
+    groups = [Group("dp", "dp", (0, 1, 2, 3)), Group("ep", "ep", members)]
+    with pytest.raises(ConfigError, match=r"members of group ep \([01], .*do not stand next to each other.*group dp"):
+        policy(rail_plan(4)).start(groups)
+
+
+def test_another_stage_or_the_scale_up_network_is_no_ring_below() -> None:
+    ep = Group("ep", "ep", (0, 2))
+    for ring in (Group("dp", "dp", (0, 1, 2), stage=1), Group("dp", "dp", (0, 1, 2), "scale-up"),
+                 Group("dp", "dp", (0, 1))):  # fmt: skip
+        assert arcs_of([ring, ep]) == {}
+
+
+def test_an_ep_group_half_on_a_ring_does_not_fit() -> None:
+    with pytest.raises(ConfigError, match="the groups of stage 0 do not fit on rail0: port"):
+        OpusPolicy(rail_plan(4)).start([Group("dp", "dp", (0, 1, 2)), Group("ep", "ep", (2, 3))])
+
+
+def test_static_circuits_carry_experts_over_the_ring_too() -> None:
+    dense, experts = Group("dp", "dp", (0, 1, 2, 3)), Group("ep", "ep", (2, 3))
+    policy = StaticPolicy(rail_plan(4))
+    start = policy.start([experts, dense])
+    assert len(start["rail0"]) == 4
+    assert policy.paths(experts, start) == ((2, 1, 3, 0),)
+    assert policy.paths(dense, start) == ring_paths((0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("policy", [ElectricalPolicy, StaticPolicy])
+@pytest.mark.parametrize("ports", [1, 2])
+def test_packet_switches_give_experts_the_ports_of_a_ring(policy: type[Policy], ports: int) -> None:
+    """Paths between neighbours; between all others the switches forward (``workloads.paths.choose_path``)."""
+    made = policy(rail_plan(4, ports=ports, kind="electrical"))
+    groups = expert_groups(2, 2)
+    assert made.start(groups) == {}
+    for group in groups:
+        paths = made.paths(group, {})
+        assert paths == group_paths(group, high=ports - 1)
+        for src, dst in permutations(group.members, 2):
+            assert choose_path(paths, src, dst, 0, forwarded=True, ports_per_gpu=ports)
+
+
 def test_opus_keeps_the_rail_of_each_group() -> None:
     plan = rail_plan(2, gpus=2)
     groups = [Group(f"dp{r}", "dp", (r, 2 + r)) for r in range(2)]
@@ -57,7 +174,7 @@ def test_opus_keeps_the_rail_of_each_group() -> None:
     ("group", "reason"),
     [
         (Group("g", "dp", (0, 1)), "group g has members on rails 0, 1"),
-        (Group("g", "ep", (0, 2)), "group g has dimension ep on the rails; the opus policy wires dp and pp"),
+        (Group("g", "cp", (0, 2)), "group g has dimension cp on the rails; the opus policy wires dp, ep, edp, pp"),
         (Group("g", "dp", (0, 99)), "group g has rank 99; the fabric's ranks are 0 to 3"),
     ],
 )
@@ -121,8 +238,8 @@ def test_our_policies_are_found_by_name(name: str) -> None:
     [
         (
             "opsu",
-            "'opsu' is not a policy; use one of opus, electrical, one-shot, static, follow, lumion, morphlux, torus, "
-            "migrate, or module:Class",
+            "'opsu' is not a policy; use one of opus, electrical, one-shot, static, follow, rotor, demand, lumion, "
+            "morphlux, torus, migrate, or module:Class",
         ),
         (":Class", "is not a policy"),
         ("no_such_module:Class", "there is no module no_such_module"),
@@ -138,7 +255,7 @@ def test_a_policy_that_cannot_be_loaded_is_named(name: str, reason: str) -> None
         load_policy(name, rail_plan(2))
 
 
-def test_a_policy_of_ones_own_from_a_file(tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from controllers.policy import Policy\nclass Mine(Policy):\n    pass\n")
     assert type(load_policy(f"{file}:Mine", rail_plan(2))).__name__ == "Mine"
