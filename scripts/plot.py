@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from measure.all_to_all_report import ALL_TO_ALL, print_all_to_all, redraw_all_to_all
 from measure.allocation_report import print_allocation, redraw_allocation
 from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
 from measure.failover.redraw import redraw_failover
@@ -51,6 +52,8 @@ def how(experiment: str) -> tuple[Callable[[Path], Sequence[Path]], Callable[[Re
         return redraw_failover, lambda results: print_server_fabric(results.rows(), console)
     if experiment == "failover":
         return redraw_failover, lambda results: print_recoveries(results.rows(), console)
+    if experiment == ALL_TO_ALL:
+        return redraw_all_to_all, lambda results: print_all_to_all(results.rows(), console)
     if experiment in CASE_EXPERIMENTS:
         return redraw_cases, lambda results: print_cases(results.rows(), console)
     return redraw, lambda results: print_report(results.rows(), scale_of(results.manifest()))

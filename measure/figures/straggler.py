@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,22 +19,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from measure.figures.straggler_curves import (
+from measure.figures.curves import (
     Curve,
     Rows,
     Value,
-    curves,
     draw,
+    grid,
     key,
     label_ends,
     label_far,
-    mark_crossing,
     mark_upright,
-    measured_crossing,
-    model_crossing,
     near_and_far,
+    panel_rows,
     panel_title,
+    scaled,
+    size_in_words,
+    value,
 )
+from measure.figures.straggler_curves import curves, mark_crossing, measured_crossing, model_crossing
 from measure.figures.style import GREY, LIGHT, TEXT, new_figure, time_unit
 from measure.straggler_law import LAW_ALGORITHMS, StragglerLaw
 
@@ -42,7 +44,6 @@ PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 
 """StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
 SEEN_PERSISTENCE = (0.77, 0.98)
 """How often the persistent straggler was the late one in the paper's measurements."""
-_MOST_PANELS = 9
 _MOST_TICKS = 7
 _DASHED = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), label="predicted")
 
@@ -68,10 +69,10 @@ def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure
     between the markers cross.
     """
     rows = [r for r in _study(rows, "delay") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
-    panels = _panels(rows, _value("straggler_delay_s"), ("fabric", "collective", "n", "bytes"))
+    panels = panel_rows(rows, value("straggler_delay_s"), ("fabric", "collective", "n", "bytes"))
     if not panels:
         return None
-    figure, axes = _grid(len(panels))
+    figure, axes = grid(len(panels))
     drawn = []
     for panel, here in zip(axes, panels, strict=True):
         law = next((law for law in laws if (law.n, law.bytes) == (here[0]["n"], here[0]["bytes"])), None)
@@ -83,7 +84,7 @@ def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure
 def _delay_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
     longest = max(r["straggler_delay_s"] for r in rows)
     factor, unit = time_unit(max(longest, *(r["time_s"] for r in rows)))
-    drawn = _time_curves(rows, _value("straggler_delay_s", factor), factor)
+    drawn = _time_curves(rows, value("straggler_delay_s", factor), factor)
     if law is not None:
         drawn = {name: _by_law(name, curve, law, longest, factor) for name, curve in drawn.items()}
     axes.set_xlim(-0.02 * longest * factor, longest * factor * 1.02)
@@ -126,7 +127,7 @@ def speedup_against_ranks(rows: Rows) -> Figure | None:
     law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n, _ in published]
     axes.plot(*zip(*law, strict=True), color=GREY, linewidth=4, zorder=1, solid_capstyle="round")
     axes.plot(*zip(*published, strict=True), color=TEXT, marker="+", markersize=8, linestyle="", zorder=7)
-    drawn = curves(ratios, _value("n"), _value("ratio"), _value("model_ratio"))
+    drawn = curves(ratios, value("n"), value("ratio"), value("model_ratio"))
     draw(axes, drawn)
     axes.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
     axes.set_xscale("log", base=2)
@@ -195,7 +196,7 @@ def _after_model(row: Mapping[str, Any]) -> float | None:
 def time_against_size(rows: Rows) -> Figure | None:
     """After-arrival time against the buffer, both logarithmic; below it the same over Ring, where differences show."""
     rows = [r for r in _study(rows, "size") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
-    groups = _panels(rows, _value("bytes"), ("fabric", "collective", "n"), least=3)
+    groups = panel_rows(rows, value("bytes"), ("fabric", "collective", "n"), least=3)
     if not groups:
         return None
     groups = groups[:3]
@@ -211,7 +212,7 @@ def time_against_size(rows: Rows) -> Figure | None:
 
 def _size_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
     factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
-    drawn = curves(rows, _value("bytes"), _value("after_arrival_s", factor), _scaled(_after_model, factor))
+    drawn = curves(rows, value("bytes"), value("after_arrival_s", factor), scaled(_after_model, factor))
     draw(axes, drawn)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -222,7 +223,7 @@ def _size_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
 
 def _size_ratio_panel(axes: Axes, rows: Rows) -> None:
     ratios = _ratios(rows)
-    drawn = curves(ratios, _value("bytes"), _value("ratio"), _value("model_ratio"))
+    drawn = curves(ratios, value("bytes"), value("ratio"), value("model_ratio"))
     draw(axes, drawn)
     axes.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
     panel_title(axes, "", "buffer", "Ring / algorithm")
@@ -237,10 +238,10 @@ def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) 
     """After-arrival time on circuits against their reconfiguration delay; where StragglAR's gain is gone is marked."""
     rows = [r for r in _study(rows, "reconfiguration") if r.get("persistence") is None]
     circuits = [r for r in rows if r["fabric"] != "electrical" and r.get("reconfiguration_delay_ms") is not None]
-    panels = _panels(circuits, _value("reconfiguration_delay_ms"), ("fabric", "collective", "n", "bytes"))
+    panels = panel_rows(circuits, value("reconfiguration_delay_ms"), ("fabric", "collective", "n", "bytes"))
     if not panels:
         return None
-    figure, axes = _grid(len(panels))
+    figure, axes = grid(len(panels))
     drawn = []
     for panel, here in zip(axes, panels, strict=True):
         same = (here[0]["n"], here[0]["bytes"])
@@ -254,8 +255,8 @@ def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) 
 
 def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
     factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
-    x = _value("reconfiguration_delay_ms")
-    drawn = curves(rows, x, _value("after_arrival_s", factor), _scaled(_after_model, factor))
+    x = value("reconfiguration_delay_ms")
+    drawn = curves(rows, x, value("after_arrival_s", factor), scaled(_after_model, factor))
     longest = max(r["reconfiguration_delay_ms"] for r in rows)
     axes.set_xlim(-0.02 * longest, 1.02 * longest)
     panel_title(axes, _what(rows[0]), "reconfiguration delay (ms)", f"time after arrival ({unit})")
@@ -272,14 +273,14 @@ def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: Straggler
 def time_against_prediction(rows: Rows) -> Figure | None:
     """Mean total time against how often the predicted rank was the late one; the range seen in practice is shaded."""
     rows = [r for r in _study(rows, "prediction") if r.get("persistence") is not None]
-    panels = _panels(rows, _value("persistence"), ("fabric", "collective", "n", "bytes"))
+    panels = panel_rows(rows, value("persistence"), ("fabric", "collective", "n", "bytes"))
     if not panels:
         return None
-    figure, axes = _grid(len(panels))
+    figure, axes = grid(len(panels))
     drawn = []
     for panel, here in zip(axes, panels, strict=True):
         factor, unit = time_unit(max(r["time_s"] for r in here))
-        drawn.append(_time_curves(here, _value("persistence"), factor))
+        drawn.append(_time_curves(here, value("persistence"), factor))
         panel.axvspan(*SEEN_PERSISTENCE, color=LIGHT, zorder=0, linewidth=0)
         lowest = min(r["persistence"] for r in here)
         panel.set_xlim(lowest - 0.02 * (1 - lowest), 1 + 0.02 * (1 - lowest))
@@ -318,53 +319,11 @@ def _study(rows: Rows, name: str) -> Rows:
     return [r for r in rows if (not named or r.get("study") == name) and r.get("time_s") and r.get("after_arrival_s")]
 
 
-def _panels(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> list[Rows]:
-    """Rows that belong in one panel, those with ``least`` values of x or more, in order."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if x(row) is not None:
-            groups[tuple(row[name] for name in same)].append(row)
-    wide = [groups[group] for group in sorted(groups) if len({x(row) for row in groups[group]}) >= least]
-    return list(wide[:_MOST_PANELS])
-
-
-def _grid(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with room for so many panels, three in a row."""
-    columns = min(panels, 3)
-    lines = -(-panels // columns)
-    figure = new_figure(1.4 + 4.9 * columns if panels > 1 else 8.0, 0.7 + 4.4 * lines)
-    return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(panels)]
-
-
 def _time_curves(rows: Rows, x: Value, factor: float) -> dict[str, Curve]:
-    return curves(rows, x, _value("time_s", factor), _value("predicted_time_s", factor))
-
-
-def _value(name: str, factor: float = 1.0) -> Value:
-    """A column of the rows, in the unit of the figure."""
-    return _scaled(lambda row: row.get(name), factor)
-
-
-def _scaled(value: Callable[[Mapping[str, Any]], float | None], factor: float) -> Value:
-    def scaled(row: Mapping[str, Any]) -> float | None:
-        found = value(row)
-        return None if found is None else found * factor
-
-    return scaled
+    return curves(rows, x, value("time_s", factor), value("predicted_time_s", factor))
 
 
 def _what(row: Mapping[str, Any], *, size: bool = True) -> str:
     """What a panel shows: ``n = 8, 7 MB, electrical``."""
     parts = [f"n = {row['n']}", size_in_words(row["bytes"]) if size else "", str(row["fabric"])]
     return ", ".join(part for part in parts if part)
-
-
-def size_in_words(size: int) -> str:
-    """``4 KiB``, ``1.5 MiB`` or, where that is round, ``7 MB``."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= factor and size % (factor / 100) == 0:
-            return f"{size / factor:g} {unit}"
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.3g} {unit}"
-    return f"{size} B"

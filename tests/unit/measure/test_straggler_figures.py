@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from measure.figures.straggler import size_in_words, straggler_figures, total_against_delay
-from measure.figures.straggler_curves import Curve, _apart, curves, near_and_far, series_name
+from measure.figures.curves import Curve, _apart, near_and_far, size_in_words
+from measure.figures.straggler import straggler_figures, total_against_delay
+from measure.figures.straggler_curves import curves, series_name
 from measure.figures.style import png
 from measure.straggler_law import LAW_ALGORITHMS, StragglerLaw
 from railyard.scale import Scale
