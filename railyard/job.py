@@ -7,6 +7,7 @@ from typing import Any
 from railyard.experiment import Experiment, Mode
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
+from workloads.expert_parallel import hops_algorithm, with_ep_algorithm
 from workloads.program import Program
 
 POLICY_OF_MODE: dict[Mode, str] = {
@@ -36,8 +37,22 @@ def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
     return experiment.policy or (FOLLOW if workload.traced else POLICY_OF_MODE[mode])
 
 
+def ep_algorithm(experiment: Experiment, workload: Workload, mode: Mode) -> str:
+    """How experts' all-to-alls on the rails are carried out in ``mode`` ("": as the program says).
+
+    Packet switches bring everything straight to where it is wanted, through both ports of a GPU. Over circuits it goes
+    hop by hop, over those of the data-parallel ring (Opus, arXiv 2602.12521: experts have no circuits of their own).
+    """
+    if workload.training is None:
+        return ""
+    if experiment.fabric_of(mode) == "electrical":
+        return "bidirectional-direct"
+    return hops_algorithm(workload.program)
+
+
 def program_on(experiment: Experiment, workload: Workload, mode: Mode) -> Program:
     """The program of ``workload`` in ``mode``: with a group for each circuit where circuits follow collectives."""
     if policy_name(experiment, workload, mode) == FOLLOW:
         return follow_circuits(workload.program)
-    return workload.program
+    algorithm = ep_algorithm(experiment, workload, mode)
+    return with_ep_algorithm(workload.program, algorithm) if algorithm else workload.program

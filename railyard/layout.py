@@ -14,6 +14,7 @@ from railyard.scale import Floors, Scale
 from workloads.catalog import Workload
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Compute, Send
+from workloads.schedule import Schedule
 
 PACKET_BYTES = 4096
 """Payload of one packet of the real fabric (the largest MTU of RoCE)."""
@@ -37,11 +38,19 @@ def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
                 continue
             group = groups[op.group]
             if isinstance(op, Collective):
-                plan = schedule_of(workload.program, op)
-                if plan.transfers:
-                    yield WireTransfer(op.name, group.dimension, op.bytes / plan.chunks)
+                sizes = _moved(schedule_of(workload.program, op), op.bytes)
+                if any(sizes):
+                    yield WireTransfer(op.name, group.dimension, min(size for size in sizes if size))
             elif isinstance(op, Send):
                 yield WireTransfer(op.name, group.dimension, op.bytes)
+
+
+def _moved(plan: Schedule, size: int) -> list[float]:
+    """What each transfer of a collective of ``size`` bytes moves; of an all-to-all the buffer is everybody's input."""
+    whole = size * plan.n if plan.kind == "all_to_all" else size
+    if not plan.weights:
+        return [whole / plan.chunks] * len(plan.transfers)
+    return [whole * plan.weights[t.chunk] / sum(plan.weights) for t in plan.transfers]
 
 
 def smallest_transfer(workload: Workload) -> WireTransfer | None:
@@ -63,8 +72,7 @@ def rail_traffic(workload: Workload) -> dict[str, float]:
             group = groups[op.group]
             if isinstance(op, Collective):
                 plan = schedule_of(workload.program, op)
-                sent_by_one = len(plan.transfers) / plan.n / plan.chunks
-                traffic[group.dimension] += op.bytes * sent_by_one
+                traffic[group.dimension] += sum(_moved(plan, op.bytes)) / plan.n
             elif isinstance(op, Send):
                 traffic[group.dimension] += op.bytes
     return dict(traffic)

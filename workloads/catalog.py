@@ -18,6 +18,18 @@
     In the manner of DeepSeek-V3-16B in Opus: PP4 TP4 on 16 GPUs and no DP, so one phase and no reconfiguration in a
     steady step. The published native step of 7.279 s sets the forward time. (28 layers for the model's 27, so that
     they divide by 4; the experts do not matter without DP.)
+
+``moe-smoke``
+    EP8 on 8 servers of one GPU: all that experts need is on the rail (EP+DP of Opus). Two layers of 16 experts, top 2
+    and one shared, one microbatch: 8 all-to-alls a step, of 33.6 MB for each pair, then the gradients of what is no
+    expert over all 8, so 2 phase changes a step. A shape of our own, large enough that every transfer is at least 24
+    packets on two cores without stretching time.
+
+``moe-ep-tp``
+    TP2 EP2 DP2 on 2 servers of 4 GPUs: experts talk inside the server, and only gradients take the rails (EP+TP+DP of
+    Opus), so one phase. DeepSeekMoE 16B (arXiv 2401.06066, section 5.1: hidden 2048, 16 heads, 64 experts, top 6 and 2
+    shared, the first layer dense; MLPs of 1408 and 10944 as in the published model) with 4 of its 28 layers.
+    Scale-up has nine times the rails' rate, as NVLink of an H100 (450 GB/s each way) beside 400 Gb/s.
 """
 
 from __future__ import annotations
@@ -33,13 +45,17 @@ from workloads.formats.reading import Reading
 from workloads.program import Group, Program
 from workloads.ranks import Parallelism
 from workloads.recipe import Recipe, make_recipe, read_recipe
-from workloads.training import training_step
+from workloads.training import Training, training_step
 
 LLAMA_LAYER_S = 0.0426
 """Forward time of one layer and microbatch with its TP time (derivation above)."""
 LLAMA_TP_S = 0.002684
 PP_ONLY_FORWARD_MS = 18.95
 SMOKE_FORWARD_MS = 55.0
+MOE_TFLOPS = 105.0
+"""What a GPU reaches, as it does in ``llama3-8b-16``."""
+MOE_FORWARD_MS = 61.4
+"""The same for a layer of ``moe-smoke``: 6.4 TFLOP for four samples."""
 DEFAULT_PORT_GBPS = 12.5
 DEFAULT_SCALE_UP_GBPS = 2400.0
 """Rates of a workload whose file names none: those of ``workloads.recipe``."""
@@ -80,6 +96,44 @@ CATALOG: dict[str, dict[str, Any]] = {
         "compute": {"forward_ms": PP_ONLY_FORWARD_MS, "recompute": True},
         "fabric": {"servers": 4, "gpus_per_server": 4},
     },
+    "moe-smoke": {
+        "description": "small mixture of experts, EP8 on 8 GPUs, all of it on the rail: 2 phase changes a step",
+        "model": {
+            "layers": 2,
+            "hidden": 4096,
+            "sequence": 4096,
+            "heads": 32,
+            "experts": 16,
+            "top_k": 2,
+            "expert_ffn_hidden": 3072,
+            "shared_experts": 1,
+        },
+        "parallelism": {"ep": 8},
+        "batch": {"local_batch": 4, "microbatch": 4},
+        "compute": {"forward_ms": MOE_FORWARD_MS},
+        "training": {"sharding": "ddp"},
+        "fabric": {"servers": 8, "gpus_per_server": 1},
+    },
+    "moe-ep-tp": {
+        "description": "DeepSeekMoE 16B with 4 layers, TP2 EP2 DP2 on 8 GPUs: experts inside servers, DP on the rails",
+        "model": {
+            "layers": 4,
+            "hidden": 2048,
+            "sequence": 4096,
+            "heads": 16,
+            "ffn_hidden": 10944,
+            "experts": 64,
+            "top_k": 6,
+            "expert_ffn_hidden": 1408,
+            "shared_experts": 2,
+            "dense_layers": 1,
+        },
+        "parallelism": {"tp": 2, "ep": 2, "dp": 2},
+        "batch": {"local_batch": 4, "microbatch": 1},
+        "compute": {"tflops": MOE_TFLOPS},
+        "training": {"sharding": "ddp"},
+        "fabric": {"servers": 2, "gpus_per_server": 4, "scale_up_gbps": 225},
+    },
 }
 
 
@@ -98,6 +152,8 @@ class Workload:
     scale_up_gbps: float
     traced: bool = False
     """Whether it comes from a file of another tool, whose groups may be any."""
+    training: Training | None = None
+    """What its step was generated from, if it was."""
 
     @property
     def uses_scale_up(self) -> bool:
@@ -218,6 +274,7 @@ def make_workload(recipe: Recipe) -> Workload:
         ports_per_gpu=fabric.ports_per_gpu,
         port_gbps=fabric.port_gbps,
         scale_up_gbps=fabric.scale_up_gbps,
+        training=made,
     )
 
 
@@ -229,5 +286,5 @@ def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
     recipe = read_recipe(path)
     if not training:
         return recipe
-    data = recipe.model_dump()
-    return make_recipe({**data, "training": {**data["training"], **training}}, str(path))
+    data = recipe.model_dump(exclude_unset=True)
+    return make_recipe({**data, "training": {**data.get("training", {}), **training}}, str(path))

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from workloads.schedule import CollectiveKind, Schedule
 
-Dimension = Literal["tp", "cp", "ep", "dp", "pp", "world"]
+Dimension = Literal["tp", "cp", "ep", "dp", "edp", "pp", "world"]
+"""``edp``: data parallelism of experts, where it needs rings other than those of ``dp``."""
 Domain = Literal["scale-out", "scale-up", "front-end"]
 
 

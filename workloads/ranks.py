@@ -5,10 +5,11 @@ Source: Megatron-LM ``parallel_state.RankGenerator``, default order; Opus, arXiv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from railyard.errors import ConfigError
+from workloads.levels import spread
 from workloads.program import Dimension, Domain, Group
 
 WORLD_GROUP = "world"
@@ -84,14 +85,20 @@ class Parallelism:
             raise ConfigError(
                 f"TP {self.tp} x PP {self.pp} x DP {self.dp}{more} = {self.ranks} GPUs, but fabric.servers x "
                 f"fabric.gpus_per_server = {servers} x {gpus_per_server} = {gpus}; the two must be equal",
-                key="parallelism.tp, parallelism.pp, parallelism.dp",
+                key="parallelism.tp, parallelism.pp, parallelism.dp" + (", parallelism.ep" if self.ep > 1 else ""),
             )
+
+
+_VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "edp": ("dp",), "ep": ("ep",)}
+"""By dimension: in what the members of a group differ, fastest first."""
+_NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": "tdcs", "pp": "tdces"}
+"""By dimension: in what they agree, by first letter."""
 
 
 def groups(
     parallelism: Parallelism, servers: int, gpus_per_server: int, *, tp_across_servers: bool = False
 ) -> dict[str, Group]:
-    """All groups of more than one member, by name, in the order tp, dp, pp, world.
+    """All groups of more than one member, by name, in the order tp, dp, edp, ep, pp, world.
 
     ======================= ======================= ==============================================================
     name                    members, in ring order  domain
@@ -99,62 +106,97 @@ def groups(
     ``tp.d0.s0``            a TP group              scale-up; a group that crosses servers is a ``ConfigError``
                                                     unless ``tp_across_servers`` says that scale-up spans servers
     ``dp.t0.s0``            DP index inside a stage scale-out (scale-up when all members share one server)
+    ``edp.t0.e0.s0``        the same for one EP     as dp
+                            index
+    ``ep.t0.d0.s0``         EP index                as dp
     ``pp.t0.d0.s0``         stage 0 and stage 1     scale-out (scale-up when both share one server)
     ``world``               every rank              front-end: scalars only, never a rail
     ======================= ======================= ==============================================================
 
-    With CP or EP above 1 the names carry them too (``dp.t0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
-    fill the fabric, or when a DP or PP group would need to leave its rail.
+    With EP above 1 all that is no expert is data parallel over EP x DP: ``dp`` has the members of both, the EP index
+    fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp`` group
+    joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is one of
+    each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.levels``).
+
+    Names carry CP and EP where they are above 1 (``tp.d0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
+    fill the fabric, or when a group would need to leave its rail.
     """
     parallelism.check_gpus(servers, gpus_per_server)
     found: dict[str, Group] = {}
-
-    def add(name: str, dimension: Dimension, members: tuple[int, ...], stage: int) -> None:
-        if len(members) > 1:
-            domain = _domain(name, dimension, members, gpus_per_server, tp_across_servers)
-            found[name] = Group(name, dimension, members, domain, stage)
-
-    slices = [Coordinates(0, c, e, d, s) for s in range(parallelism.pp) for d in range(parallelism.dp)
-              for e in range(parallelism.ep) for c in range(parallelism.cp)]  # fmt: skip
-    for at in slices:
-        members = tuple(parallelism.rank(Coordinates(t, at.cp, at.ep, at.dp, at.pp)) for t in range(parallelism.tp))
-        add(_name("tp", parallelism, at, "ds"), "tp", members, at.pp)
-    columns = [Coordinates(t, c, e, 0, s) for s in range(parallelism.pp) for e in range(parallelism.ep)
-               for c in range(parallelism.cp) for t in range(parallelism.tp)]  # fmt: skip
-    for at in columns:
-        members = tuple(parallelism.rank(Coordinates(at.tp, at.cp, at.ep, d, at.pp)) for d in range(parallelism.dp))
-        add(_name("dp", parallelism, at, "ts"), "dp", members, at.pp)
-    for rank in range(parallelism.ranks):
-        at = parallelism.coordinates(rank)
-        if at.pp + 1 < parallelism.pp:
-            after = parallelism.rank(Coordinates(at.tp, at.cp, at.ep, at.dp, at.pp + 1))
-            add(_name("pp", parallelism, at, "tds"), "pp", (rank, after), at.pp)
+    on_rails: set[tuple[int, ...]] = set()
+    for dimension, axes in _VARIES.items():
+        if dimension == "edp" and parallelism.ep == 1:
+            continue
+        for rank in range(parallelism.ranks):
+            if any(getattr(parallelism.coordinates(rank), axis) for axis in axes):
+                continue
+            for group in parts_of(dimension, parallelism, rank, gpus_per_server, tp_across_servers=tp_across_servers):
+                if dimension == "edp" and group.members in on_rails:
+                    continue
+                found[group.name] = group
+                if dimension == "dp" and group.domain == "scale-out":
+                    on_rails.add(group.members)
+    stride = parallelism.ranks // parallelism.pp
+    for rank in range(parallelism.ranks - stride):
+        name, stage = pp_group(parallelism, rank), parallelism.coordinates(rank).pp
+        found[name] = _on_one_network(name, "pp", (rank, rank + stride), stage, gpus_per_server)
     if parallelism.ranks > 1:
         found[WORLD_GROUP] = Group(WORLD_GROUP, "world", tuple(range(parallelism.ranks)), "front-end")
     return found
 
 
+def parts_of(
+    dimension: Dimension, parallelism: Parallelism, rank: int, gpus_per_server: int, *, tp_across_servers: bool = False
+) -> tuple[Group, ...]:
+    """What the tp, dp, edp or ep group of ``rank`` consists of: itself, or its levels; nothing if it has one member.
+
+    ``ConfigError`` as for ``groups``.
+    """
+    at = parallelism.coordinates(rank)
+    members: tuple[Coordinates, ...] = (at,)
+    for axis in reversed(_VARIES[dimension]):
+        members = tuple(replace(m, **{axis: i}) for m in members for i in range(getattr(parallelism, axis)))
+    if len(members) == 1:
+        return ()
+    ranks = tuple(parallelism.rank(m) for m in members)
+    name = _name(dimension, parallelism, at)
+    if dimension != "tp" and parallelism.ep > 1:
+        return spread(name, dimension, ranks, at.pp, gpus_per_server)
+    return (_on_one_network(name, dimension, ranks, at.pp, gpus_per_server, tp_across_servers),)
+
+
 def tp_group(parallelism: Parallelism, rank: int) -> str:
     """Name of the TP group of ``rank``."""
-    return _name("tp", parallelism, parallelism.coordinates(rank), "ds")
+    return _name("tp", parallelism, parallelism.coordinates(rank))
 
 
 def dp_group(parallelism: Parallelism, rank: int) -> str:
     """Name of the DP group of ``rank``."""
-    return _name("dp", parallelism, parallelism.coordinates(rank), "ts")
+    return _name("dp", parallelism, parallelism.coordinates(rank))
 
 
 def pp_group(parallelism: Parallelism, rank: int) -> str:
     """Name of the pair that joins ``rank`` to its next stage."""
-    return _name("pp", parallelism, parallelism.coordinates(rank), "tds")
+    return _name("pp", parallelism, parallelism.coordinates(rank))
 
 
-def _name(dimension: str, parallelism: Parallelism, at: Coordinates, letters: str) -> str:
+def _name(dimension: Dimension, parallelism: Parallelism, at: Coordinates) -> str:
     """``dp.t0.s1``: the coordinates that are fixed inside the group."""
-    if parallelism.cp > 1 or parallelism.ep > 1:
-        letters = letters.replace("s", "ces")
-    place = {"t": at.tp, "c": at.cp, "e": at.ep, "d": at.dp, "s": at.pp}
-    return ".".join([dimension, *(f"{letter}{place[letter]}" for letter in letters)])
+    place = {"t": at.tp, "d": at.dp, "s": at.pp}
+    place |= {letter: i for letter, i, size in (("c", at.cp, parallelism.cp), ("e", at.ep, parallelism.ep)) if size > 1}
+    return ".".join([dimension, *(f"{letter}{place[letter]}" for letter in _NAMED[dimension] if letter in place)])
+
+
+def _on_one_network(
+    name: str,
+    dimension: Dimension,
+    members: tuple[int, ...],
+    stage: int,
+    gpus_per_server: int,
+    tp_across_servers: bool = False,
+) -> Group:
+    """The group, which one network must carry."""
+    return Group(name, dimension, members, _domain(name, dimension, members, gpus_per_server, tp_across_servers), stage)
 
 
 def _domain(

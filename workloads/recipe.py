@@ -15,8 +15,16 @@ Every key is checked; an unknown one is refused by name. All values are those of
       vocabulary: 128256                        # default 0: no embedding and no head
       outer_units: vocabulary                   # embedding and head count by vocabulary | as a layer | none
       dtype_bytes: 2
-    parallelism: {tp: 4, pp: 2, dp: 2}          # tp x pp x dp = servers x gpus_per_server
-    batch: {local_batch: 8, microbatch: 4}      # samples per DP rank and step, and per microbatch
+      experts: 8                                # default 0: none, and then no key of those below
+      top_k: 2                                  # experts that a token takes; default 1
+      expert_ffn_hidden: 7168                   # default ffn_hidden
+      shared_experts: 1                         # experts of that size that every token takes; default 0
+      dense_layers: 1                           # first layers, without experts; default 0
+      moe_every: 1                              # of the others each so many-th has experts
+      expert_skew: 0                            # popularity of experts: Zipf's exponent; default 0, all the same
+      expert_seed: 0                            # which experts are the popular ones
+    parallelism: {tp: 4, pp: 2, dp: 2, ep: 1}   # tp x ep x dp x pp = servers x gpus_per_server, in rank order
+    batch: {local_batch: 8, microbatch: 4}      # samples per DP and EP rank and step, and per microbatch
     compute:
       forward_ms: 37.0                          # one layer, one microbatch, one GPU, without TP communication
       # or tflops: 120                          # what one GPU reaches (TFLOP/s)
@@ -46,6 +54,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from railyard.errors import ConfigError
+from workloads.experts import Experts
 from workloads.ranks import Parallelism
 from workloads.shape import ModelShape, OuterUnits
 from workloads.training import Training
@@ -70,6 +79,39 @@ class ModelSection(_Section):
     vocabulary: int = Field(default=0, ge=0)
     outer_units: OuterUnits = "vocabulary"
     dtype_bytes: int = Field(default=2, ge=1, le=8)
+    experts: int = Field(default=0, ge=0, le=10_000)
+    top_k: int = Field(default=1, ge=1)
+    expert_ffn_hidden: int = Field(default=0, ge=0)
+    shared_experts: int = Field(default=0, ge=0)
+    dense_layers: int = Field(default=0, ge=0)
+    moe_every: int = Field(default=1, ge=1)
+    expert_skew: float = Field(default=0.0, ge=0, le=10)
+    expert_seed: int = 0
+
+    def to_shape(self) -> ModelShape:
+        """The shape; ``ConfigError`` for keys of experts without experts, and for values that do not fit together."""
+        given = self.model_fields_set.intersection(_OF_EXPERTS)
+        if not self.experts and given:
+            raise ConfigError(
+                "needs a model with experts; give model.experts, or leave it out", key=f"model.{min(given)}"
+            )
+        values = self.model_dump(exclude={"experts", *_OF_EXPERTS})
+        experts = Experts(
+            count=self.experts,
+            top_k=self.top_k,
+            ffn_hidden=self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden,
+            shared=self.shared_experts,
+            dense_layers=self.dense_layers,
+            every=self.moe_every,
+            skew=self.expert_skew,
+            seed=self.expert_seed,
+        ) if self.experts else None  # fmt: skip
+        return ModelShape(**values, experts=experts)
+
+
+_OF_EXPERTS = (
+    "top_k", "expert_ffn_hidden", "shared_experts", "dense_layers", "moe_every", "expert_skew", "expert_seed"
+)  # fmt: skip
 
 
 class ParallelismSection(_Section):
@@ -78,6 +120,7 @@ class ParallelismSection(_Section):
     tp: int = Field(default=1, ge=1)
     pp: int = Field(default=1, ge=1)
     dp: int = Field(default=1, ge=1)
+    ep: int = Field(default=1, ge=1)
 
 
 class BatchSection(_Section):
@@ -133,7 +176,7 @@ class Recipe(_Section):
         forward, tflops = self.compute.forward_ms, self.compute.tflops
         return Training(
             name=self.name,
-            shape=ModelShape(**self.model.model_dump()),
+            shape=self.model.to_shape(),
             parallelism=Parallelism(**self.parallelism.model_dump()),
             local_batch=self.batch.local_batch,
             microbatch=self.batch.microbatch,

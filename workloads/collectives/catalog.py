@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from railyard.errors import ConfigError
 from workloads.collectives.chain import CHAIN_KINDS, chain
-from workloads.collectives.direct import DIRECT_KINDS, direct
+from workloads.collectives.direct import DIRECT_KINDS, bidirectional_direct, direct
 from workloads.collectives.double_binary_tree import DOUBLE_BINARY_TREE_KINDS, double_binary_tree
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
 from workloads.collectives.hierarchical import HIERARCHICAL_KINDS, hierarchical
@@ -76,6 +76,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "valiant": Algorithm(valiant, VALIANT_KINDS),
     "hierarchical": Algorithm(hierarchical, HIERARCHICAL_KINDS, servers=True),
     "direct": Algorithm(direct, DIRECT_KINDS),
+    "bidirectional-direct": Algorithm(bidirectional_direct, ("all_to_all",)),
     "stragglar": Algorithm(stragglar, STRAGGLAR_KINDS, least=2, straggler=True),
     "straggler-direct": Algorithm(straggler_direct, STRAGGLER_DIRECT_KINDS, least=2, straggler=True),
 }

@@ -27,6 +27,23 @@ def direct(kind: CollectiveKind, n: int) -> Schedule:
     return Schedule("direct", kind, n, chunks, owner, tuple(_transfers(kind, n)))
 
 
+def bidirectional_direct(kind: CollectiveKind, n: int) -> Schedule:
+    """The all-to-all of n x n x 2 chunks in one round, through both ports of a GPU.
+
+    To positions less than n / 2 places on by lane 0, to those less than n / 2 back by lane 1, to the one opposite (n
+    even) half by each: so many bytes by either that no port waits for the other.
+    """
+    transfers = [
+        Transfer(0, src, (src + turn) % n, (src * n + (src + turn) % n) * 2 + half, "copy", lane)
+        for turn in range(1, n)
+        for src in range(n)
+        for half in (0, 1)
+        for lane in (half if 2 * turn == n else int(2 * turn > n),)
+    ]
+    owner = tuple(c // (2 * n) for c in range(2 * n * n))
+    return Schedule("bidirectional-direct", kind, n, 2 * n * n, owner, tuple(transfers))
+
+
 def _transfers(kind: CollectiveKind, n: int) -> Iterator[Transfer]:
     for src, dst in ((src, (src + turn) % n) for turn in range(1, n) for src in range(n)):
         if kind == "all_reduce" or (kind == "reduce" and dst == 0):

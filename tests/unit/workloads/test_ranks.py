@@ -52,7 +52,7 @@ def test_leftmost_dimension_is_fastest(p: Parallelism) -> None:
 @given(parallelisms)
 def test_groups_of_a_dimension_partition_the_ranks(p: Parallelism) -> None:
     found = groups(p, servers=p.ranks // p.tp, gpus_per_server=p.tp)
-    for dimension, size in (("tp", p.tp), ("dp", p.dp)):
+    for dimension, size in (("tp", p.tp), ("dp", p.dp * p.ep), ("ep", p.ep)):
         members = [r for g in found.values() if g.dimension == dimension for r in g.members]
         assert sorted(members) == (list(range(p.ranks)) if size > 1 else [])
 
@@ -61,7 +61,7 @@ def test_groups_of_a_dimension_partition_the_ranks(p: Parallelism) -> None:
 def test_group_names_lead_back_to_the_rank(p: Parallelism) -> None:
     found = groups(p, servers=p.ranks // p.tp, gpus_per_server=p.tp)
     for rank in range(p.ranks):
-        for name, size in ((tp_group(p, rank), p.tp), (dp_group(p, rank), p.dp)):
+        for name, size in ((tp_group(p, rank), p.tp), (dp_group(p, rank), p.dp * p.ep)):
             assert (name in found) == (size > 1)
             if size > 1:
                 assert rank in found[name].members

@@ -62,7 +62,7 @@ def test_the_catalog_fits_its_fabric(name: str) -> None:
     ("data", "key", "sentence"),
     [
         (changed("modle", {}), "modle", "is not a key of a workload; the keys here are batch, compute"),
-        (changed("model.layer", 3), "model.layer", r"the keys here are dtype_bytes, ffn_hidden"),
+        (changed("model.layer", 3), "model.layer", r"the keys here are dense_layers, dtype_bytes"),
         (changed("model.layers", 0), "model.layers", "greater than or equal to 1, not 0"),
         (changed("parallelism.tp", "two"), "parallelism.tp", "valid integer.*not 'two'"),
         (changed("training.sharding", "zero"), "training.sharding", "'fsdp' or 'ddp', not 'zero'"),

@@ -1,0 +1,117 @@
+"""Collectives over a group that has several GPUs in each of its servers: one level inside servers, one along the rails.
+
+The GPUs of a server share its scale-up network; GPUs of one local rank share a rail. A collective over such a group is
+carried out as two or three, each on one network, so that a byte takes its rail once. Sums as in Goyal et al.,
+"Accurate, large minibatch SGD", 2017 (a rail carries one part for each GPU of a server); an all-to-all collects in the
+server what goes to one local rank elsewhere, then sends it along that rail (NCCL's PXN; hierarchical all-to-all of
+DeepSpeed-MoE, Rajbhandari et al., ICML 2022), and comes back the other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from railyard.errors import ConfigError
+from workloads.program import Dimension, Group
+from workloads.schedule import CollectiveKind
+
+ELEMENT_BYTES = 4
+"""A buffer is float32 numbers; one that has not one for each GPU of a server is summed whole at both levels."""
+
+Leg = tuple[str, CollectiveKind, int]
+"""A part of a collective on one network: (group, kind, bytes as in ``Collective.bytes``)."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The groups of one rank, by name: ``inside`` its server and ``along`` its rail ("" where there is none).
+
+    ``gpus``: how many members a server has.
+    """
+
+    inside: str = ""
+    along: str = ""
+    gpus: int = 1
+
+    def __bool__(self) -> bool:
+        return bool(self.inside or self.along)
+
+    def legs(self, kind: CollectiveKind, size: int, *, back: bool = False) -> tuple[Leg, ...]:
+        """What carries out a collective of ``size`` bytes, one leg after another; none without a group.
+
+        ``back``: the way back of an all-to-all, along the rail first. ``ValueError`` for a kind that is not divided.
+        """
+        if not (self.inside and self.along):
+            name = self.inside or self.along
+            return ((name, kind, size),) if name else ()
+        part = -(-size // self.gpus)
+        if kind == "all_gather":
+            return (self.along, kind, part), (self.inside, kind, size)
+        if kind == "reduce_scatter":
+            return (self.inside, kind, size), (self.along, kind, part)
+        if kind == "all_reduce":
+            if size < self.gpus * ELEMENT_BYTES:
+                return (self.inside, kind, size), (self.along, kind, size)
+            return (self.inside, "reduce_scatter", size), (self.along, kind, part), (self.inside, "all_gather", size)
+        if kind == "all_to_all":
+            there: tuple[Leg, Leg] = (self.inside, kind, size), (self.along, kind, size)
+            return there[::-1] if back else there
+        raise ValueError(f"no way to carry out {kind} on two levels")
+
+
+def spread(
+    name: str, dimension: Dimension, members: Sequence[int], stage: int, gpus_per_server: int
+) -> tuple[Group, ...]:
+    """The groups that carry the collectives of ``members`` (in ring order): of ``name`` where one network will do.
+
+    Otherwise ``name.server3`` for each server and ``name.rail0`` for each rail. ``ConfigError`` if servers do not have
+    members on the same rails.
+    """
+    by_server: dict[int, list[int]] = {}
+    for rank in members:
+        by_server.setdefault(rank // gpus_per_server, []).append(rank)
+    if len(by_server) == 1:
+        return (Group(name, dimension, tuple(members), "scale-up", stage),)
+    rails = [sorted(rank % gpus_per_server for rank in found) for found in by_server.values()]
+    if any(other != rails[0] for other in rails):
+        some = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
+        raise ConfigError(
+            f"group {name} (ranks {some}) has not the same rails in each of its servers of {gpus_per_server} GPUs; "
+            f"choose sizes such that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple of "
+            "it with a TP that divides it",
+            key=f"parallelism.{'dp' if dimension == 'edp' else dimension}",
+        )
+    if len(rails[0]) == 1:
+        return (Group(name, dimension, tuple(members), "scale-out", stage),)
+    inside = [
+        Group(f"{name}.server{server}", dimension, tuple(found), "scale-up", stage)
+        for server, found in by_server.items()
+    ]
+    along = [
+        Group(
+            f"{name}.rail{rail}",
+            dimension,
+            tuple(rank for found in by_server.values() for rank in found if rank % gpus_per_server == rail),
+            "scale-out",
+            stage,
+        )
+        for rail in rails[0]
+    ]
+    return (*inside, *along)
+
+
+def levels_of(rank: int, parts: Iterable[Group], found: Mapping[str, Group]) -> Levels:
+    """The levels of ``rank`` among the ``parts`` of its group (``spread``).
+
+    A part that is not among the program's groups ``found`` is there as a data-parallel group of the same members.
+    """
+    mine = {part.domain: part for part in parts if rank in part.members}
+    names = {domain: part.name if part.name in found else _same(part, found) for domain, part in mine.items()}
+    gpus = len(mine["scale-up"].members) if "scale-up" in mine else 1
+    return Levels(names.get("scale-up", ""), names.get("scale-out", ""), gpus)
+
+
+def _same(part: Group, found: Mapping[str, Group]) -> str:
+    """The data-parallel group with the members of ``part``."""
+    return next(g.name for g in found.values() if (g.members, g.dimension) == (part.members, "dp"))
