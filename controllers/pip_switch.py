@@ -51,7 +51,7 @@ class PipSwitch(OpticalSwitch):
         self.mesh = plan.mesh
         self.layouts = Layouts(plan.name, plan.mesh, numbers)
         self.layout = self.layouts.nothing
-        self.latency = ""
+        self.latency = "not emulated"
         self._was: dict[int, Layout] = {}
 
     def change_to(self, after: Matching) -> Change | None:

@@ -6,29 +6,21 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from fabric_plans import rail_plan
+from pip_plans import pip_plan
 
 from controllers import pip_layouts
 from controllers.circuits import Circuit, Matching
 from controllers.fabric import Fabric
-from controllers.mesh import Mesh, evenly_spaced
 from controllers.ocs import Change, OpticalSwitch
 from controllers.pip_switch import LaidMatching, PipSwitch
 from railyard.errors import CircuitError
-from topos.plan import FabricPlan, MeshPlan
 
 CROWDED = (0, 1, 7, 12)
 """Mesh ports of a 3x3 between any two of which there is a way, but of two circuits only for 1-2 and 3-4."""
 
 
-def mesh_plan(ports: int, width: int = 3, height: int = 3, at: tuple[int, ...] | None = None) -> FabricPlan:
-    plan = rail_plan(ports, ports=1)
-    mesh = MeshPlan(width, height, at or evenly_spaced(Mesh.of(width, height), ports), cell_latency_us=0.5)
-    return replace(plan, switches=(replace(plan.switches[0], mesh=mesh),))
-
-
 def pip(ports: int, at: tuple[int, ...] | None = None) -> PipSwitch:
-    return PipSwitch(mesh_plan(ports, at=at).switches[0])
+    return PipSwitch(pip_plan(ports, at=at).switches[0])
 
 
 def go(switch: PipSwitch, number: int, *circuits: tuple[int, int]) -> Change | None:
@@ -56,7 +48,7 @@ def round_robin(n: int) -> list[Matching]:
 
 
 def test_a_fabric_has_one_where_the_plan_has_a_mesh() -> None:
-    plan = mesh_plan(4)
+    plan = pip_plan(4)
     other = replace(plan.switches[0], name="rail1", dpid=2, mesh=None)
     fabric = Fabric(replace(plan, switches=(*plan.switches, other)))
     assert isinstance(fabric.switch("rail0"), PipSwitch)
@@ -131,7 +123,7 @@ def searched_again(*_: object, **__: object) -> None:
 
 
 def test_a_rotation_that_was_warmed_costs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    fabric, turns = Fabric(mesh_plan(8)), round_robin(8)
+    fabric, turns = Fabric(pip_plan(8)), round_robin(8)
     fabric.warm({"rail0": turn} for turn in turns)
     monkeypatch.setattr(pip_layouts, "route", searched_again)
     switch = fabric.switch("rail0")

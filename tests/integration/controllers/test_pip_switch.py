@@ -1,0 +1,106 @@
+"""A rail that is a photonic mesh, on a real Open vSwitch: where its light goes, what it refuses, and its cells."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from frames_of_tests import Fabric, reaches, running
+
+from controllers.mesh import Mesh
+from railyard.errors import CircuitError, RailyardError
+from topos.path_latency import NO_NETEM, missing
+from topos.rails import RailTopo
+
+pytestmark = pytest.mark.root
+
+PORTS = (0, 1, 7, 12)
+"""Of a 3x3 mesh: there is a way between any two, but of two circuits only for 1-2 and 3-4."""
+CELL_LATENCY_US = 1000.0
+
+
+@pytest.fixture(scope="module", params=["ryu", "os-ken"])
+def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    mesh = "3x3@" + "/".join(map(str, PORTS))
+    topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh=mesh, cell_latency_us=CELL_LATENCY_US)
+    with running(topo, request.param, "127.0.0.1:0") as found:
+        yield found
+
+
+def matrix(fabric: Fabric) -> dict[int, list[int]]:
+    """Who hears each rank."""
+    return {rank: [far for far, _ in reaches(fabric.net, rank, 0, (0,))] for rank in range(4)}
+
+
+def cells(fabric: Fabric, put: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The cells of the rail over REST, after ``put`` was put there."""
+    body = None if put is None else json.dumps(put).encode()
+    request = Request(f"http://{fabric.controller.rest}/ocs/rail0/cells", body, method="GET" if put is None else "PUT")
+    request.add_header("Content-Type", "application/json")
+    with urlopen(request, timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def rewire(fabric: Fabric, *circuits: tuple[int, int]) -> None:
+    with fabric.client() as people:
+        people.rewire("rail0", list(circuits), "overwrite", 0.0)
+
+
+def test_light_reaches_the_partner_and_nobody_else(fabric: Fabric) -> None:
+    rewire(fabric, (1, 2), (3, 4))
+    assert matrix(fabric) == {0: [1], 1: [0], 2: [3], 3: [2]}
+    rewire(fabric, (1, 4))
+    assert matrix(fabric) == {0: [3], 1: [], 2: [], 3: [0]}
+
+
+def test_a_matching_that_cannot_be_is_refused_and_nothing_changes(fabric: Fabric) -> None:
+    rewire(fabric, (1, 2), (3, 4))
+    before = cells(fabric)
+    with pytest.raises(RailyardError) as refused:
+        rewire(fabric, (1, 3), (2, 4))
+    reason = str(refused.value)
+    assert reason.startswith("the mesh of rail0 (3x3) has no way for 1-3 2-4 at once (proved); without 2-4 it works")
+    assert "\n" not in reason and isinstance(refused.value, CircuitError)
+    assert cells(fabric) == before
+    assert matrix(fabric) == {0: [1], 1: [0], 2: [3], 3: [2]}
+
+
+def test_cells_put_over_rest_send_packets_where_they_send_light(fabric: Fabric) -> None:
+    rewire(fabric, (1, 3))
+    first = cells(fabric)
+    rewire(fabric, (2, 4))
+    assert matrix(fabric) == {0: [], 1: [3], 2: [], 3: [1]}
+    found = cells(fabric, {"cells": first["cells"], "blocked": first["blocked"]})
+    assert found == first
+    light = Mesh.of(3, 3).trace([state == "cross" for state in found["cells"]], PORTS[0])
+    assert light.port_out == PORTS[2]
+    assert found["paths"] == [
+        {"circuit": [1, 3], "cells": list(light.cells), "latency_us": CELL_LATENCY_US * len(light.cells)}
+    ]
+    assert matrix(fabric) == {0: [2], 1: [], 2: [0], 3: []}
+    with pytest.raises(HTTPError) as refused:
+        cells(fabric, {"cells": ["bar"] * 34})
+    assert refused.value.code == 409
+    assert json.load(refused.value)["error"] == "rail0 has 35 cells; give a state for each, not 34"
+    assert cells(fabric) == first
+
+
+def test_latency_is_that_of_the_path_or_it_is_said_that_it_is_not(fabric: Fabric) -> None:
+    rewire(fabric, (1, 2), (3, 4))
+    found = cells(fabric)
+    (note,) = (event for event in fabric.events() if event.kind == "latency")
+    assert note["latency"] == found["latency"] and note["rail"] == "rail0"
+    if missing() is not None:
+        assert found["latency"] == f"not emulated: {NO_NETEM}"
+        return
+    for path in found["paths"]:
+        a, b = (fabric.net.get(f"g{port - 1}") for port in path["circuit"])
+        began = time.monotonic()
+        assert " 0% packet loss" in a.cmd(f"ping -c 1 -W 2 {b.IP()}")
+        assert time.monotonic() - began > 2 * path["latency_us"] * 1e-6
