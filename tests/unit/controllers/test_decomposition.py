@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -146,6 +147,14 @@ def test_a_decomposition_for_32_ports_takes_a_moment() -> None:
     assert time.process_time() - began < 20
     assert len(turns) <= 40 and covers(turns, matrix, both_ways=False)
     assert total(turns) < 1.5 * max(line_sums(matrix))
+
+
+def test_more_slots_come_nearer_to_the_busiest_port() -> None:
+    rng = random.Random(16)
+    matrix = [[0 if i == j else round(1e6 * rng.lognormvariate(0, 1)) for j in range(16)] for i in range(16)]
+    lengths = [total(birkhoff_von_neumann(matrix, most)) / max(line_sums(matrix)) for most in (15, 24, 32, 64, 0)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] < 1.4 and lengths[2] < 1.1 and lengths[3] < 1.01
 
 
 # ---- one port for both -----------------------------------------------------------------------------------------------

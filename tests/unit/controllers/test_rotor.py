@@ -224,6 +224,13 @@ def test_rings_and_chains_leave_other_stages_rotations_alone(
             standing = turned(turning[group.name], slots, standing)
             continue
         after = policy.wanted(group, standing)
+        for ring in groups:
+            if (
+                ring.dimension == "dp"
+                and ring.stage not in touched
+                and policy.paths(ring, standing) == group_paths(ring)
+            ):
+                assert policy.paths(ring, after) == group_paths(ring)
         assert policy.wanted(group, after) == after
         assert policy.paths(group, after) == group_paths(group)
         turning = {name: slot for name, slot in turning.items() if int(name[-1]) not in touched}
@@ -242,6 +249,17 @@ def test_a_ring_takes_its_ports_back_from_a_rotation() -> None:
     assert policy.paths(groups["dp.s0"], standing) == ()
     assert policy.paths(groups["dp.s1"], standing) == ring_paths((4, 5, 6, 7))
     assert policy.wanted(groups["dp.s0"], standing) == start
+
+
+def test_a_chain_takes_the_place_of_a_rotation_where_there_is_no_ring() -> None:
+    ep, pair = Group("ep", "ep", (0, 1)), Group("pp", "pp", (0, 2))
+    policy = RotorPolicy(rail_plan(3))
+    policy.prepare(None)
+    start = policy.start([ep, pair])
+    slots = policy.rotation(ep)
+    standing = turned(slots[0], slots, start)
+    assert len(standing["rail0"]) == 2, "the chain leaves by the other port"
+    assert policy.wanted(pair, standing) == start
 
 
 # ---- packet switches -------------------------------------------------------------------------------------------------
