@@ -142,10 +142,12 @@ class _Negotiation:
                 self._lift(pair)
                 new = self._cheapest(pair)
                 if new is not None and len(new) < len(old):
-                    shorter = True
                     self._lay(pair, new)
-                else:
-                    self._lay(pair, old)
+                    if not self._clashes(new):
+                        shorter = True
+                        continue
+                    self._lift(pair)  # a search does not see where its path clashes with itself
+                self._lay(pair, old)
 
     def _cheapest(self, pair: Pair) -> tuple[Hop, ...] | None:
         """A* from the one port to the other, over (cell entered, end)."""
@@ -235,9 +237,8 @@ class _Negotiation:
 
     def _clashing(self) -> list[Pair]:
         """The circuits whose path clashes with another one's, or with itself."""
+        return [pair for pair, way in self.ways.items() if self._clashes(way)]
+
+    def _clashes(self, way: Sequence[Hop]) -> bool:
         users, guides, guide = self.cell_users, self.guide_users, self.guide
-        return [
-            pair
-            for pair, way in self.ways.items()
-            if any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in way)
-        ]
+        return any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in way)
