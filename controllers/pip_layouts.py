@@ -192,7 +192,7 @@ class Layouts:
         layout = self._search(after, self.nothing, (), search_s)
         if layout is not None:
             return layout
-        from controllers.pip import route_exact  # loads a solver, which few ever need
+        from controllers.pip_exact import route_exact  # loads a solver, which few ever need
 
         found = route_exact(self.mesh, map(self._pair, after), time_s=PROOF_S)
         if isinstance(found, Routed):
