@@ -9,11 +9,16 @@ import pytest
 from pip_plans import pip_plan
 
 from controllers import pip_layouts
+from controllers.actions import Ack, Darken, Rewired, RewireRefused
 from controllers.circuits import Circuit, Matching
+from controllers.engine import Engine
 from controllers.fabric import Fabric
+from controllers.jobs import Job
 from controllers.ocs import Change, OpticalSwitch
 from controllers.pip_switch import LaidMatching, PipSwitch
+from controllers.policy import Policy, Wiring
 from railyard.errors import CircuitError
+from workloads.program import Group
 
 CROWDED = (0, 1, 7, 12)
 """Mesh ports of a 3x3 between any two of which there is a way, but of two circuits only for 1-2 and 3-4."""
@@ -273,3 +278,32 @@ def test_whatever_happens_the_cells_do_what_the_switch_says(seed: int) -> None:
             running.pop(done)
             (switch.finish if random.random() < 0.7 else switch.abort)(done)
             check_light(switch)
+
+
+class OnePair(Policy):
+    """Whoever talks gets the circuit 3-7 beside what stands."""
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        return {"rail0": standing["rail0"].replaced_by(Matching([(3, 7)]))}
+
+
+def test_a_circuit_in_use_is_not_moved_by_hand() -> None:
+    plan = pip_plan(8)
+    engine = Engine(plan)
+    group = Group("pair", "pp", (2, 6))
+    engine.register(Job("job", (group,), "on-demand", 0.0), OnePair(plan), 0.0)
+    actions = []
+    for rank in group.members:
+        engine.check_in(rank, "pair", 0.0)
+    for rank in group.members:
+        actions += engine.request(rank, "pair", 0, 1.0)
+    (darken,) = (action for action in actions if isinstance(action, Darken))
+    assert any(isinstance(action, Ack) for action in engine.lit(darken.reconfiguration_id, 1.0))
+    crowd = Matching([(1, 4), (2, 8), (5, 6)])
+    (refused,) = engine.rewire("rail0", crowd, "update", 2.0)
+    assert isinstance(refused, RewireRefused) and "pair has traffic on the ports of rail0" in refused.reason
+    for rank in group.members:
+        engine.release(rank, "pair", 0, 3.0)
+    (moving,) = engine.rewire("rail0", crowd, "update", 4.0)
+    assert isinstance(moving, Darken) and moving.ports == set(range(1, 9))
+    assert any(isinstance(action, Rewired) for action in engine.lit(moving.reconfiguration_id, 4.0))
