@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controllers.mesh import Mesh
+from controllers.pip_corners import dead_end
 from controllers.pip_light import Hop, Infeasible, Pair, Paths, Routed, hops, laid, ordered_pairs
 from controllers.pip_routing import cells_to
 
@@ -38,6 +39,8 @@ def route_exact(
     """
     standing = {pair: hops(mesh, pair, cells) for pair, cells in (fixed or {}).items()}
     new = [pair for pair in ordered_pairs(mesh, [*pairs, *standing]) if pair not in standing]
+    if dead_end(mesh, [*new, *standing]):
+        return Infeasible(tuple(new), tuple(sorted(standing)))
     least = [cells_to(mesh, b)[mesh.ports[a].end] for a, b in new]
     known = None if hint is None else sum(len(hint.paths[pair]) for pair in new)
     if hint is not None and known == sum(least):
@@ -95,11 +98,7 @@ class _Program:
             for c in self.mesh.cells
             for near, far in ((0, 2), (1, 3), (0, 3), (1, 2))
         ]
-        return {
-            (x, y): self.model.new_bool_var("")
-            for x, y in ways
-            if min(shortest(x, y), shortest(y, x)) <= longest
-        }
+        return {(x, y): self.model.new_bool_var("") for x, y in ways if min(shortest(x, y), shortest(y, x)) <= longest}
 
     def _stand(self, standing: Mapping[Pair, Sequence[Hop]]) -> None:
         """Circuits that stand: their cells in their states, their ends in nobody else's use."""

@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import count
 from random import Random
 
 from controllers.mesh import Mesh
+from controllers.pip_corners import dead_end
 from controllers.pip_light import Hop, Pair, Paths, Routed, hops, laid, ordered_pairs
 
 ROUNDS = 60
@@ -37,9 +39,10 @@ def route(
     fixed: Paths | None = None,
     seed: int = 0,
     time_s: float = 10.0,
+    tries: int | None = None,
 ) -> Routed | None:
-    """Lay a circuit between the two ports of every pair; None if no way was found in ``time_s`` seconds, which proves
-    nothing (``route_exact`` does).
+    """Lay a circuit between the two ports of every pair; None if no way was found in ``time_s`` seconds, or in
+    ``tries`` negotiations, which proves nothing (``route_exact`` does).
 
     ``fixed`` are circuits that stand: they keep their cells and these their states, and are part of the answer. The
     same call gives the same answer, unless time ran out. ``ConfigError`` for a port that is not on the mesh,
@@ -49,14 +52,17 @@ def route(
     asked = ordered_pairs(mesh, [*pairs, *standing])
     new = [pair for pair in asked if pair not in standing]
     until = time.monotonic() + time_s
+    if dead_end(mesh, asked):
+        return None
     random = Random(seed)
-    while True:
+    for _ in count() if tries is None else range(tries):
         negotiation = _Negotiation(mesh, new, standing)
         ways = negotiation.settle(random, until)
         if ways is not None:
             return laid(mesh, {**ways, **standing})
         if negotiation.hopeless or time.monotonic() >= until:
-            return None
+            break
+    return None
 
 
 @lru_cache(maxsize=512)
@@ -66,14 +72,14 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     left = [far] * len(mesh.facing)
     # Light can be followed backwards: what leaves by an end came in by one of the two at the other vertex.
     front = [mesh.ports[port].end]
-    count = 0
+    crossed = 0
     while front:
-        count += 1
+        crossed += 1
         before = []
         for leaving in front:
             for entering in (leaving ^ 2, leaving ^ 3):
-                if left[entering] > count:
-                    left[entering] = count
+                if left[entering] > crossed:
+                    left[entering] = crossed
                     before.append(mesh.facing[entering])
         front = [end for end in before if end >= 0]
     return tuple(left)
