@@ -89,7 +89,7 @@ class Parallelism:
             )
 
 
-_VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "edp": ("dp",), "ep": ("ep",)}
+_VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "ep": ("ep",), "edp": ("dp",)}
 """By dimension: in what the members of a group differ, fastest first."""
 _NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": "tdcs", "pp": "tdces"}
 """By dimension: in what they agree, by first letter."""
@@ -98,7 +98,7 @@ _NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": 
 def groups(
     parallelism: Parallelism, servers: int, gpus_per_server: int, *, tp_across_servers: bool = False
 ) -> dict[str, Group]:
-    """All groups of more than one member, by name, in the order tp, dp, edp, ep, pp, world.
+    """All groups of more than one member, by name, in the order tp, dp, ep, edp, pp, world.
 
     ======================= ======================= ==============================================================
     name                    members, in ring order  domain
@@ -106,9 +106,8 @@ def groups(
     ``tp.d0.s0``            a TP group              scale-up; a group that crosses servers is a ``ConfigError``
                                                     unless ``tp_across_servers`` says that scale-up spans servers
     ``dp.t0.s0``            DP index inside a stage scale-out (scale-up when all members share one server)
-    ``edp.t0.e0.s0``        the same for one EP     as dp
-                            index
     ``ep.t0.d0.s0``         EP index                as dp
+    ``edp.t0.e0.s0``        DP, for one EP index    as dp
     ``pp.t0.d0.s0``         stage 0 and stage 1     scale-out (scale-up when both share one server)
     ``world``               every rank              front-end: scalars only, never a rail
     ======================= ======================= ==============================================================

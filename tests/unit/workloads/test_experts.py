@@ -1,0 +1,101 @@
+"""Experts: counts of a published model, and how tokens choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.experts import Experts
+from workloads.shape import ModelShape, stage_units
+
+DEEPSEEK = ModelShape(
+    28,
+    2048,
+    4096,
+    ffn_hidden=10944,
+    heads=16,
+    vocabulary=102400,
+    experts=Experts(64, top_k=6, ffn_hidden=1408, shared=2, dense_layers=1),
+)
+
+
+def test_parameters_of_deepseek_moe_16b() -> None:
+    """arXiv 2401.06066, section 5: 16.4 B parameters in all, about 2.8 B of them active."""
+    vocabulary = 2 * DEEPSEEK.vocabulary * DEEPSEEK.hidden
+    units = [unit for unit in stage_units(DEEPSEEK, 0, 1, 1) if unit.name.startswith("u")]
+    assert [unit.expert_parameters > 0 for unit in units] == [False] + [True] * 27
+    whole = sum(unit.parameters + unit.expert_parameters for unit in units) + vocabulary
+    assert whole == pytest.approx(16.4e9, rel=0.005)
+    active = DEEPSEEK.parameters_per_layer + 27 * DEEPSEEK.active_parameters + vocabulary
+    assert active == pytest.approx(2.8e9, rel=0.02)
+
+
+def test_a_layer_with_experts_by_hand() -> None:
+    one = 3 * 2048 * 1408
+    attention = 4 * 2048**2
+    assert DEEPSEEK.expert_parameters == 64 * one
+    assert DEEPSEEK.beside_experts == attention + 2 * 2048 + 64 * 2048 + 2 * one
+    assert DEEPSEEK.active_parameters == DEEPSEEK.beside_experts + 6 * one
+    scores = 2 * 3 * 4096**2 * 2048
+    met = attention + 64 * 2048 + 8 * one
+    assert DEEPSEEK.layer_flops(3) == pytest.approx(2 * met * 3 * 4096 + scores)
+    assert DEEPSEEK.routed_flops(3) == pytest.approx(2 * 6 * one * 3 * 4096)
+
+
+def test_a_layer_without_experts_counts_by_its_arithmetic() -> None:
+    dense, usual, *_ = (unit for unit in stage_units(DEEPSEEK, 0, 2, 1) if unit.name.startswith("u"))
+    assert usual.layers == 1.0
+    assert dense.layers == pytest.approx(DEEPSEEK.dense_flops(1) / DEEPSEEK.layer_flops(1))
+    assert dense.parameters == DEEPSEEK.parameters_per_layer
+    second = [unit.expert_parameters > 0 for unit in stage_units(DEEPSEEK, 1, 2, 1) if unit.name.startswith("u")]
+    assert second == [True] * 14, "the first layer of the model is not the first of every stage"
+
+
+def test_every_second_layer_after_the_dense_ones() -> None:
+    experts = Experts(4, 1, 8, dense_layers=1, every=2)
+    assert [experts.in_layer(i) for i in range(6)] == [False, True, False, True, False, True]
+
+
+@given(count=st.integers(1, 40), data=st.data(), skew=st.floats(0, 4), seed=st.integers(0, 9))
+def test_popularities_are_shares_and_nobody_is_taken_twice_by_a_token(
+    count: int, data: st.DataObject, skew: float, seed: int
+) -> None:
+    top_k = data.draw(st.integers(1, count))
+    shares = Experts(count, top_k, 8, skew=skew, seed=seed).popularity
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) > 0 and max(shares) <= 1 / top_k * (1 + 1e-9)
+    ep = data.draw(st.sampled_from([d for d in range(1, count + 1) if count % d == 0]))
+    assert sum(Experts(count, top_k, 8, skew=skew, seed=seed).loads(ep)) == pytest.approx(ep)
+
+
+def test_zipf_by_hand_and_by_seed() -> None:
+    shares = Experts(4, 1, 8, skew=1.0, seed=3).popularity
+    assert sorted(shares, reverse=True) == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
+    assert shares == Experts(4, 1, 8, skew=1.0, seed=3).popularity
+    assert len({Experts(4, 1, 8, skew=1.0, seed=seed).popularity for seed in range(8)}) > 1
+    assert Experts(4, 1, 8).popularity == (0.25,) * 4
+    # 12/25 is more than a third; the other two thirds go on by Zipf.
+    assert sorted(Experts(4, 3, 8, skew=1.0).popularity)[-1] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"top_k": 5}, "model.top_k"),
+        ({"top_k": 0}, "model.top_k"),
+        ({"ffn_hidden": 0}, "model.expert_ffn_hidden"),
+        ({"shared": -1}, "model.shared_experts"),
+        ({"dense_layers": -1}, "model.dense_layers"),
+        ({"every": 0}, "model.moe_every"),
+        ({"skew": float("nan")}, "model.expert_skew"),
+        ({"skew": -0.5}, "model.expert_skew"),
+    ],
+)
+def test_what_is_no_choice_of_experts_is_refused(values: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Experts(**{"count": 4, "top_k": 2, "ffn_hidden": 8, **values})
+    assert error.value.key == key
