@@ -13,6 +13,7 @@ from math import inf
 
 from controllers.circuits import Circuit, Matching
 from controllers.mesh import Mesh
+from controllers.pip_corners import dead_end
 from controllers.pip_light import Infeasible, Pair, Routed, check, settled
 from controllers.pip_routing import route
 from railyard.errors import CircuitError
@@ -215,11 +216,20 @@ class Layouts:
         size = f"{self.plan.width}x{self.plan.height}"
         circuits = " ".join(map(str, after))
         how = "has no way for" if proved else "was searched in vain for a way for"
-        sure = "proved" if proved else "not proved that there is none"
+        sure = f"proved{self._because(after)}" if proved else "not proved that there is none"
         return (
             f"the mesh of {self.name} ({size}) {how} {circuits} at once ({sure}); {self._hint(after)}other mesh ports "
             f"may do (mesh={size}@choose), or a larger mesh"
         )
+
+    def _because(self, after: Matching) -> str:
+        """The shortest proof, where it is that short."""
+        lost = dead_end(self.mesh, [self._pair(circuit) for circuit in after])
+        if lost is None:
+            return ""
+        port, out = self._port[lost[0]], self._port.get(lost[1])
+        where = f"mesh port {lost[1]}, which is no port of {self.name}" if out is None else f"port {out}"
+        return f": light of port {port} can only come out at {where}"
 
     def _hint(self, after: Matching) -> str:
         """One circuit without which it would work, if there is one."""

@@ -60,7 +60,10 @@ def _chosen(mesh: Mesh, count: int, written: str | None) -> tuple[int, ...]:
     if written == CHOOSE:
         from controllers.pip import choose_ports
 
-        return tuple(choose_ports(mesh, count))
+        try:
+            return choose_ports(mesh, count)
+        except ConfigError as error:
+            raise ConfigError(str(error), key="mesh") from None
     parts = written.split("/")
     if len(parts) != count:
         raise ConfigError(f"must name {count} mesh ports, one for each port of a rail, not {len(parts)}", key="mesh")

@@ -109,7 +109,10 @@ def test_a_matching_without_paths_is_refused_with_a_proof_and_what_would_work() 
     with pytest.raises(CircuitError) as refused:
         switch.change_to(Matching([(1, 3), (2, 4)]))
     text = str(refused.value)
-    assert text.startswith("the mesh of rail0 (3x3) has no way for 1-3 2-4 at once (proved); without 2-4 it works, ")
+    assert text.startswith(
+        "the mesh of rail0 (3x3) has no way for 1-3 2-4 at once (proved: light of port 3 can only come out at port 4); "
+        "without 2-4 it works, "
+    )
     assert "mesh=3x3@choose" in text and "\n" not in text
     assert switch.lit == Matching([(1, 2), (3, 4)])
     check_light(switch)

@@ -64,6 +64,7 @@ def test_json_round_trip(ports: int) -> None:
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/28"}, "port 28 is not on a mesh of 3x3, which has 28: 0 to 27"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/x"}, "port x is not on a mesh"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 stands there twice"),
+        ("mesh", {"servers": 14, "gpus": 1, "mesh": "3x3@choose"}, "take fewer ports or a larger mesh"),
         ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "is that of an ocs; a fabric electrical has none"),
         ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "a fabric one-shot has none"),
         ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
