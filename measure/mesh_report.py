@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from measure.report import Column, plain_table
-from railyard.pip_mesh import Answer, MeshStudy, costs
+from railyard.pip_mesh import MOST_SHOWN, Answer, MeshStudy, Used, costs
 
-MOST_PAIRS = 4
 _COLUMNS: tuple[Column, ...] = (
     ("matching", "right"),
     ("pairs", "left"),
@@ -25,7 +24,7 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def print_mesh(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], console: Console) -> None:
+def print_mesh(study: MeshStudy, used: Used, found: Sequence[Answer], console: Console) -> None:
     """The mesh in a line, a row for each matching, and what the columns mean."""
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
@@ -33,7 +32,7 @@ def print_mesh(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], c
     console.print(
         Text(
             f"{study.width} x {study.height} mesh: {len(mesh.cells)} cells, {len(mesh.ports)} ports; "
-            f"{len(used)} in use: {', '.join(map(str, used))}",
+            f"{len(used.ports)} in use ({used.how}): {', '.join(map(str, used.ports))}",
             style="bold",
         )
     )
@@ -71,6 +70,6 @@ def _cells(study: MeshStudy, answer: Answer) -> list[str | Text]:
 
 
 def _pairs(answer: Answer) -> str:
-    shown = " ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_PAIRS])
-    more = len(answer.pairs) - MOST_PAIRS
+    shown = " ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_SHOWN])
+    more = len(answer.pairs) - MOST_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import mean
 from typing import Any, Literal
 
@@ -19,33 +19,49 @@ from pydantic import Field, field_validator, model_validator
 from controllers.circuits import Matching
 from controllers.matchings import perfect_matchings
 from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip_light import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
-from controllers.pip_routing import route
+from controllers.pip import (
+    Infeasible,
+    Pair,
+    Routed,
+    check,
+    choose,
+    dead_end,
+    flips,
+    path_latency_s,
+    path_loss_db,
+    route,
+    route_exact,
+    settled,
+)
 from railyard.errors import CircuitError, ConfigError
 from railyard.settings import Section
 
 DEFAULT_PORTS = 8
+MOST_SHOWN = 4
+"""Circuits of a matching that are named where all would be too many."""
 FAST_SHARE, FAST_S = 0.25, 2.0
 """How much of the time of a matching the fast search may take before the exact one: a share, and at most so long."""
+FEWER_SHARE = 0.2
+"""How much of the time of a matching the search for fewer ports may take, where so many have no way."""
 WITHOUT_S = 0.5
 """How long to look whether an infeasible matching works without one circuit (seconds for each)."""
 STATES = ("bar", "cross")
+EVENLY, NAMED = "evenly spaced", "named"
 
 
 class MeshStudy(Section):
     """A mesh of ``width`` x ``height`` hexagons and the matchings to lay on it, ``time_s`` seconds for each.
 
-    ``ports``: how many of its external ports are used, evenly spaced (with ``choose``: such that every matching has a
-    way), or which. Without ``matching`` all of a 1-factorization are laid, or number ``only`` of them, otherwise that
-    one: pairs of the mesh's ports. ``exact``: the fewest cells, or the proof that there is no way. A cell costs light
-    ``cell_loss_db`` and ``cell_latency_ps``.
+    ``ports``: how many of its external ports are used, or which (``used_ports``). Without ``matching`` all of a
+    1-factorization are laid, or number ``only`` of them, otherwise that one: pairs of the mesh's ports. ``exact``: the
+    fewest cells, or the proof that there is no way. A cell costs light ``cell_loss_db`` and ``cell_latency_ps``.
     """
 
     experiment: Literal["pip-mesh"] = "pip-mesh"
     width: int = 7
     height: int = 3
     ports: int | tuple[int, ...] | None = None
-    choose: bool = False
+    choose: bool | None = None
     matching: tuple[tuple[int, int], ...] | None = None
     only: int | None = None
     exact: bool = False
@@ -118,16 +134,6 @@ class MeshStudy(Section):
             return self.ports
         return DEFAULT_PORTS if self.matching is None else 2 * len(self.matching)
 
-    def used_ports(self) -> tuple[int, ...]:
-        """The ports, in the order of the positions of the 1-factorization. With ``choose`` they are searched for."""
-        if isinstance(self.ports, tuple):
-            return self.ports
-        if self.choose:
-            return choice(self.mesh, self.n)
-        if self.ports is None and self.matching is not None:
-            return tuple(sorted(port for pair in self.matching for port in pair))
-        return evenly_spaced(self.mesh, self.n)
-
 
 def read_ports(text: str) -> int | tuple[int, ...]:
     """``8`` as a number of ports, ``0,5,11,16`` as the ports; ``ValueError`` says what would be right."""
@@ -145,11 +151,47 @@ def read_matching(text: str) -> tuple[Pair, ...]:
     return tuple((int(part[1]), int(part[2])) for part in parts if part)
 
 
-def choice(mesh: Mesh, n: int) -> tuple[int, ...]:
-    """``n`` ports between which every matching of the 1-factorization has a way; ``ConfigError`` if none were found."""
-    from controllers.pip import choose_ports  # loads a solver, which few ever need
+@dataclass(frozen=True)
+class Used:
+    """The mesh ports in use, in the order of the positions of the 1-factorization, and how they were come by."""
 
-    return tuple(choose_ports(mesh, n))
+    ports: tuple[int, ...]
+    how: str
+
+
+def used_ports(study: MeshStudy) -> Used:
+    """The ports that are named, those of the matching, or so many of them.
+
+    Of a number, the k-th is ``floor(k P / n)`` of P ports. ``choose``: others where these do not carry every matching;
+    ``ConfigError`` if none were found. Unless it says something else, others are looked for where no proof is asked.
+    """
+    if isinstance(study.ports, tuple):
+        return Used(study.ports, NAMED)
+    if study.matching is not None and study.ports is None:
+        return Used(tuple(sorted(port for pair in study.matching for port in pair)), NAMED)
+    even = Used(evenly_spaced(study.mesh, study.n), EVENLY)
+    if study.choose is False or study.matching is not None or (study.choose is None and study.exact):
+        return even
+    chosen = choice(study.mesh, study.n, study.seed, study.time_s)
+    if chosen is None and study.choose:
+        raise ConfigError(
+            f"no {study.n} ports of a mesh of {study.width} x {study.height} were found in {study.time_s:g} s between "
+            "which every matching has a way; take fewer ports, a larger mesh or more --time",
+            key="ports",
+        )
+    return chosen or even
+
+
+@lru_cache(maxsize=64)
+def choice(mesh: Mesh, n: int, seed: int, time_s: float) -> Used | None:
+    """``n`` ports between which every matching has a way, the evenly spaced before others; None if none were found in
+    ``time_s`` seconds.
+    """
+    try:
+        found = choose(mesh, n, seed=seed, time_s=time_s)
+    except ConfigError:
+        return None
+    return Used(found.ports, found.how)
 
 
 @dataclass(frozen=True)
@@ -183,16 +225,16 @@ class Answer:
         return () if self.routed is None else tuple(len(self.routed.paths[pair]) for pair in self.pairs)
 
 
-def matchings(study: MeshStudy, used: Sequence[int]) -> tuple[tuple[Pair, ...], ...]:
+def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     """The matchings of a study as pairs of mesh ports, the lower first."""
     if study.matching is not None:
         turns: Sequence[Sequence[Pair]] = [study.matching]
     else:
-        turns = [[(used[a], used[b]) for a, b in turn] for turn in perfect_matchings(study.n)]
+        turns = [[(used.ports[a], used.ports[b]) for a, b in turn] for turn in perfect_matchings(study.n)]
     return tuple(tuple((min(pair), max(pair)) for pair in turn) for turn in turns)
 
 
-def answers(study: MeshStudy, used: Sequence[int]) -> Iterator[Answer]:
+def answers(study: MeshStudy, used: Used) -> Iterator[Answer]:
     """Lay one matching after the other. The light of every path is followed from both ends; ``CircuitError`` if it
     did not come out at its partner.
     """
@@ -213,11 +255,11 @@ def answers(study: MeshStudy, used: Sequence[int]) -> Iterator[Answer]:
 
 
 def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | None:
-    """A way for ``pairs``, the proof that there is none, or None."""
+    """A way for ``pairs``, the proof that there is none, or None. What a corner forbids is seen without a solver."""
+    if dead_end(study.mesh, pairs):
+        return Infeasible(tuple(pairs))
     if not study.exact:
         return route(study.mesh, pairs, seed=study.seed, time_s=study.time_s)
-    from controllers.pip import route_exact  # loads a solver, which few ever need
-
     until = time.monotonic() + study.time_s
     hint = route(study.mesh, pairs, seed=study.seed, time_s=min(FAST_S, FAST_SHARE * study.time_s))
     return route_exact(study.mesh, pairs, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
@@ -226,14 +268,15 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
 # -- what is said of it ----------------------------------------------------------------------------
 
 
-def as_json(study: MeshStudy, used: Sequence[int], found: Sequence[Answer]) -> dict[str, Any]:
+def as_json(study: MeshStudy, used: Used, found: Sequence[Answer]) -> dict[str, Any]:
     """For other programs: the mesh, and each matching with its pairs, paths and states, in mesh ports and cells."""
     return {
         "width": study.width,
         "height": study.height,
         "cells": len(study.mesh.cells),
         "ports": len(study.mesh.ports),
-        "used_ports": list(used),
+        "used_ports": list(used.ports),
+        "used_ports_are": used.how,
         "matchings": [_matching_json(study, answer) for answer in found],
     }
 
@@ -267,27 +310,42 @@ def costs(study: MeshStudy, answer: Answer) -> dict[str, float | None]:
     }
 
 
-def what_works(study: MeshStudy, answer: Answer) -> str:
-    """Why a matching was not laid, and what would do instead: one sentence."""
-    circuits = ", ".join(f"{a}-{b}" for a, b in answer.pairs)
-    size = f"a mesh of {study.width} x {study.height}"
-    if answer.routable is None:
-        return f"no way was found for {circuits} on {size} in {study.time_s:g} s, which proves nothing; {_try(study)}"
-    found = []
-    if without := _without(study, answer.pairs):
-        found.append(f"without {without[0]}-{without[1]} it works")
-    try:
-        ports = ",".join(map(str, choice(study.mesh, 2 * len(answer.pairs))))
-        found.append(f"all matchings work with --ports {ports}")
-    except ConfigError:
-        found.append("a larger mesh may do")
-    return f"{size} has no way for {circuits} (proved); {', and '.join(found)}"
+def what_works(study: MeshStudy, found: Sequence[Answer]) -> str:
+    """Why the first matching without a way has none, and what would do instead: one sentence, or nothing."""
+    missing = [answer for answer in found if answer.routable is not True]
+    if not missing:
+        return ""
+    first = min(missing, key=lambda answer: answer.routable is None)
+    more = f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else ""
+    shown = f"{_circuits(first)}{more} on a mesh of {study.width} x {study.height}"
+    if first.routable is None:
+        return f"no way was found for {shown} in {study.time_s:g} s, which proves nothing; {_try(study)}"
+    lost = dead_end(study.mesh, first.pairs)
+    why = "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
+    return f"there is no way for {shown} (proved{why}); {_instead(study, first.pairs)}"
+
+
+def _circuits(answer: Answer) -> str:
+    """The circuits of a matching, so many as can be read."""
+    shown = ", ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_SHOWN])
+    more = len(answer.pairs) - MOST_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _try(study: MeshStudy) -> str:
     proof = "" if study.exact else "--exact may prove that there is none, "
-    ports = "" if study.choose else "--choose looks for ports that carry all matchings, "
-    return f"{proof}{ports}--time gives it longer"
+    return f"{proof}--time gives it longer, other --ports may do"
+
+
+def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
+    without = _without(study, pairs)
+    found = [] if without is None else [f"without {without[0]}-{without[1]} there is one"]
+    for n in range(2 * len(pairs), 1, -2):
+        share = 1.0 if n == 2 * len(pairs) else FEWER_SHARE
+        if chosen := choice(study.mesh, n, study.seed, share * study.time_s):
+            found.append(f"all matchings have one with --ports {','.join(map(str, chosen.ports))}")
+            break
+    return ", and ".join(found) or "a larger mesh may do"
 
 
 def _without(study: MeshStudy, pairs: Sequence[Pair]) -> Pair | None:

@@ -3,7 +3,8 @@
 
 scripts/pip_mesh.py                                                # all matchings of 8 ports on a 7 x 3 mesh
 scripts/pip_mesh.py --width 3 --height 3 --ports 8 --exact         # the fewest cells, proved
-scripts/pip_mesh.py --width 9 --height 9 --ports 32 --choose       # ports such that all 31 matchings have a way
+scripts/pip_mesh.py --width 9 --height 9 --ports 32                # ports such that all 31 matchings have a way
+scripts/pip_mesh.py --width 9 --height 9 --ports 32 --no-choose    # evenly spaced ones, though some have none
 scripts/pip_mesh.py --width 3 --height 3 --matching 0-14,7-21 --draw matching.svg
 scripts/pip_mesh.py --width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png
 scripts/pip_mesh.py --exact --json                                 # for other programs, on standard output
@@ -28,7 +29,7 @@ from measure.mesh_report import print_mesh, routable_in_words
 from measure.ownership import hand_over
 from railyard.command import carry_out, given, tell
 from railyard.errors import ConfigError
-from railyard.pip_mesh import Answer, MeshStudy, answers, as_json, what_works
+from railyard.pip_mesh import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
 from railyard.settings import validated
 
 NOT_FOUND_EXIT_STATUS = 1
@@ -41,8 +42,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--width", help="columns of hexagons, an odd number (default 7)")
     add("--height", help="hexagons of the first column; every second one has one less (default 3)")
-    add("--ports", metavar="N|0,5,...", help="how many ports, evenly spaced (default 8), or which")
-    add("--choose", action="store_true", default=None, help="search ports such that every matching has a way")
+    add("--ports", metavar="N|0,5,...", help="how many ports (default 8), or which")
+    add(
+        "--choose",
+        action=argparse.BooleanOptionalAction,
+        help="ports of a number are spaced evenly; --choose takes others where these do not carry every matching "
+        "(default without --exact)",
+    )
     add("--matching", metavar="0-3,1-2", help="lay this matching of mesh ports instead of a whole 1-factorization")
     add("--only", metavar="K", help="lay matching K alone, from 0")
     add("--exact", action="store_true", default=None, help="fewest cells, or the proof that there is no way")
@@ -73,14 +79,14 @@ def run(options: argparse.Namespace) -> int:
     check_files(options)
     found: list[Answer] = []
     with Console(stderr=True).status("searching"):
-        used = study.used_ports()
+        used = used_ports(study)
         for answer in answers(study, used):
             found.append(answer)
     show(study, used, found, options)
-    missing = [answer for answer in found if answer.routable is not True]
-    if missing:
-        with Console(stderr=True).status("searching for what works"):
-            tell(f"pip_mesh.py: {what_works(study, missing[0])}")
+    with Console(stderr=True).status("searching for what works"):
+        advice = what_works(study, found)
+    if advice:
+        tell(f"pip_mesh.py: {advice}")
     return NOT_FOUND_EXIT_STATUS if any(answer.routable is None for answer in found) else 0
 
 
@@ -94,7 +100,7 @@ def check_files(options: argparse.Namespace) -> None:
             raise ConfigError(f"{Path(value).parent} is not a folder; make it first", key=key)
 
 
-def show(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], options: argparse.Namespace) -> None:
+def show(study: MeshStudy, used: Used, found: Sequence[Answer], options: argparse.Namespace) -> None:
     """The table or the JSON on standard output, and the files."""
     text = json.dumps(as_json(study, used, found)) + "\n"
     if options.json == "-":
@@ -107,7 +113,7 @@ def show(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], options
         draw(study, used, found, options.draw)
 
 
-def draw(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], path: Path) -> None:
+def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> None:
     """A panel for each matching; one without a way shows the mesh without light."""
     from measure.figures.mesh import Lit, drawn, mesh_figure  # matplotlib takes a second
 
@@ -118,7 +124,7 @@ def draw(study: MeshStudy, used: Sequence[int], found: Sequence[Answer], path: P
         said = routable_in_words(answer) if routed is None else f"{routed.cells} cells"
         title = f"{'matching' if study.matching else f'matching {answer.number}'}: {said}"
         pictures.append(Lit(title, routed.states if routed else dark, answer.pairs if routed else ()))
-    title = f"{study.width} x {study.height} mesh, {len(used)} of {len(study.mesh.ports)} ports"
+    title = f"{study.width} x {study.height} mesh, {len(used.ports)} of {len(study.mesh.ports)} ports"
     write(path, drawn(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
 
 

@@ -36,7 +36,7 @@ OFFSET, INSET = 0.125, 0.22
 """Of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin (edges)."""
 OUTWARD, APART, DISC = 0.52, 0.24, 0.2
 """How far outside the vertex and how far to its sides the numbers of two ports stand; the disc of a number (edges)."""
-MARGIN = 0.85
+MARGIN = 0.95
 """Room for them around the vertices (edges)."""
 HEAD, CAPTION, FOOT, LEGEND = 0.36, 0.26, 0.4, 1.75
 """Room for the title of a figure and of a panel, for the cells' legend below and the paths' beside (inches)."""
@@ -87,7 +87,7 @@ def drawn(figure: Figure, form: str) -> bytes:
     """The figure in a form of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
     out = io.BytesIO()
     stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
-    with rc_context({"svg.hashsalt": "railyard"}):
+    with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
         figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
     return out.getvalue()
 

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+NO_WAY = ("--width", 1, "--height", 1, "--matching", "0-6")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECKOUT / "scripts" / "pip_mesh.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=CHECKOUT,
+    )
+
+
+def test_the_table_says_what_is_routable() -> None:
+    done = run("--width", 3, "--height", 3, "--ports", 4)
+    assert done.returncode == 0, done.stderr
+    assert "3 x 3 mesh: 35 cells, 28 ports; 4 in use (evenly spaced): 0, 7, 14, 21" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if "yes" in line]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+
+
+def test_json_stands_alone_on_standard_output() -> None:
+    done = run("--width", 3, "--height", 3, "--ports", 4, "--exact", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["cells"], found["ports"], found["used_ports"]) == (35, 28, [0, 7, 14, 21])
+    assert [matching["cells"] for matching in found["matchings"]] == [8, 20, 20]
+    assert all(matching["proved"] for matching in found["matchings"])
+
+
+def test_files_beside_the_table(tmp_path: Path) -> None:
+    done = run("--json", tmp_path / "x.json", "--draw", tmp_path / "x.svg", "--only", 2)
+    assert done.returncode == 0, done.stderr
+    assert "7 x 3 mesh" in done.stdout
+    (matching,) = json.loads((tmp_path / "x.json").read_text())["matchings"]
+    words = "".join(ElementTree.parse(tmp_path / "x.svg").getroot().itertext())
+    assert f"matching 2: {matching['cells']} cells" in words
+
+
+def test_a_picture_of_what_has_no_way(tmp_path: Path) -> None:
+    done = run(*NO_WAY, "--draw", tmp_path / "x.png")
+    assert done.returncode == 1, "not found, and nothing proved"
+    assert "not found" in done.stdout
+    assert done.stderr.startswith("pip_mesh.py: no way was found for 0-6 ")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_proved_is_an_answer() -> None:
+    done = run(*NO_WAY, "--exact", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["matchings"][0]["routable"] is False
+    assert done.stderr.startswith("pip_mesh.py: there is no way for 0-6 on a mesh of 1 x 1 (proved); ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--ports", 7), "7 ports have no perfect matching"),
+        (("--matching", "0-99"), "port 99 is not on a mesh of 7 x 3"),
+        (("--draw", "x.gif"), "draw: must end in .svg or .png"),
+        (("--json", "nowhere/x.json"), "json: nowhere is not a folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: tuple[object, ...], words: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pip_mesh.py: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
