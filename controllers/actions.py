@@ -61,7 +61,8 @@ class Refuse:
 class Darken:
     """Take the light off ``ports`` of ``switch``, go from ``before`` to ``after``, and call ``lit`` after ``delay_s``.
 
-    ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ.
+    ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ. ``quiet``: nobody sends before it is
+    told of the light, as in a rotation, so the switch may be lit earlier than ``lit`` is called.
     """
 
     reconfiguration_id: int
@@ -70,6 +71,7 @@ class Darken:
     before: Matching
     after: Matching
     delay_s: float
+    quiet: bool = False
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ class Conductor:
     def _end_turn(self, ends: TurnEnds) -> None:
         """Order the dark so that it comes when the slot ends."""
         lead = max(
-            (self.board.lines[name].round_trip_s for name in ends.switches if name in self.board.lines), default=0.0
+            (self.board.lines[name].dark_trip_s for name in ends.switches if name in self.board.lines), default=0.0
         )
         self.later(ends.at - lead, lambda now: self.engine.turn_over(ends, now))
 

@@ -167,7 +167,8 @@ class Fabric:
         """Start ``change`` on switch ``name``."""
         number = self.next_id()
         self.switches[name].begin(change, number)
-        darken = Darken(number, name, change.ports, change.before, change.after, delay_s, owner is not None and owner.quiet)
+        quiet = owner is not None and owner.quiet
+        darken = Darken(number, name, change.ports, change.before, change.after, delay_s, quiet)
         self._running[number] = Reconfiguration(darken, owner, asked, now)
         if owner is not None:
             owner.awaiting.add(number)

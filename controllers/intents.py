@@ -40,6 +40,11 @@ class Intent:
         """The complete circuits of each switch that must stand."""
         raise NotImplementedError
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nobody sends over its circuits before it is told that they stand."""
+        return False
+
     def own(self) -> Wiring:
         """The circuits of it that must pass light before it is done."""
         return {}
@@ -73,6 +78,11 @@ class GroupIntent(Intent):
     def group(self) -> Group:
         """The group that asked."""
         return self.readiness.group
+
+    @property
+    def quiet(self) -> bool:
+        """In a rotation everybody knows the turns."""
+        return self.rotating is not None
 
     def label(self) -> str:
         """Its name."""

@@ -7,7 +7,7 @@ matchings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from controllers.circuits import Matching
 from railyard.errors import ConfigError
@@ -33,6 +33,15 @@ class Cycle:
     simplex: bool = False
     demand: Demand = ()
     most_slots: int = 0
+
+    def scaled(self, time: float, size: float) -> Cycle:
+        """The same with times multiplied by ``time`` and demands by ``size``."""
+        return replace(
+            self,
+            slot_s=None if self.slot_s is None else self.slot_s * time,
+            guard_s=self.guard_s * time,
+            demand=tuple(tuple(entry * size for entry in row) for row in self.demand),
+        )
 
     def __post_init__(self) -> None:
         if not self.guard_s >= 0:

@@ -40,6 +40,7 @@ class Line:
     send: Send
     filled: bool = False
     round_trips: list[float] = field(default_factory=list)
+    dark_trips: list[float] = field(default_factory=list)
     changed_at: float = float("-inf")
     """When its tables changed last."""
 
@@ -48,9 +49,17 @@ class Line:
         """The median of the last lighting round trips."""
         return median(self.round_trips) if self.round_trips else FIRST_GUESS_S
 
-    def learn(self, round_trip_s: float) -> None:
+    @property
+    def dark_trip_s(self) -> float:
+        """The median of the last times from an order to go dark to its reply."""
+        return median(self.dark_trips) if self.dark_trips else FIRST_GUESS_S
+
+    def learn(self, step: Step, round_trip_s: float) -> None:
         """Take one more into account."""
-        self.round_trips = [*self.round_trips[-8:], round_trip_s]
+        if step == "light":
+            self.round_trips = [*self.round_trips[-8:], round_trip_s]
+        elif step == "darken":
+            self.dark_trips = [*self.dark_trips[-8:], round_trip_s]
 
     def turns_to_caches_s(self, now: float) -> float:
         """Its tables have changed ``now``: seconds until it turns to its caches, at the most.

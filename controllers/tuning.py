@@ -7,12 +7,13 @@ of the delay by the round trip that the last ones took.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from controllers import flows
-from controllers.actions import Ack, Action, Darken, Note, TurnEnds
+from controllers.actions import Ack, Action, Darken, Note
 from controllers.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.southbound import Southbound
-from controllers.switchboard import Transaction
+from controllers.switchboard import REVALIDATION_GAP_S, Transaction
 
 SETTLE_S = 0.004
 """From light to acknowledgement. Open vSwitch answers a barrier when its tables are changed; its caches of what to do
@@ -20,19 +21,31 @@ with a packet follow within two milliseconds (measured), and until then what is 
 changes follow each other closely they follow later by ``Line.turns_to_caches_s``."""
 
 
+QUIET_LEAD_S = SETTLE_S + REVALIDATION_GAP_S
+"""Where nobody sends before it is told, the switch is lit so much before the end of the delay: its caches have followed
+by then, whatever it did before."""
+
+
+@dataclass
+class _Tuned:
+    """A reconfiguration under way, and when its ports went dark."""
+
+    action: Darken
+    dark_since: float | None = None
+
+
 class Tuning:
     """The reconfigurations that are under way on switches."""
 
     def __init__(self, south: Southbound) -> None:
         self._south = south
-        self._dark_since: dict[int, tuple[str, float | None]] = {}
-        self._delays: dict[int, float] = {}
+        self._under_way: dict[int, _Tuned] = {}
         self._losses = Losses()
 
     def begin(self, action: Darken, now: float) -> Iterable[Action]:
         """Send the bundle that takes the light off."""
         number = action.reconfiguration_id
-        self._dark_since[number] = (action.switch, None)
+        self._under_way[number] = _Tuned(action)
         tuned = action.ports & action.after.ports
         counted = action.delay_s >= SHORTEST_DARK_S
 
@@ -42,7 +55,6 @@ class Tuning:
             self._losses.begin(number, tuned, xid)
             return flows.darken(action, xid) + flows.port_stats_request(xid)
 
-        self._delays[number] = action.delay_s
         if self._south.ask(action.switch, "darken", build, now, number):
             return ()
         self._forget(number)
@@ -51,27 +63,35 @@ class Tuning:
     def stepped(self, done: Transaction, now: float) -> Iterable[Action]:
         """The dark bundle or the lighting of a reconfiguration is done."""
         number, south = done.reconfiguration_id, self._south
-        line = south.board.lines[done.switch]
-        wait_s = line.turns_to_caches_s(now)
-        if done.step == "darken":
-            delay_s = self._delays.pop(number)
-            if delay_s > 0:
-                self._dark_since[number] = (done.switch, now)
-                end = now + delay_s - line.round_trip_s
-                if self._losses.counts(number):
-                    south.later(end - lead_s(len(line.plan.ports)), lambda _: self._count(number))
-                south.later(end, lambda t: self._light(number, t))
-                return ()
-        else:
-            line.learn(now - done.sent_at)
-        _, since = self._dark_since.pop(number)
-        packets, size = self._losses.end(number)
-        lost = [_dropped(done.switch, packets, size, number, now)] if packets else []
-        actions = south.engine.lit(number, now, since=since)
-        acks = [action for action in actions if isinstance(action, Ack | TurnEnds)]
+        line, tuned = south.board.lines[done.switch], self._under_way[number]
+        caches_at = now + line.turns_to_caches_s(now) + SETTLE_S
+        line.learn(done.step, now - done.sent_at)
+        delay_s = tuned.action.delay_s
+        if done.step == "darken" and delay_s > 0:
+            tuned.dark_since = now
+            end = now + delay_s - line.round_trip_s - (min(delay_s, QUIET_LEAD_S) if tuned.action.quiet else 0.0)
+            if self._losses.counts(number):
+                south.later(end - lead_s(len(line.plan.ports)), lambda _: self._count(number))
+            south.later(end, lambda t: self._light(number, t))
+            return ()
+        if tuned.action.quiet:
+            since = now if tuned.dark_since is None else tuned.dark_since
+            south.later(max(since + delay_s, caches_at), lambda t: self._lit(number, t))
+            return ()
+        actions = self._lit(number, now)
+        acks = [action for action in actions if isinstance(action, Ack)]
         if acks:
-            south.later(now + wait_s + SETTLE_S, lambda _: acks)
-        return [*lost, *(action for action in actions if action not in acks)]
+            south.later(caches_at, lambda _: acks)
+        return [action for action in actions if not isinstance(action, Ack)]
+
+    def _lit(self, number: int, now: float) -> list[Action]:
+        """The circuits of a reconfiguration pass light."""
+        tuned = self._under_way.pop(number, None)
+        if tuned is None:
+            return []
+        packets, size = self._losses.end(number)
+        lost = [_dropped(tuned.action.switch, packets, size, number, now)] if packets else []
+        return [*lost, *self._south.engine.lit(number, now, since=tuned.dark_since)]
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
         """A switch did not do its part."""
@@ -81,7 +101,7 @@ class Tuning:
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
         """Give up everything that is under way on ``switch``."""
         actions: list[Action] = []
-        for number in [n for n, (name, _) in self._dark_since.items() if name == switch]:
+        for number in [n for n, tuned in self._under_way.items() if tuned.action.switch == switch]:
             self._forget(number)
             actions += self._south.engine.failed(number, reason, now)
         return actions
@@ -92,8 +112,8 @@ class Tuning:
 
     def _count(self, number: int) -> Iterable[Action]:
         """Read the counters of a switch for the second time."""
-        board = self._south.board
-        line = board.lines.get(self._dark_since.get(number, ("", None))[0])
+        board, tuned = self._south.board, self._under_way.get(number)
+        line = board.lines.get(tuned.action.switch) if tuned is not None else None
         if line is not None:
             xid = board.next_xid()
             self._losses.again(number, xid)
@@ -101,16 +121,15 @@ class Tuning:
         return ()
 
     def _light(self, number: int, now: float) -> Iterable[Action]:
-        if number not in self._dark_since:
+        if number not in self._under_way:
             return ()
-        name = self._dark_since[number][0]
+        name = self._under_way[number].action.switch
         if self._south.ask(name, "light", lambda xid: flows.light(number, xid), now, number):
             return ()
         return self.lost(name, f"{name} is not connected to the controller", now)
 
     def _forget(self, number: int) -> None:
-        self._dark_since.pop(number, None)
-        self._delays.pop(number, None)
+        self._under_way.pop(number, None)
         self._losses.end(number)
 
 

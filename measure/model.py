@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from controllers import torus_routes
 from controllers.jobs import Job
 from controllers.policy import Policy
+from controllers.rotation import Cycle
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point
 from measure.simulated_control import Costs
@@ -61,6 +62,7 @@ def predict(
     steps: int = DEFAULT_STEPS,
     costs: Costs | None = None,
     avoid: frozenset[int] = frozenset(),
+    cycle: Cycle | None = None,
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
@@ -68,7 +70,8 @@ def predict(
     ``link_recovery_s`` are real seconds; ``policy`` is a fresh policy object for ``plan``, None for mode ``native``.
     ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Where the plan has links between
     switches, every message takes those of its route, and the routes lead round the dead chips ``avoid``. Several jobs
-    on one fabric are one program with groups that have no rank in common; ranks of none have no operations. Raises
+    on one fabric are one program with groups that have no rank in common; ranks of none have no operations. ``cycle``
+    is that of the job, in wall-clock seconds and emulated bytes. Raises
     ``ConfigError`` where plan and program do not fit, ``ControlError`` where the control plane refuses, where no route
     is left, and where the run stands still.
     """
@@ -84,6 +87,7 @@ def predict(
         mode=mode,
         reconfiguration_delay_s=scale.emulated_s(delay_s),
         link_recovery_s=scale.emulated_s(link_recovery_s),
+        cycle=cycle,
     )
     run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
                      routing=_routing(plan, avoid))  # fmt: skip

@@ -142,7 +142,7 @@ class Simulation:
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         gates.asking = circuits
-        turns: Turns[InTurn] = Turns(self.plan, rank, lambda message: self._control.ask(rank, message))
+        turns: Turns[InTurn] = Turns(self.plan, rank, lambda m: self._control.ask(rank, m), whole=True)
         agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
         for group in mine:
             final = told.get(group.name)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from controllers.jobs import Job
+from controllers.rotation import Cycle
+from measure.delivery import Delivery, Ledger, delivery, read
 from measure.point import Point, within
 from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event, read_events
@@ -42,9 +44,10 @@ class Attempt:
             for rank in range(session.plan.ranks)
         ]
         self._other_events: list[Event] = []
+        self._ledgers: list[Ledger] = []
         self.began = self.ended = time.monotonic()
 
-    def register(self, mode: str, policy: str) -> None:
+    def register(self, mode: str, policy: str, cycle: Cycle | None = None) -> None:
         """Tell the controller of the job; its starting circuits stand afterwards."""
         scale, point = self._point.scale, self._point
         self._session.register(
@@ -54,6 +57,7 @@ class Attempt:
                 mode=mode,
                 reconfiguration_delay_s=scale.emulated_s(point.reconfiguration_delay_s),
                 link_recovery_s=scale.emulated_s(point.link_recovery_s),
+                cycle=cycle,
             ),
             policy,
         )
@@ -90,6 +94,12 @@ class Attempt:
         session = self._session
         self._other_events += queue_events(netns_fds, session.plan)
         self._other_events += switch_events(session.net.yard.netns_fd, session.plan)
+        self._ledgers.append(read(session.plan, [netns_fds[rank] for rank in range(session.plan.ranks)]))
+
+    @property
+    def delivered(self) -> Delivery | None:
+        """What the rails did while the agents ran; None if they did not run to the end."""
+        return delivery(*self._ledgers) if len(self._ledgers) == 2 else None
 
     def events(self) -> list[Event]:
         """Everything recorded, in order of time."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from controllers.catalog import load_policy
 from controllers.policy import Policy
+from controllers.rotation import Cycle
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
 from railyard.size import in_words
@@ -20,7 +21,7 @@ from topos.rails import RailTopo
 from workloads.agent_config import AgentMode
 from workloads.check import check
 from workloads.collectives.circuits import follow_circuits
-from workloads.program import Collective, Compute, Group, Operation, Program
+from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
 from workloads.stragglers import Injection, inject
 from workloads.stragglers_gaps import Fixed
@@ -29,7 +30,8 @@ CaseFabric = Literal["electrical", "ocs"]
 OCS_PORTS = 2
 """On an OCS a rank sends on one port and receives on the other, unless a round pairs the ranks."""
 MODE_OF_FABRIC: dict[CaseFabric, AgentMode] = {"electrical": "native", "ocs": "on-demand"}
-POLICY_OF_FABRIC: dict[CaseFabric, str] = {"electrical": "static", "ocs": "follow"}
+FOLLOW = "follow"
+POLICY_OF_FABRIC: dict[CaseFabric, str] = {"electrical": "static", "ocs": FOLLOW}
 WORLD, SYNC = "world", "sync"
 SYNC_BYTES = 4
 SHORTEST_COMPUTE_S = 0.005
@@ -50,11 +52,15 @@ class Fabric:
     mtu: int = ROCE_MTU_BYTES
     slow: str = ""
     """Ranks whose links are slower, as ``topos.rails`` takes them (``3:0.5``)."""
+    circuits: int = OCS_PORTS
+    """Ports of a rank on an OCS."""
+    mesh: str = ""
+    """The photonic mesh that the OCS is, as ``topos.rails`` takes it (``5x5``)."""
 
     @property
     def ports_per_rank(self) -> int:
         """Rail ports of a rank."""
-        return OCS_PORTS if self.kind == "ocs" else self.ports
+        return self.circuits if self.kind == "ocs" else self.ports
 
     def options(self, scale: Scale) -> dict[str, Any]:
         """Keyword arguments of ``topos.rails.RailTopo``."""
@@ -74,6 +80,8 @@ class Fabric:
         }
         if self.gpus_per_server > 1:
             options |= {"scale_up": True, "scale_up_mbps": scale.emulated_mbps(self.scale_up_gbps)}
+        if self.mesh and self.kind == "ocs":
+            options["mesh"] = self.mesh
         return options | ({"slow": self.slow} if self.slow else {})
 
     def topology(self, scale: Scale) -> RailTopo:
@@ -92,6 +100,9 @@ class Case:
     ``late_rank`` is the rank that ``injection`` makes late; the schedule may count on another one (a wrong
     prediction). ``compute_s`` is what every rank computes before the collective. ``study`` says what the case is
     compared with; ``labels`` are more columns of its row. ``steps`` says how often it is measured (0: as all others).
+
+    ``policy`` hosts its circuits (empty: the one of its fabric) and is told the ``cycle`` in which they take turns;
+    ``dimension`` is that of the group, for policies that treat dimensions differently.
     """
 
     schedule: Schedule
@@ -105,6 +116,9 @@ class Case:
     study: str = ""
     steps: int = 0
     labels: tuple[tuple[str, Any], ...] = ()
+    policy: str = ""
+    cycle: Cycle | None = None
+    dimension: Dimension = "world"
 
     @property
     def name(self) -> str:
@@ -145,9 +159,9 @@ class Case:
     @property
     def policy_name(self) -> str:
         """The policy that its fabric's controller hosts."""
-        return POLICY_OF_FABRIC[self.fabric.kind]
+        return self.policy or POLICY_OF_FABRIC[self.fabric.kind]
 
-    def policy(self, plan: FabricPlan) -> Policy | None:
+    def new_policy(self, plan: FabricPlan) -> Policy | None:
         """The policy as the model plays it (None: no control plane)."""
         return None if self.mode == "native" else load_policy(self.policy_name, plan)
 
@@ -161,7 +175,7 @@ class Case:
             )
         members = tuple(range(n))
         groups = {
-            WORLD: Group(WORLD, "world", members),
+            WORLD: Group(WORLD, self.dimension, members),
             SYNC: Group(SYNC, "world", members, domain="front-end"),
         }
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))
@@ -175,7 +189,7 @@ class Case:
         program = Program(self.name, by_rank, groups, {plan.algorithm: plan})
         if self.injection is not None and self.late_rank is not None:
             program = inject(program, self.injection, self.late_rank, steps, seed)
-        if self.fabric.kind == "ocs":
+        if self.fabric.kind == "ocs" and self.policy_name == FOLLOW:
             program = follow_circuits(program)
         check(program)
         return program

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from controllers.rotation import Cycle
 from measure import calibrate
 from measure.annotation import annotate
 from measure.capture import Capture, Captured, taps_of
 from measure.collective import CollectiveTimes, collective_times
 from measure.critical import critical_paths
+from measure.delivery import Delivery
 from measure.fidelity import judge
 from measure.metrics import measure_point
 from measure.model import Prediction, predict
 from measure.pcapng import write_pcapng
 from measure.point import Point
 from measure.row import Row
+from measure.timeline import Event
 from railyard.attempt import Attempt
 from railyard.case import WORLD, Case, Fabric
 from railyard.case_row import case_row, predicted_columns
@@ -52,6 +55,10 @@ class CaseListener(Protocol):
 
     def note(self, text: str) -> None:
         """Something that a person should know."""
+
+
+Columns = Callable[[Case, Point, Sequence[Event], Row, CollectiveTimes, Delivery | None], Row]
+"""More columns of a row, from what was measured and the columns that every case has."""
 
 
 class QuietCaseListener:
@@ -98,13 +105,19 @@ def foresee(case: Case, plan: CasePlan, program: Program) -> Prediction:
     return predict(
         program,
         fabric,
-        case.policy(fabric),
+        case.new_policy(fabric),
         case.mode,
         delay_s=case.reconfiguration_delay_s,
         scale=plan.scale,
         steps=plan.rounds(case),
         costs=costs(calibrate.load()),
+        cycle=cycle_of(case, plan.scale),
     )
+
+
+def cycle_of(case: Case, scale: Scale) -> Cycle | None:
+    """The turns of a case on the emulated wire."""
+    return case.cycle and case.cycle.scaled(scale.time, scale.rate * scale.time)
 
 
 def foresee_row(case: Case, plan: CasePlan) -> Row:
@@ -115,9 +128,20 @@ def foresee_row(case: Case, plan: CasePlan) -> Row:
 
 
 class CaseRun:
-    """A run of cases into one results folder; a context manager. ``record.rows`` are the cases measured so far."""
+    """A run of cases into one results folder; a context manager. ``record.rows`` are the cases measured so far.
 
-    def __init__(self, plan: CasePlan, out: Path, listener: CaseListener, *, capture: bool = False) -> None:
+    ``columns`` are those that the experiment adds to each.
+    """
+
+    def __init__(
+        self,
+        plan: CasePlan,
+        out: Path,
+        listener: CaseListener,
+        *,
+        capture: bool = False,
+        columns: Columns | None = None,
+    ) -> None:
         self.record = Record(out)
         self.plan = plan
         self._listener = listener
@@ -127,6 +151,7 @@ class CaseRun:
         self._fabric: Fabric | None = None
         self._number = 0
         self._capture = capture
+        self._columns = columns
 
     def __enter__(self) -> CaseRun:
         self._nursery = self._stack.enter_context(Nursery.start())
@@ -153,7 +178,7 @@ class CaseRun:
         assert self._nursery is not None
         attempt = Attempt(session, self._nursery, point, self._agent(case, program, session.plan))
         try:
-            attempt.register(case.mode, case.policy_name)
+            attempt.register(case.mode, case.policy_name, cycle_of(case, plan.scale))
             with ExitStack() as beside:
                 sent = self._background(case, session, beside)
                 captured = self._captured(session, point, beside)
@@ -170,6 +195,8 @@ class CaseRun:
         row = case_row(case, plan, point, times, predicted, metrics, verdict)
         if background_mbps is not None:
             row["background_gbps"] = background_mbps / 1e3 / plan.scale.rate
+        if self._columns is not None:
+            row |= self._columns(case, point, events, row, times, attempt.delivered)
         self.record.add_row(row)
         self._listener.measured(row)
         return Measured(row, times)

@@ -21,11 +21,13 @@ from railyard.scale import goodput_share
 from workloads.message import HEADER_BYTES, Header
 from workloads.pacing import Bucket
 from workloads.program import Domain
+from workloads.revival import revive
 
 SOCKET_BUFFER_BYTES = 2 << 20
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
 _LEAST_BATCH_BYTES = 16 << 10
+_LEAST_WRITE_BYTES = 4 << 10
 _DISCARD = bytearray(1 << 20)
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_INFO_RETRANSMITS = 100
@@ -66,6 +68,16 @@ class Outgoing:
     def size(self) -> int:
         """Bytes of head and payload."""
         return len(self.head) + len(self.payload)
+
+
+@dataclass
+class Light:
+    """A circuit that goes dark at a known time: all that is sent must be acknowledged at ``until``, and is ``left``
+    payload bytes at the most (what the port carries in that time).
+    """
+
+    until: float
+    left: float
 
 
 class Inbox(Protocol):
@@ -126,6 +138,7 @@ class Connection:
         self._share = goodput_share(mtu)
         self._queue: deque[Outgoing] = deque()
         self._may_send_at = 0.0
+        self._light: Light | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
@@ -178,7 +191,8 @@ class Connection:
             message = self._queue[0]
             if message.fresh and message.sent == 0 and self._hold(now, message):
                 return
-            if not self._push(message, now):
+            room = self._room(now, message)
+            if room == 0 or not self._push(message, now, room):
                 return
             if message.sent == message.size:
                 self._queue.popleft()
@@ -190,13 +204,35 @@ class Connection:
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
-    def _push(self, message: Outgoing, now: float) -> bool:
-        """One write; False if the kernel took nothing."""
+    def shine(self, light: Light) -> None:
+        """The circuit under this connection passes light for a while; before and after nothing is sent."""
+        self._light, self._may_send_at = light, 0.0
+        if self.connected and self._in_kernel(_SIOCOUTQ):
+            revive(self.sock)
+
+    def _room(self, now: float, message: Outgoing) -> int | None:
+        """How many bytes may be written now (None: any number; 0: none before the next light).
+
+        By the mirror of the port's bucket: acknowledgements come late where the way back is busy as well.
+        """
+        light = self._light
+        if light is None:
+            return None
+        rate = self._bucket.bytes_per_s * self._share
+        room = min(light.left, (light.until - now - self._bucket.backlog_s(now)) * rate)
+        if room < min(message.size - message.sent, _LEAST_WRITE_BYTES):
+            self._may_send_at = float("inf")
+            return 0
+        return int(room)
+
+    def _push(self, message: Outgoing, now: float, room: int | None = None) -> bool:
+        """One write of at most ``room`` bytes; False if the kernel took nothing."""
         done = message.sent
         head = len(message.head)
-        parts: list[bytes | memoryview] = [message.payload[done - head :]] if done >= head else []
+        end = None if room is None else max(0, done + room - head)
+        parts: list[bytes | memoryview] = [message.payload[done - head : end]] if done >= head else []
         if not parts:
-            parts = [message.head[done:], message.payload]
+            parts = [message.head[done:], message.payload[:end]]
         try:
             count = self.sock.sendmsg(parts)
         except OSError as error:
@@ -205,6 +241,8 @@ class Connection:
             raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
         message.sent += count
         self.sent_bytes += count
+        if self._light is not None:
+            self._light.left -= count
         self.last_progress = now
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True

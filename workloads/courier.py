@@ -20,7 +20,7 @@ from railyard.errors import VerifyError
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage, FlowKey, Waiting
-from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
+from workloads.connection import Connection, Light, Outgoing, PeerKey, PeerLost
 from workloads.early import EarlyArrivals
 from workloads.exchange import Part, Progress
 from workloads.executor import Release, Request
@@ -65,6 +65,8 @@ class Courier:
         """The groups whose circuits take turns."""
         self._in_turn: dict[PeerKey, tuple[str, int]] = {}
         """The last slot (by group and number) in which something went by a path."""
+        self._lights: dict[PeerKey, Light] = {}
+        """How long circuits have light whose connection the peer has yet to open."""
         self._loader = Loader(config, self.gates, self.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
@@ -209,16 +211,28 @@ class Courier:
         for carriage in [*self._sending.values(), *self._receiving.values()]:
             if carriage.group.name == group:
                 carriage.last_progress = now
+        turnstile = self.turns.of(group)
+        assert turnstile is not None
         for key in keys_at(self._rank, paths):
-            self._open(key)
+            if turnstile.end is not None:
+                self._lights[key] = Light(turnstile.end, turnstile.budget)
+            connection = self._open(key)
+            if connection is not None:
+                self._shine(connection)
         self._post_in_turn(free)
+
+    def _shine(self, connection: Connection) -> None:
+        """Let a connection know how long its circuit has light, if that is limited."""
+        light = self._lights.pop(connection.key, None)
+        if light is not None:
+            connection.shine(light)
 
     def _post_in_turn(self, free: Iterable[Waiting]) -> None:
         for carriage, part, content in free:
             assert carriage.turnstile is not None
             key = self._routes.key(carriage, part, incoming=False)
             slot = (carriage.group.name, carriage.turnstile.slot)
-            fresh = self._in_turn.get(key) != slot
+            fresh = self._in_turn.get(key) != slot and carriage.turnstile.end is None
             self._in_turn[key] = slot
             self._post(carriage, key, part, content, fresh=fresh, since=carriage.turnstile.began)
 
@@ -248,7 +262,7 @@ class Courier:
         header = Header("data", carriage.flow, part.transfer, part.bytes).pack()
         carriage.sent_bytes += len(header) + part.bytes
         carriage.payload_bytes += part.bytes
-        fresh = fresh or key not in carriage.opened
+        fresh = fresh or (key not in carriage.opened and since is None)
         carriage.opened.add(key)
         self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh, since=since))
 
@@ -263,6 +277,7 @@ class Courier:
 
     def accepted(self, connection: Connection, now: float) -> None:
         """A peer opened a path: what waited for it goes."""
+        self._shine(connection)
         for message in self._unopened.pop(connection.key, []):
             connection.send(message)
 

@@ -47,5 +47,5 @@ class Bucket:
         self._paid_until = None
 
     def backlog_s(self, now: float) -> float:
-        """Seconds until all that was handed over is on the wire."""
-        return max(0.0, self._empty_at - now)
+        """Seconds until all that was handed over is on the wire; below 0 what the bucket has saved up since then."""
+        return max(-self.burst_s, self._empty_at - now)

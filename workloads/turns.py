@@ -16,10 +16,11 @@ _T = TypeVar("_T")
 
 
 class Turns(Generic[_T]):
-    """The turnstiles of ``rank`` by group; ``say`` tells the controller."""
+    """The turnstiles of ``rank`` by group; ``say`` tells the controller, ``whole`` as there."""
 
-    def __init__(self, plan: FabricPlan, rank: int, say: Callable[[Moved], None]) -> None:
+    def __init__(self, plan: FabricPlan, rank: int, say: Callable[[Moved], None], *, whole: bool = False) -> None:
         self._rank = rank
+        self._whole = whole
         self._say = say
         self._bytes_per_s = {
             port.lane: port.rate_mbps * 1e6 / 8 * goodput_share(plan.mtu)
@@ -36,7 +37,7 @@ class Turns(Generic[_T]):
         """A slot of ``group`` has come: what may go."""
         paths = tuple(paths)
         if group not in self._found:
-            self._found[group] = Turnstile(self._rank, group, index, self._rate(paths), self._say)
+            self._found[group] = Turnstile(self._rank, group, index, self._rate(paths), self._say, whole=self._whole)
         return self._found[group].stands(turn, paths, now)
 
     def end(self, group: str) -> None:

@@ -1,9 +1,9 @@
 """One rank's part in a rotation as a state machine: what may be sent in the slot that stands, and what is said of it.
 
 Pure. The circuits of a rotating group come and go in slots (``controllers.rotation``); what is to be sent waits until
-its peer's turn comes. In a slot with an end only what can be there before that end is begun. In one without, the rank
-tells the controller when everything it had for the slot is sent and acknowledged, and then sends nothing more in it:
-the circuits may go at any moment.
+its peer's turn comes. In a slot with an end its connection stops in time (``Connection.shine``) and goes on in the next
+one. In a slot without, the rank tells the controller when everything it had for it is sent and acknowledged, and then
+sends nothing more in it: the circuits may go at any moment.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from controllers.rotation import Turn
-from railyard.scale import BURST_S
+from railyard.errors import ControlError
 from workloads.paths import Path
 
 _T = TypeVar("_T")
 
-MADE_UP_S = BURST_S
-"""A port whose sender was held up by this machine for so long sends at once what its bucket has saved up meanwhile."""
-_CLOSE_S = 0.0004
-"""By so much a rounding of times may exceed the end of a slot."""
+_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -46,14 +43,25 @@ class Lanes:
 class Turnstile(Generic[_T]):
     """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind; it has a peer and a size.
 
-    ``bytes_per_s`` is the payload that its port carries; ``say`` tells the controller.
+    ``bytes_per_s`` is the payload that its port carries; ``say`` tells the controller. ``whole``: what does not fit
+    into what is left of a slot is not begun in it (as the model has it).
     """
 
-    def __init__(self, rank: int, group: str, index: int, bytes_per_s: float, say: Callable[[Moved], None]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        group: str,
+        index: int,
+        bytes_per_s: float,
+        say: Callable[[Moved], None],
+        *,
+        whole: bool = False,
+    ) -> None:
         self._rank = rank
         self._group, self._index = group, index
         self._bytes_per_s = bytes_per_s
         self._say = say
+        self._whole = whole
         self._waiting: dict[int, deque[tuple[int, _T]]] = defaultdict(deque)
         self._under_way = 0
         self._turn: Turn | None = None
@@ -67,6 +75,17 @@ class Turnstile(Generic[_T]):
     def began(self) -> float:
         """Since when the slot that stands (or the last one) has had its light."""
         return self._turn.began if self._turn is not None else 0.0
+
+    @property
+    def end(self) -> float | None:
+        """When all that is sent in the slot that stands must be there; None if it has no end."""
+        turn = self._turn
+        return None if turn is None or turn.until is None else turn.until - turn.guard_s
+
+    @property
+    def budget(self) -> float:
+        """Bytes that the port carries in the slot that stands (infinity if it has no end)."""
+        return float("inf") if self.end is None else (self.end - self.began) * self._bytes_per_s
 
     @property
     def slot(self) -> int:
@@ -114,20 +133,21 @@ class Turnstile(Generic[_T]):
             queue = self._waiting[peer]
             while queue and self._fits(queue[0][0], now):
                 size, item = queue.popleft()
-                self._booked = max(self._booked, now - self._late(now)) + size / self._bytes_per_s
+                self._booked = max(self._booked, now) + size / self._bytes_per_s
                 self._under_way += 1
                 free.append(item)
         self.report()
         return free
 
-    def _late(self, now: float) -> float:
-        """What the port makes up for of a lateness that is this machine's (``pacing.Bucket``)."""
-        return min(now - self.began, MADE_UP_S)
-
     def _fits(self, size: int, now: float) -> bool:
-        """Whether ``size`` bytes are there before the slot is over."""
-        assert self._turn is not None
-        if self._turn.until is None:
+        """Whether ``size`` bytes may be begun."""
+        end = self.end
+        if end is None or not self._whole:
             return True
-        start = max(self._booked, now - self._late(now))
-        return start + size / self._bytes_per_s <= self._turn.until - self._turn.guard_s + _CLOSE_S
+        if size / self._bytes_per_s > end - self.began + _ROUNDING_S:
+            takes_ms, has_ms = size / self._bytes_per_s * 1e3, (end - self.began) * 1e3
+            raise ControlError(
+                f"a transfer of {size} bytes takes {takes_ms:.3g} ms, and slot {self.slot} of group {self._group} has "
+                f"{has_ms:.3g} ms; cut it into pieces or make slots longer"
+            )
+        return max(self._booked, now) + size / self._bytes_per_s <= end + _ROUNDING_S

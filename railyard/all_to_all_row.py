@@ -1,0 +1,123 @@
+"""What an all-to-all has in its row beside the columns of every case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from controllers.decomposition import birkhoff_von_neumann, covering_matchings
+from controllers.matchings import cyclic_shifts, one_factorization
+from controllers.rotation import Cycle
+from measure.collective import CollectiveTimes
+from measure.delivery import Delivery, payload
+from measure.point import Point
+from measure.row import Row
+from measure.timeline import Event
+from railyard.case import WORLD, Case
+from railyard.case_row import wire_bound_s
+from railyard.case_run import CasePlan, foresee_row
+from railyard.scale import goodput_share
+
+
+def all_to_all_columns(
+    case: Case, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
+) -> Row:
+    """The columns; seconds, bytes and bits of the real system.
+
+    ``time_s`` is counted from the last arrival. ``formula_s``: with turns, each as long as its longest transfer and
+    one reconfiguration, for uniform demand (n - 1)(D / B + T) (PIP, arXiv 2501.18136); else the bound of the wire. B is
+    what full packets leave of a port's rate. ``duty_cycle`` is the share of B that a rank received, on average;
+    ``ideal_duty_cycle`` that of slots of fixed length that are full.
+    """
+    real, scale = point.scale.real_s, point.scale
+    time_s = real(times.after_arrival_s)
+    rate = _bytes_per_s(case)
+    slots = [_slots_within(events, step.arrivals, step.ends) for step in times.steps]
+    moved = payload(events, [WORLD])
+    formula_s = formula(case)
+    per_rank = case.bytes * (1 - (0 if case.schedule.weights else 1 / case.schedule.n))
+    cycle = case.cycle
+    return {
+        "time_s": time_s,
+        "predicted_time_s": row["predicted_after_arrival_s"],
+        "formula_s": formula_s,
+        "over_formula": time_s / formula_s if formula_s else None,
+        "slots": sum(slots) / len(slots) if cycle is not None and slots else None,
+        "duty_cycle": per_rank / rate / time_s if time_s else None,
+        "ideal_duty_cycle": _ideal_duty(cycle, case.reconfiguration_delay_s),
+        "goodput_gbps": per_rank * 8 / time_s / 1e9 if time_s else None,
+        "payload_sent_bytes": scale.real_bytes(moved.sent_bytes),
+        "payload_received_bytes": scale.real_bytes(moved.received_bytes),
+        "misdelivered": None if delivered is None else delivered.misdelivered,
+        "sent_bytes": None if delivered is None else delivered.sent_bytes,
+        "received_bytes": None if delivered is None else delivered.received_bytes,
+        "lost_packets": None if delivered is None else delivered.lost_packets,
+    }
+
+
+def foreseen_row(case: Case, plan: CasePlan) -> Row:
+    """What can be said of a case without running it."""
+    row = foresee_row(case, plan)
+    return {
+        "experiment": plan.experiment,
+        "study": case.study,
+        "fabric": case.fabric.kind,
+        "n": case.schedule.n,
+        "reconfiguration_delay_ms": case.reconfiguration_delay_s * 1e3,
+        **dict(case.labels),
+        "predicted_time_s": row["predicted_after_arrival_s"],
+        "formula_s": formula(case),
+        "ideal_duty_cycle": _ideal_duty(case.cycle, case.reconfiguration_delay_s),
+    }
+
+
+def formula(case: Case) -> float:
+    """What the all-to-all must take (``all_to_all_columns``), in seconds of the real system."""
+    cycle, rate = case.cycle, _bytes_per_s(case)
+    if cycle is None:
+        return wire_bound_s(case)
+    turns = [(longest / rate, case.reconfiguration_delay_s) for longest in longest_transfers(case, cycle)]
+    return sum(map(sum, turns))
+
+
+def longest_transfers(case: Case, cycle: Cycle) -> list[float]:
+    """Bytes of the longest transfer in each slot that is needed, in order."""
+    n = case.schedule.n
+    if cycle.demand:
+        found = birkhoff_von_neumann if cycle.simplex else covering_matchings
+        return [turn.length for turn in found(cycle.demand, cycle.most_slots)]
+    turns = cyclic_pairs(n) if cycle.simplex else [both_ways(pairs) for pairs in one_factorization(n)]
+    hops: list[dict[tuple[int, int], float]] = [{} for _ in range(case.schedule.rounds)]
+    size = case.bytes * n
+    whole = sum(case.schedule.weights) or case.schedule.chunks
+    for t in case.schedule.transfers:
+        share = (case.schedule.weights[t.chunk] if case.schedule.weights else 1) / whole
+        hops[t.round][t.src, t.dst] = hops[t.round].get((t.src, t.dst), 0.0) + size * share
+    return [max((hop.get(pair, 0.0) for pair in pairs), default=0.0) for hop in hops for pairs in turns]
+
+
+def cyclic_pairs(n: int) -> list[list[tuple[int, int]]]:
+    """(sender, receiver) of each cyclic shift."""
+    return [list(enumerate(shift)) for shift in cyclic_shifts(n)]
+
+
+def both_ways(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each pair in both directions."""
+    return [way for a, b in pairs for way in ((a, b), (b, a))]
+
+
+def _bytes_per_s(case: Case) -> float:
+    """The payload that one rank's ports carry together one way."""
+    ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
+    return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
+
+
+def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:
+    if cycle is None or cycle.slot_s is None:
+        return None
+    return (cycle.slot_s - cycle.guard_s) / (cycle.slot_s + delay_s)
+
+
+def _slots_within(events: Iterable[Event], arrivals: Sequence[float], ends: Sequence[float]) -> int:
+    """How many slots there were while a collective was under way."""
+    first, last = min(arrivals), max(ends)
+    return sum(1 for e in events if e.kind == "slot" and e.end is not None and e.end > first and e.t < last)

@@ -1,0 +1,66 @@
+"""What positions have to send to each other: evenly, drawn at random, or as a file says."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from random import Random
+
+from controllers.decomposition import check_demand
+from controllers.rotation import Demand
+from railyard.errors import ConfigError
+
+SKEW = 1.2
+"""Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts are."""
+_UNIT_BYTES = 4
+
+
+def read_demand(name: str, n: int, mean_bytes: float, seed: int) -> Demand:
+    """Bytes from each position to each, ``mean_bytes`` on average over the pairs; () for ``uniform``.
+
+    ``skewed``: each sender has Zipf's weights (exponent ``SKEW``) for its receivers, in an order of its own drawn from
+    ``seed``. Anything else is a CSV file of ``n`` rows of ``n`` numbers, of which only the proportions count.
+    """
+    if name == "uniform":
+        return ()
+    shares = check_demand(_skewed(n, Random(seed)) if name == "skewed" else _read(Path(name)), n)
+    factor = mean_bytes * n * (n - 1) / sum(map(sum, shares))
+    return tuple(tuple(_round(entry * factor) for entry in row) for row in shares)
+
+
+def whole_numbers(demand: Demand) -> tuple[tuple[int, ...], ...]:
+    """A demand in bytes as weights of chunks."""
+    return tuple(tuple(round(entry) for entry in row) for row in demand)
+
+
+def _round(size: float) -> float:
+    """To whole elements, and not to nothing."""
+    return float(max(_UNIT_BYTES, round(size / _UNIT_BYTES) * _UNIT_BYTES)) if size else 0.0
+
+
+def _skewed(n: int, random: Random) -> list[list[float]]:
+    rows = []
+    for i in range(n):
+        order = [j for j in range(n) if j != i]
+        random.shuffle(order)
+        row = [0.0] * n
+        for place, j in enumerate(order):
+            row[j] = (place + 1) ** -SKEW
+        rows.append(row)
+    return rows
+
+
+def _read(path: Path) -> list[list[float]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except OSError as error:
+        raise ConfigError(
+            f"must be uniform, skewed or a CSV file; {path} cannot be read ({error.strerror})", key="demand"
+        ) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise ConfigError("is not a CSV file; write one row of numbers for each sender", source=str(path)) from None
+    try:
+        return [[float(entry) for entry in row] for row in rows]
+    except ValueError as error:
+        raise ConfigError(f"must hold numbers only ({error})", source=str(path)) from None
