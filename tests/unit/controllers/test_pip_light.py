@@ -1,0 +1,75 @@
+"""What a configuration says of itself, and the proof that it is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controllers.mesh import Mesh
+from controllers.pip import Routed, check, flips, path_latency_s, path_loss_db, route, settled
+from controllers.pip_light import hops, laid
+from railyard.errors import CircuitError, ConfigError
+
+MESH = Mesh.of(3, 3)
+PAIRS = [(0, 21), (7, 14)]
+
+
+@pytest.fixture(scope="module")
+def routed() -> Routed:
+    found = route(MESH, PAIRS)
+    assert found is not None
+    return found
+
+
+def test_a_path_says_how_its_cells_are_set(routed: Routed) -> None:
+    ways = {pair: hops(MESH, pair, cells) for pair, cells in routed.paths.items()}
+    assert laid(MESH, ways) == routed
+    for way in ways.values():
+        assert all(routed.states[end >> 2] == crossed for end, crossed in way)
+
+
+@pytest.mark.parametrize("change", [lambda p: p[:-1], lambda p: p[1:], lambda p: p[::-1], lambda p: p[:1] * 3])
+def test_cells_that_are_no_path_are_refused(routed: Routed, change) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(CircuitError, match="are no path from port 0 to port 21"):
+        hops(MESH, (0, 21), change(routed.paths[0, 21]))
+
+
+def test_a_flipped_cell_is_found_by_its_light(routed: Routed) -> None:
+    check(MESH, routed, PAIRS)
+    for cell in {cell for cells in routed.paths.values() for cell in cells}:
+        states = list(routed.states)
+        states[cell] = not states[cell]
+        with pytest.raises(CircuitError, match="must come out at port"):
+            check(MESH, replace(routed, states=tuple(states)), PAIRS)
+
+
+def test_circuits_too_many_or_too_few_are_found(routed: Routed) -> None:
+    with pytest.raises(CircuitError, match="7-14 is not asked and laid"):
+        check(MESH, routed, PAIRS[:1])
+    with pytest.raises(CircuitError, match="1-3 is asked and not laid"):
+        check(MESH, routed, [*PAIRS, (3, 1)])
+    with pytest.raises(ConfigError, match="port 28 is not on a mesh"):
+        check(MESH, routed, [(0, 28)])
+
+
+def test_two_circuits_that_want_a_cell_in_two_states_are_refused() -> None:
+    end = MESH.ports[0].end
+    with pytest.raises(CircuitError, match="in a state that it is not in"):
+        laid(MESH, {(0, 1): [(end, True)], (2, 3): [(end, False)]})
+
+
+def test_cells_without_light_keep_their_state_and_do_not_count(routed: Routed) -> None:
+    lit = {cell for cells in routed.paths.values() for cell in cells}
+    for before in ((False,) * 35, (True,) * 35):
+        after = settled(before, routed)
+        check(MESH, after, PAIRS)
+        assert all(after.states[cell] == before[cell] for cell in range(35) if cell not in lit)
+        assert flips(before, routed) == flips(before, after.states) == sum(routed.states[c] != before[c] for c in lit)
+    assert flips(routed.states, routed) == 0
+    assert flips((False, True), (True, True)) == 1
+
+
+def test_loss_and_latency_grow_with_the_cells_crossed() -> None:
+    assert path_latency_s((4, 5, 6), 2e-12) == pytest.approx(6e-12)
+    assert path_loss_db((4, 5, 6), 0.5) == pytest.approx(1.5)

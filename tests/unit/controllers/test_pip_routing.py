@@ -1,0 +1,124 @@
+"""The fast way to lay circuits on a mesh: whatever it answers is followed by its light."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controllers.matchings import one_factorization
+from controllers.mesh import Mesh, evenly_spaced
+from controllers.pip import check, choose_ports, dead_end, route, route_exact
+from controllers.pip_light import Infeasible
+from controllers.pip_routing import cells_to
+from railyard.errors import CircuitError, ConfigError
+
+sizes = st.sampled_from([(3, 3), (5, 3), (5, 5), (7, 3)])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def matchings(draw: st.DrawFn, most: int = 8) -> tuple[Mesh, list[tuple[int, int]]]:
+    """A mesh and some pairs of its ports (4 to 16 ports)."""
+    mesh = Mesh.of(*draw(sizes))
+    ports = draw(st.permutations(range(len(mesh.ports))))
+    count = draw(st.integers(2, most))
+    return mesh, list(zip(ports[:count], ports[count : 2 * count], strict=True))
+
+
+@given(matchings())
+@quick
+def test_light_of_whatever_is_routed_comes_out_at_the_partner(case: tuple[Mesh, list[tuple[int, int]]]) -> None:
+    mesh, pairs = case
+    routed = route(mesh, pairs, tries=2)
+    if routed is not None:
+        check(mesh, routed, pairs)
+        assert routed.cells == sum(map(len, routed.paths.values()))
+        assert all(len(cells) >= _least(mesh, pair) for pair, cells in routed.paths.items())
+        assert route(mesh, pairs, tries=2) == routed
+
+
+@given(matchings(), st.data())
+@quick
+def test_circuits_that_stand_stay_as_they_are(case: tuple[Mesh, list[tuple[int, int]]], data: st.DataObject) -> None:
+    mesh, pairs = case
+    standing = route(mesh, pairs[: data.draw(st.integers(1, len(pairs)))], tries=2)
+    if standing is not None:
+        after = route(mesh, pairs, fixed=standing.paths, tries=2)
+        if after is not None:
+            check(mesh, after, pairs)
+            for pair, cells in standing.paths.items():
+                assert after.paths[pair] == cells
+                assert all(after.states[cell] == standing.states[cell] for cell in cells)
+
+
+@given(matchings(most=3))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_it_finds_nothing_that_is_proved_impossible(case: tuple[Mesh, list[tuple[int, int]]]) -> None:
+    mesh, pairs = case
+    if isinstance(route_exact(mesh, pairs, time_s=2), Infeasible):
+        assert route(mesh, pairs, tries=2) is None
+
+
+@given(sizes, st.data())
+@quick
+def test_one_circuit_takes_the_fewest_cells(size: tuple[int, int], data: st.DataObject) -> None:
+    mesh = Mesh.of(*size)
+    a, b = sorted(data.draw(st.sets(st.integers(0, len(mesh.ports) - 1), min_size=2, max_size=2)))
+    routed = route(mesh, [(b, a)], tries=2)
+    if routed is not None:
+        assert routed.cells == _least(mesh, (a, b)) == _least(mesh, (b, a))
+
+
+@pytest.mark.parametrize("width, height, n", [(3, 3, 4), (3, 3, 8), (5, 5, 8), (7, 3, 8), (5, 5, 16), (7, 7, 16)])
+def test_every_matching_between_evenly_spaced_ports_has_a_way(width: int, height: int, n: int) -> None:
+    mesh = Mesh.of(width, height)
+    ports = evenly_spaced(mesh, n)
+    for turn in one_factorization(n):
+        pairs = [(ports[a], ports[b]) for a, b in turn]
+        routed = route(mesh, pairs)
+        assert routed is not None
+        check(mesh, routed, pairs)
+
+
+def test_32_ports_of_a_9x9_mesh() -> None:
+    mesh = Mesh.of(9, 9)
+    ports = choose_ports(mesh, 32)
+    for turn in one_factorization(32)[::6]:
+        pairs = [(ports[a], ports[b]) for a, b in turn]
+        routed = route(mesh, pairs, time_s=15)
+        assert routed is not None
+        check(mesh, routed, pairs)
+
+
+def test_ports_at_a_corner_are_lost_at_once() -> None:
+    mesh = Mesh.of(9, 9)
+    ports = evenly_spaced(mesh, 32)
+    for turn in one_factorization(32):
+        pairs = [(ports[a], ports[b]) for a, b in turn]
+        assert dead_end(mesh, pairs) is not None
+        assert route(mesh, pairs) is None
+
+
+def test_no_time_is_no_answer_and_nothing_to_lay_is_one() -> None:
+    mesh = Mesh.of(3, 3)
+    empty = route(mesh, [])
+    assert empty is not None
+    assert (empty.cells, empty.paths, set(empty.states)) == (0, {}, {False})
+    assert route(mesh, [(0, 14)], tries=0) is None
+
+
+def test_ports_that_cannot_be_joined_are_refused() -> None:
+    mesh = Mesh.of(3, 3)
+    with pytest.raises(ConfigError, match="port 28 is not on a mesh of 3 x 3"):
+        route(mesh, [(0, 28)])
+    with pytest.raises(CircuitError, match="a port can hold one circuit"):
+        route(mesh, [(0, 3), (3, 7)])
+    with pytest.raises(CircuitError, match="joins port 3 to itself"):
+        route(mesh, [(3, 3)])
+    with pytest.raises(CircuitError, match="are no path from port 0 to port 3"):
+        route(mesh, [(0, 3)], fixed={(0, 3): (0, 1, 2)})
+
+
+def _least(mesh: Mesh, pair: tuple[int, int]) -> int:
+    return cells_to(mesh, pair[1])[mesh.ports[pair[0]].end]
