@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controllers.decomposition import birkhoff_von_neumann, covering_matchings
-from controllers.matchings import cyclic_shifts, one_factorization
 from controllers.rotation import Cycle
 from measure.collective import CollectiveTimes
 from measure.delivery import Delivery, payload
 from measure.point import Point
 from measure.row import Row
 from measure.timeline import Event
+from railyard.all_to_all_formula import bytes_per_s, formula
 from railyard.case import WORLD, Case
-from railyard.case_row import wire_bound_s
 from railyard.case_run import CasePlan, foresee_row
-from railyard.scale import goodput_share
 
 
 def all_to_all_columns(
@@ -30,7 +27,7 @@ def all_to_all_columns(
     """
     real, scale = point.scale.real_s, point.scale
     time_s = real(times.after_arrival_s)
-    rate = _bytes_per_s(case)
+    rate = bytes_per_s(case)
     slots = [_slots_within(events, step.arrivals, step.ends) for step in times.steps]
     moved = payload(events, [WORLD])
     formula_s = formula(case)
@@ -68,47 +65,6 @@ def foreseen_row(case: Case, plan: CasePlan) -> Row:
         "formula_s": formula(case),
         "ideal_duty_cycle": _ideal_duty(case.cycle, case.reconfiguration_delay_s),
     }
-
-
-def formula(case: Case) -> float:
-    """What the all-to-all must take (``all_to_all_columns``), in seconds of the real system."""
-    cycle, rate = case.cycle, _bytes_per_s(case)
-    if cycle is None:
-        return wire_bound_s(case)
-    turns = [(longest / rate, case.reconfiguration_delay_s) for longest in longest_transfers(case, cycle)]
-    return sum(map(sum, turns))
-
-
-def longest_transfers(case: Case, cycle: Cycle) -> list[float]:
-    """Bytes of the longest transfer in each slot that is needed, in order."""
-    n = case.schedule.n
-    if cycle.demand:
-        found = birkhoff_von_neumann if cycle.simplex else covering_matchings
-        return [turn.length for turn in found(cycle.demand, cycle.most_slots)]
-    turns = cyclic_pairs(n) if cycle.simplex else [both_ways(pairs) for pairs in one_factorization(n)]
-    hops: list[dict[tuple[int, int], float]] = [{} for _ in range(case.schedule.rounds)]
-    size = case.bytes * n
-    whole = sum(case.schedule.weights) or case.schedule.chunks
-    for t in case.schedule.transfers:
-        share = (case.schedule.weights[t.chunk] if case.schedule.weights else 1) / whole
-        hops[t.round][t.src, t.dst] = hops[t.round].get((t.src, t.dst), 0.0) + size * share
-    return [max((hop.get(pair, 0.0) for pair in pairs), default=0.0) for hop in hops for pairs in turns]
-
-
-def cyclic_pairs(n: int) -> list[list[tuple[int, int]]]:
-    """(sender, receiver) of each cyclic shift."""
-    return [list(enumerate(shift)) for shift in cyclic_shifts(n)]
-
-
-def both_ways(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Each pair in both directions."""
-    return [way for a, b in pairs for way in ((a, b), (b, a))]
-
-
-def _bytes_per_s(case: Case) -> float:
-    """The payload that one rank's ports carry together one way."""
-    ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
-    return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
 
 
 def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:

@@ -102,7 +102,8 @@ class Case:
     compared with; ``labels`` are more columns of its row. ``steps`` says how often it is measured (0: as all others).
 
     ``policy`` hosts its circuits (empty: the one of its fabric) and is told the ``cycle`` in which they take turns;
-    ``dimension`` is that of the group, for policies that treat dimensions differently.
+    ``dimension`` is that of the group, for policies that treat dimensions differently. ``ideal_s``: what the collective
+    takes at line rate, where its circuits change meanwhile (0: its bytes say it).
     """
 
     schedule: Schedule
@@ -119,12 +120,18 @@ class Case:
     policy: str = ""
     cycle: Cycle | None = None
     dimension: Dimension = "world"
+    ideal_s: float = 0.0
 
     @property
     def name(self) -> str:
         """In words and file names, without the delays."""
         what = f"{self.schedule.algorithm}-{self.schedule.kind.replace('_', '-')}"
         return f"{what}-{self.schedule.n}-{in_words(self.bytes)}-{self.fabric.kind}"
+
+    @property
+    def operation(self) -> str:
+        """What its collective is called."""
+        return self.schedule.kind.replace("_", "-")
 
     @property
     def background_share(self) -> float:
@@ -182,7 +189,7 @@ class Case:
         operations: tuple[Operation, ...] = (
             Collective(0, "barrier", "all_reduce", SYNC, _real_bytes(SYNC_BYTES, scale)),
             Compute(1, "compute", compute_s, deps=(0,)),
-            Collective(2, plan.kind.replace("_", "-"), plan.kind, WORLD, self.bytes, (1,), plan.algorithm),
+            Collective(2, self.operation, plan.kind, WORLD, self.bytes, (1,), plan.algorithm),
         )
         idle: tuple[Operation, ...] = ()
         by_rank = tuple(operations if rank < n else idle for rank in range(self.fabric.ranks))

@@ -249,6 +249,7 @@ class CaseRun:
             predicted_step_time_s=prediction.step_time_s,
             predicted_step_times_s=prediction.step_times_s,
             critical=critical_paths(program, self.plan.scale, fabric.ports_per_gpu, circuits=case.fabric.kind == "ocs"),
+            operations_s={(WORLD, case.operation): self.plan.scale.emulated_s(case.ideal_s)} if case.ideal_s else {},
         )
 
     def _agent(self, case: Case, program: Program, fabric: FabricPlan) -> AgentConfig:
