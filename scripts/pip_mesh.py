@@ -9,8 +9,9 @@ scripts/pip_mesh.py --width 3 --height 3 --matching 0-14,7-21 --draw matching.sv
 scripts/pip_mesh.py --width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png
 scripts/pip_mesh.py --exact --json                                 # for other programs, on standard output
 
-"routable" is true, false (proved; --exact), or null (no way was found in time, which proves nothing). The exit status
-is 0 when every matching has its answer, be it that there is no way; 1 when one was not found in time; 2 for bad input.
+"routable" is true, false (proved), or null (no way was found in time, which proves nothing; --exact may). The exit
+status is 0 when every matching has its answer, be it that there is no way; 1 when one was not found in time; 2 for bad
+input.
 """
 
 from __future__ import annotations
