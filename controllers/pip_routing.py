@@ -23,11 +23,13 @@ ROUNDS = 60
 
 FIRST_PRICE = 0.5
 PRICE_GROWS = 1.25
-MOST_PRICE = 40.0
+MOST_PRICE = 5.0
 """What a clash costs in the first round (in cells crossed), by how much more in each later one, and the most."""
 
-REMEMBERED = 0.4
-"""What every round of clash adds to the price for good."""
+REMEMBERED = 1.0
+"""What every round of clash adds to the price for good. Of the matchings of crowded meshes (3x3 with 12 ports to 7x7
+with 32) these two prices lay 7 % more than 40.0 and 0.4 do, in as many rounds.
+"""
 
 NEVER = float("inf")
 
