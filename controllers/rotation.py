@@ -59,8 +59,7 @@ class Slot:
     """One turn: ``wiring`` are the group's own circuits in it (switch -> circuits), ``paths`` what may be sent over
     them. ``seconds`` that they pass light (wall-clock), None: until all members have sent what they have for it.
 
-    All paths of a rotation leave by one lane and come in by one: if the two differ the first rank sends and the second
-    receives, if not they do both.
+    A path between different lanes is used one way only: the first rank sends and the second receives.
     """
 
     wiring: dict[str, Matching]

@@ -31,9 +31,9 @@ Pacing = tuple[Pairs, float | None]
 class RotorPolicy(OpusPolicy):
     """EP groups go through matchings that join each member to each other one exactly once.
 
-    Without ``Cycle.simplex`` those of ``one_factorization``, on port 0 of each member (of an odd number one is left
-    out in turn); with it the cyclic shifts, from port 1 of the sender to port 0 of the receiver. Every slot lasts
-    ``Cycle.slot_s``.
+    Without ``Cycle.simplex`` those of ``one_factorization`` (of an odd number one is left out in turn), as many at a
+    time as a GPU has ports, each on a port of its own; with it the cyclic shifts, from port 1 of the sender to port 0
+    of the receiver. Every slot lasts ``Cycle.slot_s``.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
@@ -67,7 +67,10 @@ class RotorPolicy(OpusPolicy):
             return ()
         if group not in self._slots:
             switch = rail_of_group(self.plan, group)
-            self._slots[group] = tuple(self._slot(switch, group, *pacing) for pacing in self.pacing(group))
+            at_once = 1 if self.cycle.simplex else self.plan.ports_per_gpu
+            turns = list(self.pacing(group))
+            together = [turns[k : k + at_once] for k in range(0, len(turns), at_once)]
+            self._slots[group] = tuple(self._slot(switch, group, slot) for slot in together)
         return self._slots[group]
 
     def pacing(self, group: Group) -> Sequence[Pacing]:
@@ -96,10 +99,17 @@ class RotorPolicy(OpusPolicy):
     def _rotates(self, group: Group) -> bool:
         return group.dimension == "ep" and group.domain == "scale-out" and len(group.members) > 1
 
-    def _slot(self, switch: SwitchPlan, group: Group, pairs: Pairs, seconds: float | None) -> Slot:
-        out = 1 if self.cycle.simplex else 0
-        paths = tuple((group.members[a], out, group.members[b], 0) for a, b in pairs)
-        return Slot({switch.name: Matching(path_circuits(switch, paths))}, paths, seconds)
+    def _slot(self, switch: SwitchPlan, group: Group, turns: Sequence[Pacing]) -> Slot:
+        """Turn k of ``turns`` on port k of each member; from port 1 to port 0 where circuits are used one way."""
+        members = group.members
+        ends = [(1, 0)] if self.cycle.simplex else [(lane, lane) for lane in range(len(turns))]
+        paths = tuple(
+            (members[a], out, members[b], into)
+            for (pairs, _), (out, into) in zip(turns, ends, strict=True)
+            for a, b in pairs
+        )
+        seconds = [length for _, length in turns if length is not None]
+        return Slot({switch.name: Matching(path_circuits(switch, paths))}, paths, max(seconds, default=None))
 
 
 class DemandPolicy(RotorPolicy):
@@ -125,7 +135,7 @@ class DemandPolicy(RotorPolicy):
             )
         demand = check_demand(cycle.demand, n)
         decompose = birkhoff_von_neumann if cycle.simplex else covering_matchings
-        turns = decompose(demand, cycle.most_slots)
+        turns = sorted(decompose(demand, cycle.most_slots), key=lambda turn: -turn.length)
         if cycle.slot_s is None:
             return [(turn.pairs, None) for turn in turns]
         bytes_per_s = self._goodput(group)

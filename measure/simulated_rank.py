@@ -27,6 +27,8 @@ class InTurn(NamedTuple):
 
     flow: SimulatedFlow
     part: Part
+    sent: int = 0
+    """Bytes of it that went in earlier slots."""
 
 
 @dataclass
@@ -70,6 +72,10 @@ class SimulatedRank:
     began: dict[tuple[str, int], float] = field(default_factory=dict)
     farewell: Farewell = field(default_factory=Farewell)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
+    cut: list[InTurn] = field(default_factory=list)
+    """What did not fit into the slots of a rotation so far."""
+    booked: dict[int, float] = field(default_factory=dict)
+    """By lane: when all that goes in the present slot has left."""
 
     @property
     def waits_for(self) -> str:

@@ -18,7 +18,7 @@ from measure.simulated_rank import InTurn, SimulatedFlow, SimulatedRank
 from measure.timeline import Event
 from measure.wires import Routing, Wires
 from railyard.errors import ControlError
-from railyard.scale import Scale
+from railyard.scale import Scale, goodput_share
 from topos.plan import FabricPlan
 from workloads.collectives.catalog import schedule_of
 from workloads.exchange import (
@@ -84,6 +84,11 @@ class Simulation:
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
         self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
         self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
+        self._goodput = {
+            (port.rank, port.lane): port.rate_mbps * 1e6 / 8 * goodput_share(plan.mtu)
+            for switch in plan.network("rail")
+            for port in switch.ports
+        }
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
         """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
 
@@ -142,7 +147,7 @@ class Simulation:
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         gates.asking = circuits
-        turns: Turns[InTurn] = Turns(self.plan, rank, lambda m: self._control.ask(rank, m), whole=True)
+        turns: Turns[InTurn] = Turns(rank, lambda message: self._control.ask(rank, message))
         agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
         for group in mine:
             final = told.get(group.name)
@@ -243,7 +248,7 @@ class Simulation:
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send" and flow.turnstile is not None and not part.scale_up:
-                self._send_in_turn(rank, flow.turnstile.offer(part.peer, part.bytes, InTurn(flow, part), self.now))
+                self._send_in_turn(rank, flow.turnstile.offer(part.peer, InTurn(flow, part)))
             elif action == "send":
                 flow.held.append(part)
                 self._send_held(rank, flow)
@@ -252,10 +257,36 @@ class Simulation:
                 sender = self._ranks[part.peer].flows.get(flow.name)
                 if sender is not None:
                     self._send_held(part.peer, sender)
+        if flow.turnstile is not None:
+            flow.turnstile.report()
 
     def _send_in_turn(self, rank: int, free: Iterable[InTurn]) -> None:
-        for flow, part in free:
-            self._send(rank, flow, part)
+        for item in free:
+            assert item.flow.turnstile is not None
+            if item.flow.turnstile.end is None:
+                self._send(rank, item.flow, item.part)
+            else:
+                self._send_until(rank, item, item.flow.turnstile.end)
+
+    def _send_until(self, rank: int, item: InTurn, end: float) -> None:
+        """Put on the wire what can be there at ``end``; the rest waits for the next slot of its peer."""
+        flow, part, agent = item.flow, item.part, self._ranks[rank]
+        assert flow.turnstile is not None
+        left = part.bytes - item.sent
+        if part.peer not in flow.turnstile.peers:
+            agent.cut.append(item)
+            return
+        lane = flow.turnstile.lanes(part.peer).out
+        begin = max(self.now, agent.booked.get(lane, 0.0))
+        now = min(left, max(0, int((end - begin) * self._goodput[rank, lane])))
+        agent.booked[lane] = begin + now / self._goodput[rank, lane]
+        if now == left:
+            self._send(rank, flow, part, left)
+            return
+        if now:
+            domain, mine, theirs = self._ports(rank, flow, part)
+            self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), now, lambda began, ended: None)
+        agent.cut.append(item._replace(sent=item.sent + now))
 
     def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
         """Put on the wire what may go now."""
@@ -274,7 +305,8 @@ class Simulation:
         there = self._ranks[part.peer].flows.get(flow.name)
         return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
 
-    def _send(self, rank: int, flow: SimulatedFlow, part: Part) -> None:
+    def _send(self, rank: int, flow: SimulatedFlow, part: Part, last_bytes: int | None = None) -> None:
+        """Put ``part`` on the wire, or the ``last_bytes`` of it."""
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
 
@@ -283,7 +315,8 @@ class Simulation:
             if part.transfer in flow.exchange.awaits_sent:
                 self._carry_on(rank, flow, flow.exchange.sent(part.transfer))
 
-        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes, done)
+        size = part.bytes if last_bytes is None else last_bytes
+        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), size, done)
 
     def _ports(self, rank: int, flow: SimulatedFlow, part: Part) -> tuple[Domain, int, int]:
         """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
@@ -292,7 +325,8 @@ class Simulation:
         if part.scale_up:
             return "scale-up", 0, 0
         if flow.turnstile is not None:
-            return domain, flow.turnstile.lanes.out, flow.turnstile.lanes.into
+            lanes = flow.turnstile.lanes(part.peer)
+            return domain, lanes.out, lanes.into
         if flow.gate is not None and flow.on_circuit(part):
             return domain, *flow.gate.lanes(part.transfer)
         forwarded = domain != "scale-out" or self._packet_rails
@@ -384,8 +418,11 @@ class Simulation:
             self._send_held(ack.rank, flow)
             return
         if ack.turn is not None:
-            self._send_in_turn(ack.rank, agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths, self.now))
-            if ack.turn.number:
-                return
-        agent.paths[ack.group] = ack.paths
-        self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
+            free = agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths)
+            agent.booked.clear()
+            left, agent.cut = agent.cut, []
+            self._send_in_turn(ack.rank, [*left, *free])
+        if ack.turn is None or ack.turn.number == 0:
+            agent.paths[ack.group] = ack.paths
+            self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
+        agent.turns.report(ack.group)

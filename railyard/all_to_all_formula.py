@@ -1,4 +1,4 @@
-"""What an all-to-all must take: slot by slot over circuits that take turns, and the bound of the wire elsewhere.
+"""What an all-to-all must take: slot by slot over circuits that take turns, and elsewhere what its busiest port does.
 
 Source: PIP, arXiv 2501.18136: with D bytes per pair and a reconfiguration T before each of the n - 1 matchings,
 (n - 1)(D / B + T). Other demands and ways have other slots, each as long as its longest transfer.
@@ -6,52 +6,94 @@ Source: PIP, arXiv 2501.18136: with D bytes per pair and a reconfiguration T bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
 
-from controllers.decomposition import birkhoff_von_neumann, covering_matchings
-from controllers.matchings import cyclic_shifts, one_factorization
-from controllers.rotation import Cycle
-from railyard.case import Case
-from railyard.case_row import wire_bound_s
-from railyard.scale import goodput_share
+from controllers.rotation import Slot
+from railyard.case import WORLD, Case
+from railyard.errors import ConfigError
+from railyard.scale import Scale, goodput_share
+from workloads.program import Group
+
+Sizes = dict[tuple[int, int], float]
+"""Bytes by (sender, receiver)."""
 
 
 def formula(case: Case) -> float:
-    """What the all-to-all must take (``all_to_all_columns``), in seconds of the real system."""
-    cycle, rate = case.cycle, bytes_per_s(case)
-    if cycle is None:
-        return wire_bound_s(case)
-    turns = [(longest / rate, case.reconfiguration_delay_s) for longest in longest_transfers(case, cycle)]
-    return sum(map(sum, turns))
-
-
-def longest_transfers(case: Case, cycle: Cycle) -> list[float]:
-    """Bytes of the longest transfer in each slot that is needed, in order."""
-    n = case.schedule.n
-    if cycle.demand:
-        found = birkhoff_von_neumann if cycle.simplex else covering_matchings
-        return [turn.length for turn in found(cycle.demand, cycle.most_slots)]
-    turns = cyclic_pairs(n) if cycle.simplex else [both_ways(pairs) for pairs in one_factorization(n)]
-    hops: list[dict[tuple[int, int], float]] = [{} for _ in range(case.schedule.rounds)]
-    size = case.bytes * n
-    whole = sum(case.schedule.weights) or case.schedule.chunks
-    for t in case.schedule.transfers:
-        share = (case.schedule.weights[t.chunk] if case.schedule.weights else 1) / whole
-        hops[t.round][t.src, t.dst] = hops[t.round].get((t.src, t.dst), 0.0) + size * share
-    return [max((hop.get(pair, 0.0) for pair in pairs), default=0.0) for hop in hops for pairs in turns]
-
-
-def cyclic_pairs(n: int) -> list[list[tuple[int, int]]]:
-    """(sender, receiver) of each cyclic shift."""
-    return [list(enumerate(shift)) for shift in cyclic_shifts(n)]
-
-
-def both_ways(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Each pair in both directions."""
-    return [way for a, b in pairs for way in ((a, b), (b, a))]
+    """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
+    if case.cycle is None:
+        return busiest_port_bytes(case) / (case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu))
+    slots, rate = slots_of(case), bytes_per_s(case)
+    longest = [size for hop in hops(case) for size in longest_transfers(hop, slots, case.cycle.guard_s, rate)]
+    return sum(size / rate + case.reconfiguration_delay_s for size in longest)
 
 
 def bytes_per_s(case: Case) -> float:
-    """The payload that one rank's ports carry together one way."""
+    """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
     ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
     return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
+
+
+def busiest_port_bytes(case: Case) -> float:
+    """The most that one port sends or receives, hops of others included."""
+    plan, loads = case.schedule, defaultdict[tuple[str, int, int], float](float)
+    for t in plan.transfers:
+        lane = t.lane if case.fabric.ports_per_rank > 1 else 0
+        loads["out", t.src, lane] += chunk_bytes(case, t.chunk)
+        loads["in", t.dst, lane] += chunk_bytes(case, t.chunk)
+    return max(loads.values(), default=0.0)
+
+
+def chunk_bytes(case: Case, chunk: int) -> float:
+    """The size of a chunk of its all-to-all."""
+    plan = case.schedule
+    share = plan.weights[chunk] / sum(plan.weights) if plan.weights else 1 / plan.chunks
+    return case.bytes * plan.n * share
+
+
+def slots_of(case: Case) -> tuple[Slot, ...]:
+    """The slots of its rotation, in times and rates of the real system."""
+    policy = case.new_policy(case.fabric.plan(Scale(1.0)))
+    assert policy is not None
+    group = Group(WORLD, case.dimension, tuple(range(case.schedule.n)))
+    policy.prepare(case.cycle)
+    policy.start([group])
+    return policy.rotation(group)
+
+
+def hops(case: Case) -> list[Sizes]:
+    """What each rank sends to each, hop by hop."""
+    found: list[Sizes] = [defaultdict(float) for _ in range(case.schedule.rounds)]
+    for t in case.schedule.transfers:
+        found[t.round][t.src, t.dst] += chunk_bytes(case, t.chunk)
+    return found
+
+
+def longest_transfers(sizes: Sizes, slots: tuple[Slot, ...], guard_s: float, rate: float) -> list[float]:
+    """The longest transfer of each slot until everything of ``sizes`` is sent, at ``rate`` bytes per second.
+
+    A slot with an end takes no more than fits into it. ``ConfigError`` where no slot serves what is left.
+    """
+    left = {pair: size for pair, size in sizes.items() if size}
+    longest: list[float] = []
+    while left:
+        in_cycle = [_serve(left, slot, guard_s, rate) for slot in slots]
+        if not any(in_cycle):
+            raise ConfigError(f"no slot joins position {min(left)[0]} to position {min(left)[1]}", key="policies")
+        longest += in_cycle
+    while longest and not longest[-1]:
+        longest.pop()
+    return longest
+
+
+def _serve(left: Sizes, slot: Slot, guard_s: float, rate: float) -> float:
+    """Take off ``left`` what one slot carries; its longest transfer."""
+    room = float("inf") if slot.seconds is None else (slot.seconds - guard_s) * rate
+    longest = 0.0
+    for a, out, b, into in slot.paths:
+        for pair in ((a, b), (b, a)) if out == into else ((a, b),):
+            if pair in left:
+                longest = max(longest, min(room, left[pair]))
+                left[pair] -= room
+                if left[pair] < 1:
+                    del left[pair]
+    return longest

@@ -289,11 +289,11 @@ class Agent:
                 turn = turn_in(answer)
                 if turn is not None:
                     self._courier.slot_stands(group, index, turn, paths_in(answer), now)
-                    if turn.number:
-                        continue
-                self._courier.paths[group] = paths_in(answer)
-                self._courier.open_early(group)
-                self._carry_out(self._executor.acknowledged(group, index), now)
+                if turn is None or turn.number == 0:
+                    self._courier.paths[group] = paths_in(answer)
+                    self._courier.open_early(group)
+                    self._carry_out(self._executor.acknowledged(group, index), now)
+                self._courier.turns.report(group)
 
     def _checked_in(self, name: str, answer: dict[str, Any]) -> None:
         self._unchecked.discard(name)

@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import termios
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +27,8 @@ from workloads.revival import revive
 SOCKET_BUFFER_BYTES = 2 << 20
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
+_ROUND_TRIP_S = 0.0005
+"""How soon it is looked again whether something is acknowledged that has left."""
 _LEAST_BATCH_BYTES = 16 << 10
 _LEAST_WRITE_BYTES = 4 << 10
 _DISCARD = bytearray(1 << 20)
@@ -70,14 +73,12 @@ class Outgoing:
         return len(self.head) + len(self.payload)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Light:
-    """A circuit that goes dark at a known time: all that is sent must be acknowledged at ``until``, and is ``left``
-    payload bytes at the most (what the port carries in that time).
-    """
+    """A circuit passes light since ``began``; all that is sent over it must be there at ``until``."""
 
+    began: float
     until: float
-    left: float
 
 
 class Inbox(Protocol):
@@ -139,6 +140,8 @@ class Connection:
         self._queue: deque[Outgoing] = deque()
         self._may_send_at = 0.0
         self._light: Light | None = None
+        self._light_left = 0.0
+        """Payload bytes that the port can still carry while it lasts."""
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
@@ -207,6 +210,7 @@ class Connection:
     def shine(self, light: Light) -> None:
         """The circuit under this connection passes light for a while; before and after nothing is sent."""
         self._light, self._may_send_at = light, 0.0
+        self._light_left = (light.until - light.began) * self._bucket.bytes_per_s * self._share
         if self.connected and self._in_kernel(_SIOCOUTQ):
             revive(self.sock)
 
@@ -219,7 +223,7 @@ class Connection:
         if light is None:
             return None
         rate = self._bucket.bytes_per_s * self._share
-        room = min(light.left, (light.until - now - self._bucket.backlog_s(now)) * rate)
+        room = min(self._light_left, (light.until - now - self._bucket.backlog_s(now)) * rate)
         if room < min(message.size - message.sent, _LEAST_WRITE_BYTES):
             self._may_send_at = float("inf")
             return 0
@@ -241,8 +245,7 @@ class Connection:
             raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
         message.sent += count
         self.sent_bytes += count
-        if self._light is not None:
-            self._light.left -= count
+        self._light_left -= count
         self.last_progress = now
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True
@@ -259,7 +262,8 @@ class Connection:
         rate (0: they have).
         """
         done = self.sent_bytes - self._in_kernel(_SIOCOUTQ if acknowledged else _SIOCOUTQNSD)
-        return max(0, mark - done) / self._share / self._bucket.bytes_per_s
+        by_rate = max(0, mark - done) / self._share / self._bucket.bytes_per_s
+        return min(by_rate, max(self._bucket.backlog_s(time.monotonic()), _ROUND_TRIP_S))
 
     def drain_s(self) -> float:
         """Seconds until all is acknowledged, judged by the port's rate (0: nothing is in flight)."""

@@ -60,7 +60,7 @@ class Courier:
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self.turns: Turns[Waiting] = Turns(config.plan, config.rank, ask)
+        self.turns: Turns[Waiting] = Turns(config.rank, ask)
         self.rotating: set[str] = set()
         """The groups whose circuits take turns."""
         self._in_turn: dict[PeerKey, tuple[str, int]] = {}
@@ -160,19 +160,21 @@ class Courier:
                 carriage.keep(part)
             else:
                 self._announce(carriage, part)
+        if carriage.turnstile is not None:
+            carriage.turnstile.report()
         self._check_moved(carriage)
 
     def _offer(self, carriage: Carriage, part: Part) -> None:
         """Send ``part``, now or when its circuit stands or the receiver has said that it is ready."""
-        key = self._routes.key(carriage, part, incoming=False)
         if carriage.buffer is None:
             content = self._blank_bytes(part.bytes)
         else:
             content = memoryview(carriage.buffer[part.start : part.end].tobytes())
         if carriage.turnstile is not None and not part.scale_up:
-            waiting = Waiting(carriage, part, content)
-            self._post_in_turn(carriage.turnstile.offer(part.peer, part.bytes, waiting, self._now))
-        elif carriage.gate is not None and carriage.on_circuit(part):
+            self._post_in_turn(carriage.turnstile.offer(part.peer, Waiting(carriage, part, content)))
+            return
+        key = self._routes.key(carriage, part, incoming=False)
+        if carriage.gate is not None and carriage.on_circuit(part):
             if carriage.gate.stands(part.transfer):
                 self._post(carriage, key, part, content)
             else:
@@ -207,7 +209,7 @@ class Courier:
     def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
-        free = self.turns.stands(group, index, turn, paths, now)
+        free = self.turns.stands(group, index, turn, paths)
         for carriage in [*self._sending.values(), *self._receiving.values()]:
             if carriage.group.name == group:
                 carriage.last_progress = now
@@ -215,7 +217,7 @@ class Courier:
         assert turnstile is not None
         for key in keys_at(self._rank, paths):
             if turnstile.end is not None:
-                self._lights[key] = Light(turnstile.end, turnstile.budget)
+                self._lights[key] = Light(turnstile.began, turnstile.end)
             connection = self._open(key)
             if connection is not None:
                 self._shine(connection)
@@ -303,7 +305,7 @@ class Courier:
         part = carriage.exchange.incoming.get(header.transfer)
         if part is None:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
-        if part.bytes != header.length or self._routes.key(carriage, part, incoming=True) != connection.key:
+        if part.bytes != header.length or not self._comes_by(carriage, part, connection):
             raise VerifyError(
                 f"misdelivered: {self._describe(connection, header)}, where {part.bytes} bytes from rank {part.peer} "
                 "are due on another path or in another length"
@@ -317,6 +319,12 @@ class Courier:
             return None
         values = carriage.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
+
+    def _comes_by(self, carriage: Carriage, part: Part, connection: Connection) -> bool:
+        """Whether ``part`` may come in by this connection: in a rotation by any with its sender."""
+        if carriage.turnstile is not None and not part.scale_up:
+            return connection.key[0] == "scale-out" and connection.peer == part.peer
+        return self._routes.key(carriage, part, incoming=True) == connection.key
 
     def _expect_early(self, connection: Connection, header: Header, key: FlowKey) -> memoryview | None:
         op = self._early.receive_of(key)

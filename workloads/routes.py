@@ -23,6 +23,8 @@ class Routes:
     def key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side.
 
+        In a rotation the sender alone knows it, when the slot has come.
+
         ``ControlError`` where the group has no path between the two.
         """
         if part.scale_up:
@@ -31,9 +33,8 @@ class Routes:
             own, far = carriage.gate.lanes(part.transfer)
             return "scale-out", own, part.peer, far
         if carriage.turnstile is not None:
-            lanes = carriage.turnstile.lanes
-            own, far = (lanes.into, lanes.out) if incoming else (lanes.out, lanes.into)
-            return "scale-out", own, part.peer, far
+            lanes = carriage.turnstile.lanes(part.peer)
+            return "scale-out", lanes.out, part.peer, lanes.into
         place = self.place(carriage.group.name, part.peer, part.lane, incoming=incoming)
         if place is None:
             source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)

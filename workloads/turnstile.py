@@ -8,18 +8,15 @@ sends nothing more in it: the circuits may go at any moment.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from controllers.rotation import Turn
-from railyard.errors import ControlError
 from workloads.paths import Path
 
 _T = TypeVar("_T")
-
-_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,42 +31,29 @@ class Moved:
 
 @dataclass(frozen=True)
 class Lanes:
-    """By which port a rank sends in a rotation, and by which it receives."""
+    """By which of its ports a rank sends to a peer, and by which of its own that one receives."""
 
     out: int
     into: int
 
 
 class Turnstile(Generic[_T]):
-    """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind; it has a peer and a size.
+    """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind.
 
-    ``bytes_per_s`` is the payload that its port carries; ``say`` tells the controller. ``whole``: what does not fit
-    into what is left of a slot is not begun in it (as the model has it).
+    ``say`` tells the controller.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        group: str,
-        index: int,
-        bytes_per_s: float,
-        say: Callable[[Moved], None],
-        *,
-        whole: bool = False,
-    ) -> None:
+    def __init__(self, rank: int, group: str, index: int, say: Callable[[Moved], None]) -> None:
         self._rank = rank
         self._group, self._index = group, index
-        self._bytes_per_s = bytes_per_s
         self._say = say
-        self._whole = whole
-        self._waiting: dict[int, deque[tuple[int, _T]]] = defaultdict(deque)
+        self._waiting: dict[int, list[_T]] = defaultdict(list)
         self._under_way = 0
         self._turn: Turn | None = None
-        self._peers: frozenset[int] = frozenset()
-        self._booked = 0.0
+        self._lanes: dict[int, Lanes] = {}
+        """The peers of the slot that stands (or stood last)."""
         self._closed = True
         self._said: Moved | None = None
-        self.lanes = Lanes(0, 0)
 
     @property
     def began(self) -> float:
@@ -83,29 +67,34 @@ class Turnstile(Generic[_T]):
         return None if turn is None or turn.until is None else turn.until - turn.guard_s
 
     @property
-    def budget(self) -> float:
-        """Bytes that the port carries in the slot that stands (infinity if it has no end)."""
-        return float("inf") if self.end is None else (self.end - self.began) * self._bytes_per_s
-
-    @property
     def slot(self) -> int:
         """The number of the slot that stands, or of the last one (-1: none came yet)."""
         return self._turn.number if self._turn is not None else -1
 
-    def stands(self, turn: Turn, paths: Iterable[Path], now: float) -> list[_T]:
-        """A slot has come: what may go now."""
-        mine = []
+    def stands(self, turn: Turn, paths: Iterable[Path]) -> list[_T]:
+        """A slot has come: what may go now. ``report`` follows when all that there is to send was offered."""
+        self._lanes = {}
         for rank, out, peer, into in paths:
-            self.lanes = Lanes(out, into)
-            mine += [peer] if rank == self._rank else [rank] if peer == self._rank and out == into else []
-        self._turn, self._peers = turn, frozenset(mine)
-        self._booked, self._closed, self._said = turn.began, False, None
-        return self._go(now)
+            if rank == self._rank:
+                self._lanes[peer] = Lanes(out, into)
+            elif peer == self._rank and out == into:
+                self._lanes[rank] = Lanes(into, out)
+        self._turn, self._closed, self._said = turn, False, None
+        return self._free()
 
-    def offer(self, peer: int, size: int, item: _T, now: float) -> list[_T]:
-        """``item`` of ``size`` bytes is to go to ``peer``: what may go now."""
-        self._waiting[peer].append((size, item))
-        return self._go(now)
+    @property
+    def peers(self) -> frozenset[int]:
+        """To whom something may go in the slot that stands."""
+        return frozenset(self._lanes)
+
+    def lanes(self, peer: int) -> Lanes:
+        """By which ports something goes to a peer of the slot that stands."""
+        return self._lanes[peer]
+
+    def offer(self, peer: int, item: _T) -> list[_T]:
+        """``item`` is to go to ``peer``: what may go now. ``report`` follows as after ``stands``."""
+        self._waiting[peer].append(item)
+        return self._free()
 
     def over(self) -> None:
         """Something that went is acknowledged by the peer's kernel."""
@@ -124,30 +113,12 @@ class Turnstile(Generic[_T]):
             self._say(message)
 
     def _left_for_this_slot(self) -> bool:
-        return not self._closed and any(self._waiting[peer] for peer in self._peers)
+        return not self._closed and any(self._waiting.get(peer) for peer in self._lanes)
 
-    def _go(self, now: float) -> list[_T]:
+    def _free(self) -> list[_T]:
         """Take what may go off the queues; whoever calls sends it at once."""
         free: list[_T] = []
-        for peer in self._peers if not self._closed else ():
-            queue = self._waiting[peer]
-            while queue and self._fits(queue[0][0], now):
-                size, item = queue.popleft()
-                self._booked = max(self._booked, now) + size / self._bytes_per_s
-                self._under_way += 1
-                free.append(item)
-        self.report()
+        for peer in self._lanes if not self._closed else ():
+            free += self._waiting.pop(peer, ())
+        self._under_way += len(free)
         return free
-
-    def _fits(self, size: int, now: float) -> bool:
-        """Whether ``size`` bytes may be begun."""
-        end = self.end
-        if end is None or not self._whole:
-            return True
-        if size / self._bytes_per_s > end - self.began + _ROUNDING_S:
-            takes_ms, has_ms = size / self._bytes_per_s * 1e3, (end - self.began) * 1e3
-            raise ControlError(
-                f"a transfer of {size} bytes takes {takes_ms:.3g} ms, and slot {self.slot} of group {self._group} has "
-                f"{has_ms:.3g} ms; cut it into pieces or make slots longer"
-            )
-        return max(self._booked, now) + size / self._bytes_per_s <= end + _ROUNDING_S

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from controllers.circuits import Matching
 from controllers.decomposition import birkhoff_von_neumann, covering_matchings
+from controllers.matchings import one_factorization
 from controllers.policy import Path, Wiring
 from controllers.rotation import Cycle, Slot
 from controllers.rotor import DemandPolicy, RotorPolicy
@@ -61,9 +62,16 @@ def test_a_rotor_joins_each_to_each_once(cycle: Cycle | None, members: list[int]
         assert sorted((a, b) for a, _, b, _ in paths) == sorted(permutations(members, 2))
         assert {(out, into) for _, out, _, into in paths} == {(1, 0)}
     else:
-        assert len(slots) == n - 1 + n % 2
+        assert len(slots) == -(-(n - 1 + n % 2) // 2)  # a matching on each of two ports
         assert sorted(sorted((a, b)) for a, _, b, _ in paths) == sorted(sorted(p) for p in combinations(members, 2))
-        assert {(out, into) for _, out, _, into in paths} == {(0, 0)}
+        assert all(out == into for _, out, _, into in paths)
+
+
+def test_with_one_port_a_slot_is_a_matching() -> None:
+    policy = started(RotorPolicy, 7, None, everybody(7), ports=1)
+    slots = policy.rotation(everybody(7))
+    assert [[(a, b) for a, _, b, _ in slot.paths] for slot in slots] == [list(pairs) for pairs in one_factorization(7)]
+    assert {(out, into) for slot in slots for _, out, _, into in slot.paths} == {(0, 0)}
 
 
 def test_only_ep_groups_of_several_members_on_the_rails_rotate() -> None:
