@@ -12,8 +12,20 @@ from typing import Any
 
 from controllers.mesh import Mesh
 from controllers.pip_corners import dead_end
-from controllers.pip_light import Hop, Infeasible, Pair, Paths, Routed, hops, laid, ordered_pairs
+from controllers.pip_light import (
+    Hop,
+    Infeasible,
+    Pair,
+    Paths,
+    Routed,
+    check,
+    hops,
+    laid,
+    ordered_pairs,
+    standing_ways,
+)
 from controllers.pip_routing import cells_to
+from railyard.errors import CircuitError
 
 WORKERS = 2
 """Threads of the solver; with one the optima of the larger meshes take three times as long."""
@@ -35,11 +47,14 @@ def route_exact(
 
     After ``time_s`` seconds: the best found so far, without proof, else None. ``hint`` is a way to lay them that is
     known (``route``): what crosses more cells is not looked at, and it is the answer if nothing better turns up.
-    ``fixed`` and errors as in ``route``.
+    ``fixed`` and errors as in ``route``; ``CircuitError`` also for a hint that is no way to lay them.
     """
-    standing = {pair: hops(mesh, pair, cells) for pair, cells in (fixed or {}).items()}
-    new = [pair for pair in ordered_pairs(mesh, [*pairs, *standing]) if pair not in standing]
-    if dead_end(mesh, [*new, *standing]):
+    standing = standing_ways(mesh, fixed)
+    asked = ordered_pairs(mesh, [*pairs, *standing])
+    new = [pair for pair in asked if pair not in standing]
+    if hint is not None:
+        _check_hint(mesh, hint, asked, standing)
+    if dead_end(mesh, asked):
         return Infeasible(tuple(new), tuple(sorted(standing)))
     least = [cells_to(mesh, b)[mesh.ports[a].end] for a, b in new]
     known = None if hint is None else sum(len(hint.paths[pair]) for pair in new)
@@ -52,6 +67,13 @@ def route_exact(
     if status not in ("OPTIMAL", "FEASIBLE"):
         return hint
     return laid(mesh, {**program.ways(), **standing}, proved=status == "OPTIMAL")
+
+
+def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], standing: Mapping[Pair, Sequence[Hop]]) -> None:
+    check(mesh, hint, pairs)
+    for pair, way in standing.items():
+        if hint.paths[pair] != tuple(end >> 2 for end, _ in way):
+            raise CircuitError(f"the hint lays circuit {pair[0]}-{pair[1]} otherwise than it stands; it has to stay")
 
 
 class _Program:

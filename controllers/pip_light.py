@@ -70,6 +70,17 @@ def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[Hop, ...]:
     return tuple(found)
 
 
+def standing_ways(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[Hop, ...]]:
+    """How light takes the paths of circuits that stand. ``ConfigError`` for a port that is not on the mesh,
+    ``CircuitError`` for cells that are no path between its ports.
+    """
+    ways = {}
+    for (a, b), cells in (fixed or {}).items():
+        mesh.check_ports((a, b))
+        ways[min(a, b), max(a, b)] = hops(mesh, (min(a, b), max(a, b)), cells if a < b else cells[::-1])
+    return ways
+
+
 def _leads_to(mesh: Mesh, end: int, crossed: bool, cell: int | None, port: int) -> bool:
     beyond = mesh.facing[end ^ 3 if crossed else end ^ 2]
     return beyond == -1 - port if cell is None else beyond >= 0 and beyond >> 2 == cell

@@ -16,7 +16,7 @@ from random import Random
 
 from controllers.mesh import Mesh
 from controllers.pip_corners import dead_end
-from controllers.pip_light import Hop, Pair, Paths, Routed, hops, laid, ordered_pairs
+from controllers.pip_light import Hop, Pair, Paths, Routed, laid, ordered_pairs, standing_ways
 
 ROUNDS = 60
 """So many rounds of negotiation, then anew in another order."""
@@ -30,6 +30,10 @@ REMEMBERED = 1.0
 """What every round of clash adds to the price for good. Of the matchings of crowded meshes (3x3 with 12 ports to 7x7
 with 32) these two prices lay 7 % more than 40.0 and 0.4 do, in as many rounds.
 """
+
+AGAIN = 40
+TOGETHER = 3
+"""When nothing clashes any more: so many times so many circuits are laid again, to make them shorter."""
 
 NEVER = float("inf")
 
@@ -48,9 +52,9 @@ def route(
 
     ``fixed`` are circuits that stand: they keep their cells and these their states, and are part of the answer. The
     same call gives the same answer, unless time ran out. ``ConfigError`` for a port that is not on the mesh,
-    ``CircuitError`` for one that stands in two pairs.
+    ``CircuitError`` for one that stands in two pairs, and for ``fixed`` cells that are no path.
     """
-    standing = {pair: hops(mesh, pair, cells) for pair, cells in (fixed or {}).items()}
+    standing = standing_ways(mesh, fixed)
     asked = ordered_pairs(mesh, [*pairs, *standing])
     new = [pair for pair in asked if pair not in standing]
     until = time.monotonic() + time_s
@@ -85,6 +89,10 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
                     before.append(mesh.facing[entering])
         front = [end for end in before if end >= 0]
     return tuple(left)
+
+
+def _length(ways: Mapping[Pair, Sequence[Hop]], pairs: Iterable[Pair]) -> int:
+    return sum(len(ways[pair]) for pair in pairs)
 
 
 class _Negotiation:
@@ -126,7 +134,7 @@ class _Negotiation:
                 self._lay(pair, way)
             turn = self._clashing()
             if not turn:
-                self._straighten()
+                self._straighten(random)
                 return self.ways
             if time.monotonic() >= until:
                 return None
@@ -136,26 +144,29 @@ class _Negotiation:
             self._reprice()
         return None
 
-    def _straighten(self) -> None:
-        """Lay every path again where only free ways count, as long as one of them becomes shorter."""
+    def _straighten(self, random: Random) -> None:
+        """Lay a few circuits again, ``AGAIN`` times, where only free ways count; keep what is not longer."""
         self.price = NEVER
         self.guide_memory = [m if m == NEVER else 0.0 for m in self.guide_memory]
         self.cell_memory = [m if m == NEVER else 0.0 for m in self.cell_memory]
         self._reprice()
-        shorter = True
-        while shorter:
-            shorter = False
-            for pair in self.pairs:
-                old = self.ways[pair]
+        for _ in range(AGAIN if self.pairs else 0):
+            lifted = random.sample(self.pairs, min(TOGETHER, len(self.pairs)))
+            before = {pair: self.ways[pair] for pair in lifted}
+            for pair in lifted:
                 self._lift(pair)
-                new = self._cheapest(pair)
-                if new is not None and len(new) < len(old):
-                    self._lay(pair, new)
-                    if not self._clashes(new):
-                        shorter = True
-                        continue
-                    self._lift(pair)  # a search does not see where its path clashes with itself
-                self._lay(pair, old)
+            if not all(map(self._lay_free, lifted)) or _length(self.ways, lifted) > _length(before, lifted):
+                for pair in lifted:
+                    self._lift(pair)
+                for pair, way in before.items():
+                    self._lay(pair, way)
+
+    def _lay_free(self, pair: Pair) -> bool:
+        """Lay one circuit where nothing clashes; a search does not see where its path would clash with itself."""
+        way = self._cheapest(pair)
+        if way is not None:
+            self._lay(pair, way)
+        return way is not None and not self._clashes(way)
 
     def _cheapest(self, pair: Pair) -> tuple[Hop, ...] | None:
         """A* from the one port to the other, over (cell entered, end)."""

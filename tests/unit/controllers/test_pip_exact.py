@@ -10,6 +10,7 @@ from controllers.matchings import one_factorization
 from controllers.mesh import Mesh, evenly_spaced
 from controllers.pip import Infeasible, Routed, check, route, route_exact
 from controllers.pip_exact import _Program
+from railyard.errors import CircuitError
 
 Pairs = list[tuple[int, int]]
 
@@ -40,16 +41,31 @@ def test_the_optima_of_5x5(number: int, cells: int) -> None:
     check(mesh, found, pairs)
 
 
-def test_a_hint_with_detours_is_improved() -> None:
+def test_a_hint_with_detours_is_improved(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = Mesh.of(7, 3)
-    pairs = turns(mesh, 8)[2]
+    pairs = turns(mesh, 8)[5]
+    monkeypatch.setattr("controllers.pip_routing.AGAIN", 0)
     hint = route(mesh, pairs)
     assert hint is not None
     found = route_exact(mesh, pairs, hint=hint)
     assert isinstance(found, Routed)
     assert found.proved
-    assert found.cells == 52 <= hint.cells
+    assert found.cells == 52 < hint.cells
     check(mesh, found, pairs)
+
+
+def test_a_hint_that_lays_other_circuits_or_moves_what_stands_is_refused() -> None:
+    mesh = Mesh.of(3, 3)
+    pairs = turns(mesh, 8)[4]
+    together = route(mesh, pairs)
+    assert together is not None
+    alone = next(
+        laid for pair in together.paths if (laid := route(mesh, [pair])) and laid.paths[pair] != together.paths[pair]
+    )
+    with pytest.raises(CircuitError, match="is asked and not laid"):
+        route_exact(mesh, pairs, hint=alone)
+    with pytest.raises(CircuitError, match="otherwise than it stands; it has to stay"):
+        route_exact(mesh, pairs, fixed=alone.paths, hint=together)
 
 
 def test_every_answer_on_one_hexagon_is_that_of_trying_all_states() -> None:

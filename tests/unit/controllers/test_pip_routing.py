@@ -120,5 +120,18 @@ def test_ports_that_cannot_be_joined_are_refused() -> None:
         route(mesh, [(0, 3)], fixed={(0, 3): (0, 1, 2)})
 
 
+def test_a_circuit_that_stands_may_be_told_from_either_end() -> None:
+    mesh = Mesh.of(3, 3)
+    alone = route(mesh, [(0, 14)])
+    assert alone is not None
+    told = {(14, 0): alone.paths[0, 14][::-1]}
+    both = route(mesh, [(3, 7)], fixed=told)
+    assert both is not None
+    assert both == route(mesh, [(3, 7)], fixed=alone.paths)
+    assert both.paths[0, 14] == alone.paths[0, 14]
+    with pytest.raises(ConfigError, match="port 99 is not on a mesh"):
+        route(mesh, [(3, 7)], fixed={(0, 99): (0,)})
+
+
 def _least(mesh: Mesh, pair: tuple[int, int]) -> int:
     return cells_to(mesh, pair[1])[mesh.ports[pair[0]].end]
