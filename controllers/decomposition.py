@@ -216,6 +216,11 @@ def _total(turns: Sequence[Turn]) -> int:
     return sum(length for _, length in turns)
 
 
+def most_partners(matrix: Sequence[Sequence[float]]) -> int:
+    """The most positions that one position sends to or receives from: as many turns serve each demand at once."""
+    return _degree(_whole(check_demand(matrix, len(matrix)))[0])
+
+
 # ---- one port for both: pairs, both ways at once ---------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controllers.circuits import Matching
-from controllers.decomposition import birkhoff_von_neumann, check_demand, covering_matchings
+from controllers.decomposition import birkhoff_von_neumann, check_demand, covering_matchings, most_partners
 from controllers.electrical import ElectricalPolicy
 from controllers.matchings import Pairs, cyclic_shifts, one_factorization
 from controllers.opus import OpusPolicy
@@ -134,8 +134,11 @@ class DemandPolicy(RotorPolicy):
                 key="demand",
             )
         demand = check_demand(cycle.demand, n)
+        most = cycle.most_slots
+        if cycle.simplex and cycle.slot_s is None:  # what has a circuit is sent whole, so it must not have two
+            most = most or most_partners(demand)
         decompose = birkhoff_von_neumann if cycle.simplex else covering_matchings
-        turns = sorted(decompose(demand, cycle.most_slots), key=lambda turn: -turn.length)
+        turns = sorted(decompose(demand, most), key=lambda turn: -turn.length)
         if cycle.slot_s is None:
             return [(turn.pairs, None) for turn in turns]
         bytes_per_s = self._goodput(group)

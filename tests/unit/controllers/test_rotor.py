@@ -144,10 +144,16 @@ def test_every_demand_fits_into_its_slots(cycle: Cycle) -> None:
 
 def test_pairs_by_matchings_and_shifts_by_birkhoff_von_neumann() -> None:
     demand = ((0.0, 9e5, 1e5), (0.0, 0.0, 9e5), (9e5, 0.0, 0.0))
-    for simplex, turns in ((True, birkhoff_von_neumann(demand)), (False, covering_matchings(demand))):
-        policy = started(DemandPolicy, 3, Cycle(None, simplex=simplex, demand=demand), everybody(3))
+    for simplex, slot_s, turns in (
+        (True, 0.1, birkhoff_von_neumann(demand)),
+        (True, None, birkhoff_von_neumann(demand, 2)),
+        (False, None, covering_matchings(demand)),
+    ):
+        cycle = Cycle(slot_s, simplex=simplex, demand=demand)
+        policy = started(DemandPolicy, 3, cycle, everybody(3), ports=2 if simplex else 1)
         slots = policy.rotation(everybody(3))
-        assert [tuple((a, b) for a, _, b, _ in slot.paths) for slot in slots] == [turn.pairs for turn in turns]
+        found = [tuple((a, b) for a, _, b, _ in slot.paths) for slot in slots]
+        assert found == [turn.pairs for turn in sorted(turns, key=lambda turn: -turn.length)]
 
 
 def test_a_slot_is_as_long_as_its_bytes_take_and_the_guard() -> None:
