@@ -6,8 +6,10 @@ Order of a reconfiguration, always: all members asked -> nothing in flight on th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from controllers.actions import Ack, Action, Note, Refuse, TurnEnds
-from controllers.fabric import Fabric
+from controllers.fabric import Fabric, SwitchPort
 from controllers.intents import GroupIntent, Intent, RewireIntent, StartIntent
 from controllers.ocs import Change
 from controllers.policy import Path
@@ -145,11 +147,16 @@ class Grants:
             )
         intent.tries += 1
         intent.changed.update((name, port) for name, change in changes.items() for port in change.ports)
-        self._fabric.hold(intent, [(name, port) for name, change in changes.items() for port in change.tuned])
+        self._hold(intent, [(name, port) for name, change in changes.items() for port in change.tuned])
         return [
             self._fabric.begin(name, change, intent, intent.delay_s, intent.asked, now)
             for name, change in changes.items()
         ]
+
+    def _hold(self, intent: Intent, ports: Iterable[SwitchPort]) -> None:
+        """``intent`` has ``ports`` in use, and those of all its slots if its circuits take turns."""
+        turning = intent.turning if isinstance(intent, GroupIntent) else ()
+        self._fabric.hold(intent, dict.fromkeys([*ports, *turning]))
 
     def _grant(self, intent: Intent, now: float) -> list[Action]:
         if isinstance(intent, GroupIntent):
@@ -172,7 +179,7 @@ class Grants:
             return self._refuse(intent, f"the policy gave group {intent.label()} no path", now)
         self._pending.remove(intent)
         first, intent.turn.acked = not intent.turn.acked, True
-        self._fabric.hold(intent, ports)
+        self._hold(intent, ports)
         acks = self._tell(intent, paths, now)
         if not first:
             return acks

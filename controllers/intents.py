@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from controllers.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
 from controllers.circuits import Circuit, Matching
@@ -83,6 +84,12 @@ class GroupIntent(Intent):
     def quiet(self) -> bool:
         """In a rotation everybody knows the turns."""
         return self.rotating is not None
+
+    @cached_property
+    def turning(self) -> tuple[tuple[str, int], ...]:
+        """The (switch, port) that a rotation uses in any of its slots: all are its own from the first to the last."""
+        slots = self.rotating.slots if self.rotating is not None else ()
+        return tuple({(name, port) for slot in slots for name, own in slot.wiring.items() for port in own.ports})
 
     def label(self) -> str:
         """Its name."""
