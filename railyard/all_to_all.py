@@ -32,6 +32,7 @@ from workloads.collectives.catalog import schedule
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
 from workloads.schedule import Schedule
+from workloads.turnstile import LATE_S
 
 Way = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
 Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid"]
@@ -43,9 +44,8 @@ STUDIES: dict[Study, str] = {
     "skew": "uneven demand",
     "grid": "everything with everything",
 }
-FILL = 0.985
-"""A slot of fixed length is planned to be full but for this: an agent that hears of it late by some tenths of a
-millisecond, and the headers of messages, must not cost a whole cycle."""
+HEADROOM_BYTES = 1000
+"""For the header of a message: what does not fit waits for the next slot of its pair."""
 TURNING: tuple[Way, ...] = ("rotor", "valiant", "demand")
 """The ways whose circuits take turns."""
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
@@ -201,5 +201,6 @@ class AllToAllExperiment(Settings):
         return straight_all_to_all(n, weights=weights)
 
     def _slot_bytes(self, slot_ms: float) -> float:
-        """What is planned for a slot of fixed length."""
-        return (slot_ms - self.guard_ms) / 1e3 * self.bytes_per_s * FILL
+        """What a slot of fixed length takes."""
+        late_s = LATE_S / self.scale.time
+        return ((slot_ms - self.guard_ms) / 1e3 - late_s) * self.bytes_per_s - HEADROOM_BYTES
