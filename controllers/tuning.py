@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controllers import flows
-from controllers.actions import Ack, Action, Darken, Note
+from controllers.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.southbound import Southbound
 from controllers.switchboard import REVALIDATION_GAP_S, Transaction
@@ -24,6 +24,9 @@ changes follow each other closely they follow later by ``Line.turns_to_caches_s`
 QUIET_LEAD_S = SETTLE_S + REVALIDATION_GAP_S
 """Where nobody sends before it is told, the switch is lit so much before the end of the delay: its caches have followed
 by then, whatever it did before."""
+
+_LETS_SEND = Ack, Registered, Rewired
+"""Whoever is told so may send at once: said when the caches have followed."""
 
 
 @dataclass
@@ -79,10 +82,10 @@ class Tuning:
             south.later(max(since + delay_s, caches_at), lambda t: self._lit(number, t))
             return ()
         actions = self._lit(number, now)
-        acks = [action for action in actions if isinstance(action, Ack)]
-        if acks:
-            south.later(caches_at, lambda _: acks)
-        return [action for action in actions if not isinstance(action, Ack)]
+        held = [action for action in actions if isinstance(action, _LETS_SEND)]
+        if held:
+            south.later(caches_at, lambda _: held)
+        return [action for action in actions if not isinstance(action, _LETS_SEND)]
 
     def _lit(self, number: int, now: float) -> list[Action]:
         """The circuits of a reconfiguration pass light."""

@@ -464,9 +464,7 @@ def test_a_rotation_is_not_rewired_by_hand(n: int) -> None:
 @given(
     n=st.integers(2, 7),
     fixed=st.booleans(),
-    script=st.lists(
-        st.tuples(st.sampled_from("moved idle release light over".split()), st.integers(0, 6)), max_size=60
-    ),
+    script=st.lists(st.tuples(WORDS, st.integers(0, 6)), max_size=60),
 )
 def test_in_any_order_nobody_misses_a_slot_and_all_can_end(n: int, fixed: bool, script: list[tuple[str, int]]) -> None:
     world = turning(n, FIXED if fixed else None)

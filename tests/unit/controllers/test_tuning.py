@@ -1,0 +1,208 @@
+"""When switches are ordered to go dark and to light, and when it is said that they did: by a clock of our own."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from fabric_plans import rail_plan
+
+from controllers.actions import Ack, Action, Darken, Note, Registered, Rewired, TurnEnds
+from controllers.circuits import Matching
+from controllers.engine import Engine
+from controllers.jobs import Job
+from controllers.opus import OpusPolicy
+from controllers.policy import Policy
+from controllers.rotation import Cycle
+from controllers.rotor import RotorPolicy
+from controllers.southbound import Decide
+from controllers.switchboard import REVALIDATION_GAP_S, Step, Switchboard
+from controllers.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
+from topos.plan import FabricPlan
+from workloads.program import Group
+
+REPLY_S = 0.001
+EP = Group("ep", "ep", (0, 1, 2, 3))
+RING, PAIR = Group("dp", "dp", (0, 1)), Group("pp", "pp", (0, 2))
+STAGES = (RING, Group("dp1", "dp", (2, 3), stage=1), PAIR, Group("pp1", "pp", (1, 3)))
+
+
+class South:
+    """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next."""
+
+    def __init__(self, plan: FabricPlan) -> None:
+        self.engine, self.board = Engine(plan), Switchboard(plan)
+        line = self.board.connect(plan.switches[0], lambda data: True)
+        line.filled, line.round_trips, line.dark_trips = True, [REPLY_S], [REPLY_S]
+        self.tuning = Tuning(self)
+        self.now = 100.0
+        self.orders: list[tuple[float, Step]] = []
+        self.said: list[tuple[float, Action]] = []
+        self._agenda: list[tuple[float, int, Decide]] = []
+        self._order = itertools.count()
+
+    def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, number: int = 0) -> bool:
+        xid = self.board.ask(name, step, build, now, number)
+        self.orders.append((now, step))
+        self.later(now + REPLY_S, lambda t: self.tuning.stepped(self.board.transactions.pop(xid), t))
+        return bool(xid)
+
+    def later(self, moment: float, decide: Decide) -> None:
+        heapq.heappush(self._agenda, (moment, next(self._order), decide))
+
+    def do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Darken):
+                self.do(self.tuning.begin(action, self.now))
+            else:
+                self.said.append((self.now, action))
+
+    def play(self) -> None:
+        """All that is planned."""
+        while self._agenda:
+            moment, _, decide = heapq.heappop(self._agenda)
+            self.now = max(self.now, moment)
+            self.do(decide(self.now))
+
+    def start(self, policy: Policy, groups: tuple[Group, ...], delay_s: float, cycle: Cycle | None = None) -> None:
+        """A job whose members are all here, a second ago."""
+        self.do(self.engine.register(Job("job", groups, "on-demand", delay_s, cycle=cycle), policy, self.now))
+        self.play()
+        self.now += 1.0
+
+    def grant(self, group: Group, index: int = 0) -> None:
+        """All members of a group ask now; what comes of it happens."""
+        self.orders.clear()
+        self.said.clear()
+        for rank in group.members:
+            self.do(self.engine.request(rank, group.name, index, self.now))
+        self.play()
+
+    def when(self, kind: type[Any]) -> list[float]:
+        """When such actions came out."""
+        return sorted({t for t, action in self.said if isinstance(action, kind)})
+
+    def dark(self) -> list[tuple[float, float]]:
+        """The dark times that were noted, from and until."""
+        return [(a.t, a.end or 0.0) for _, a in self.said if isinstance(a, Note) and a.kind == "reconfigure"]
+
+    def order(self, step: Step) -> float:
+        """When the switch was last ordered to do so."""
+        return max(t for t, kind in self.orders if kind == step)
+
+
+@pytest.fixture
+def rotor() -> Callable[[float], South]:
+    def made(delay_s: float) -> South:
+        south = South(rail_plan(4, ports=1))
+        south.start(RotorPolicy(south.engine.plan), (EP,), delay_s)
+        return south
+
+    return made
+
+
+def opus(delay_s: float) -> South:
+    south = South(rail_plan(4))
+    south.start(OpusPolicy(south.engine.plan), STAGES, delay_s)
+    return south
+
+
+# ---- circuits that anybody may send over -----------------------------------------------------------------------------
+
+
+def test_dark_from_reply_to_reply_and_an_ack_when_the_caches_have_followed() -> None:
+    south = opus(0.1)
+    south.grant(PAIR)
+    dark = south.order("darken") + REPLY_S
+    assert south.order("light") == pytest.approx(dark + 0.1 - REPLY_S), "so much earlier as the answer takes"
+    assert south.dark() == [(dark, pytest.approx(dark + 0.1))]
+    assert south.when(Ack) == [pytest.approx(dark + 0.1 + SETTLE_S)]
+
+
+def test_after_a_short_dark_the_caches_take_longer() -> None:
+    south = opus(0.006)
+    south.grant(PAIR)
+    (dark,) = south.dark()
+    assert south.when(Ack) == [pytest.approx(dark[1] + SETTLE_S + REVALIDATION_GAP_S)]
+
+
+@pytest.mark.parametrize(("delay_s", "crowded"), [(0.0, False), (0.006, True), (0.1, False)])
+def test_a_rewiring_by_hand_is_answered_when_packets_go_where_it_says(delay_s: float, crowded: bool) -> None:
+    south = South(rail_plan(4))
+    south.do(south.engine.rewire("rail0", Matching([(1, 4)]), "update", south.now, delay_s=delay_s, ticket="mine"))
+    south.play()
+    ((_, lit),) = south.dark()
+    assert (south.now, Rewired("mine")) in south.said
+    assert south.when(Rewired) == [pytest.approx(lit + SETTLE_S + crowded * REVALIDATION_GAP_S)]
+
+
+def test_a_job_may_begin_when_packets_go_where_its_circuits_lead() -> None:
+    south = South(rail_plan(4))
+    south.do(south.engine.register(Job("job", STAGES, "on-demand"), OpusPolicy(south.engine.plan), south.now))
+    south.play()
+    ((_, lit),) = south.dark()
+    assert south.when(Registered) == [pytest.approx(lit + SETTLE_S)]
+
+
+# ---- rotations -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay_s", [0.02, 0.1, 1.0])
+def test_a_slot_is_lit_early_and_begins_when_the_delay_is_over(rotor: Callable[[float], South], delay_s: float) -> None:
+    south = rotor(delay_s)
+    south.grant(EP)
+    dark = south.order("darken") + REPLY_S
+    assert south.order("light") == pytest.approx(dark + delay_s - REPLY_S - QUIET_LEAD_S)
+    assert south.dark() == [(dark, pytest.approx(dark + delay_s))]
+    assert south.when(Ack) == [pytest.approx(dark + delay_s)], "neither earlier nor later"
+    (turn,) = {action.turn for _, action in south.said if isinstance(action, Ack)}
+    assert turn is not None and turn.began == south.when(Ack)[0]
+
+
+@pytest.mark.parametrize("delay_s", [0.001, 0.004, 0.008])
+def test_a_slot_after_a_delay_shorter_than_the_caches_take_begins_when_they_have_followed(
+    rotor: Callable[[float], South], delay_s: float
+) -> None:
+    south = rotor(delay_s)
+    south.grant(EP)
+    dark = south.order("darken") + REPLY_S
+    assert south.order("light") == pytest.approx(dark), "at once"
+    assert south.when(Ack) == [pytest.approx(dark + REPLY_S + SETTLE_S + REVALIDATION_GAP_S)]
+
+
+def test_a_slot_without_a_delay_is_one_order(rotor: Callable[[float], South]) -> None:
+    south = rotor(0.0)
+    south.grant(EP)
+    assert [step for _, step in south.orders] == ["darken"]
+    assert south.when(Ack) == [pytest.approx(south.order("darken") + REPLY_S + SETTLE_S)]
+
+
+def test_slots_close_together_without_a_delay_wait_for_the_caches(rotor: Callable[[float], South]) -> None:
+    south = rotor(0.0)
+    south.grant(EP)
+    south.said.clear()
+    for rank in EP.members:
+        south.do(south.engine.moved(rank, "ep", 0, 0, False, south.now))
+    south.play()
+    changed = south.order("darken") + REPLY_S
+    assert south.when(Ack) == [pytest.approx(changed + SETTLE_S + REVALIDATION_GAP_S)]
+
+
+def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
+    south = South(rail_plan(4, ports=1))
+    south.start(RotorPolicy(south.engine.plan), (EP,), 0.05, Cycle(slot_s=0.2))
+    south.grant(EP)
+    ((when, ends),) = [(t, a) for t, a in south.said if isinstance(a, TurnEnds)]
+    assert when == south.when(Ack)[0] and ends.at == pytest.approx(when + 0.2)
+
+
+def test_a_switch_that_goes_between_light_and_slot_ends_the_rotation(rotor: Callable[[float], South]) -> None:
+    south = rotor(0.1)
+    south.later(south.now + 0.1, lambda t: south.tuning.lost("rail0", "rail0 has gone", t))
+    south.grant(EP)
+    assert south.order("light") < south.now and not south.when(Ack)
+    reasons = {action.reason for _, action in south.said if hasattr(action, "reason")}
+    assert reasons == {"rail0 has gone"}
