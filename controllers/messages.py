@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
-from math import isfinite
 from typing import Any, cast, get_args
 
 from controllers.circuits import Circuit, Matching
@@ -15,6 +15,9 @@ from railyard.errors import ConfigError
 from workloads.program import Dimension, Domain, Group
 
 Message = Mapping[str, Any]
+
+_LARGEST = sys.float_info.max
+"""JSON has integers that no float can hold."""
 
 
 def text(message: Message, key: str) -> str:
@@ -38,7 +41,7 @@ def seconds(message: Message, key: str, default: float | None = 0.0) -> float | 
     value = message.get(key)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
         raise ConfigError(f"must be a number of seconds of 0 or more, not {value!r}", key=key)
     return float(value)
 
@@ -130,9 +133,13 @@ def _cycle(value: object) -> Cycle | None:
 def _demand(value: object) -> Demand:
     """A matrix of numbers; that it is one of demands is for the policy to see."""
     rows: list[Any] = value if isinstance(value, list) else [value]
-    if not all(isinstance(row, list) and all(type(entry) in (int, float) for entry in row) for row in rows):
+    if not all(isinstance(row, list) and all(map(_is_number, row)) for row in rows):
         raise ConfigError("must be a list of rows of numbers, one row for each sender", key="cycle.demand")
     return tuple(tuple(float(entry) for entry in row) for row in rows)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and not abs(value) > _LARGEST
 
 
 def _group(value: object, place: str) -> Group:

@@ -1,0 +1,87 @@
+"""Who is answered, and how often: one request in a rotation gets an answer for each slot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from controllers.actions import Ack, Refuse
+from controllers.rotation import Turn
+from controllers.waiters import Waiters
+
+PATHS = ((0, 0, 1, 0),)
+
+
+class Somebody:
+    """A connection that is never used: answers are looked at before they are sent."""
+
+    trusted = True
+
+    def answer(self, request_id: object, fragment: str) -> None:
+        raise AssertionError
+
+
+def waiting(*ranks: int) -> tuple[Waiters, Somebody]:
+    waiters, speaker = Waiters(lambda job, seen: None), Somebody()
+    for rank in ranks:
+        waiters.requests[rank, "ep", 0] = speaker, rank
+    return waiters, speaker
+
+
+def said(waiters: Waiters) -> list[tuple[object, dict[str, Any]]]:
+    """What came for which request, in order."""
+    found = [(waiter[1], json.loads(f"{{{text}}}")) for waiter, text in waiters.answers]
+    waiters.answers.clear()
+    return found
+
+
+def test_every_slot_is_an_answer_to_the_same_request() -> None:
+    waiters, _ = waiting(0, 1)
+    for number in range(3):
+        turn = Turn(number, 10.0 + number, None, 0.002)
+        for rank in (0, 1):
+            waiters.report(Ack(rank, "ep", 0, PATHS, turn))
+        told = {
+            "ok": True,
+            "group": "ep",
+            "index": 0,
+            "paths": [[0, 0, 1, 0]],
+            "turn": [number, turn.began, None, 0.002],
+        }
+        assert said(waiters) == [(0, told), (1, told)]
+
+
+def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
+    waiters, speaker = waiting(0)
+    waiters.requests[1, "other", 3] = speaker, 1
+    waiters.report(Ack(0, "ep", 0, PATHS, Turn(0, 1.0, 2.0)))
+    waiters.report(Ack(1, "other", 3, (), Turn(0, 1.0, 2.0)))
+    assert [(number, answer["group"], answer["index"], answer["paths"]) for number, answer in said(waiters)] == [
+        (0, "ep", 0, [[0, 0, 1, 0]]),
+        (1, "other", 3, []),
+    ]
+
+
+def test_without_turns_a_request_is_answered_once() -> None:
+    waiters, _ = waiting(0)
+    waiters.report(Ack(0, "ep", 0, PATHS))
+    waiters.report(Ack(0, "ep", 0, PATHS))
+    assert said(waiters) == [(0, {"ok": True, "group": "ep", "index": 0, "paths": [[0, 0, 1, 0]]})]
+
+
+def test_a_refusal_is_the_last_answer() -> None:
+    waiters, _ = waiting(0)
+    waiters.report(Ack(0, "ep", 0, PATHS, Turn(0, 1.0)))
+    waiters.report(Refuse(0, "ep", 0, "a port has failed"))
+    waiters.report(Ack(0, "ep", 0, PATHS, Turn(1, 1.0)))
+    assert [answer["ok"] for _, answer in said(waiters)] == [True, False]
+
+
+def test_a_connection_that_has_ended_is_told_nothing() -> None:
+    waiters, speaker = waiting(0, 1)
+    other = Somebody()
+    waiters.requests[1, "ep", 0] = other, 1
+    waiters.forget(speaker)
+    for rank in (0, 1):
+        waiters.report(Ack(rank, "ep", 0, PATHS, Turn(0, 1.0)))
+    assert [number for number, _ in said(waiters)] == [1]
