@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from measure.intervals import Interval, difference, overlap, total, union
@@ -108,6 +108,7 @@ def stalls(
 ) -> Stalls:
     """The stalls of the measured steps."""
     waits = [_Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
+    waits += _between_slots(point, events, darks)
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
     near = _ByTime(darks)
     for wait in waits:
@@ -145,6 +146,22 @@ class _Wait:
         group = point.groups.get(e["group"])
         members = frozenset(group.members) if group else frozenset({e["rank"]})
         return _Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
+
+
+def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[_Wait]:
+    """Where circuits take turns whoever communicates waits from slot to slot, without asking again."""
+    rotating = {e["group"] for e in events if e.source == "controller" and e.kind == "slot"}
+    near = _ByTime([dark for dark in darks if dark.group in rotating])
+    found = []
+    for e in events:
+        if e.source == "agent" and e.kind == "communicate" and e.end is not None and e["group"] in rotating:
+            whole, began = _Wait.of(point, e), e.get("posted", e.t)
+            found += [
+                replace(whole, t=max(began, dark.t), end=min(whole.end, dark.end))
+                for dark in near.overlapping(began, whole.end)
+                if dark.group == whole.group
+            ]
+    return found
 
 
 class _Lasting(Protocol):

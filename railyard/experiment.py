@@ -16,13 +16,19 @@ from pydantic import Field, field_validator, model_validator
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.settings import ScaleSection, Section, Settings, read_yaml, validated
 
-Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
-MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned")
+Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
+MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand")
+"""``rotor`` and ``demand`` are on-demand for rings and chains, while experts' all-to-alls have circuits in turns."""
+TURNING: tuple[Mode, ...] = ("rotor", "demand")
+SWEPT: tuple[Mode, ...] = ("on-demand", "provisioned", *TURNING)
+"""The modes that wait for circuits, and are measured at each delay."""
 FABRIC_OF_MODE: dict[Mode, str] = {
     "electrical": "electrical",
     "one-shot": "one-shot",
     "on-demand": "ocs",
     "provisioned": "ocs",
+    "rotor": "ocs",
+    "demand": "ocs",
 }
 """The fabric each mode needs: a baseline has no circuits to wait for."""
 
@@ -58,6 +64,8 @@ class Experiment(Settings):
     """A rail experiment: a workload, swept over modes and reconfiguration delays.
 
     ``policy`` replaces Opus in modes on-demand and provisioned (``module:Class`` or ``file.py:Class``).
+    ``slot_ms``: how long the circuits of a turn stand in modes rotor and demand (0: until everybody has sent its part;
+    in mode demand any other value: as long as the demand takes), ``guard_ms`` of which are left unused at the end.
     """
 
     experiment: Literal["rail-reconfiguration"] = "rail-reconfiguration"
@@ -72,6 +80,8 @@ class Experiment(Settings):
     fabric: FabricSection = FabricSection()
     scale: ScaleSection = ScaleSection()
     policy: str | None = None
+    slot_ms: float = Field(default=0.0, ge=0, le=600_000)
+    guard_ms: float = Field(default=2.0, ge=0, le=10_000)
 
     @field_validator("modes", "delays_ms")
     @classmethod
@@ -105,11 +115,7 @@ class Experiment(Settings):
     def points(self) -> tuple[tuple[Mode, float], ...]:
         """(mode, delay in ms) of every measured point, baselines first; they have no delay to sweep."""
         ordered = [m for m in MODES if m in self.modes]
-        return tuple(
-            (mode, delay)
-            for mode in ordered
-            for delay in (self.delays_ms if mode in ("on-demand", "provisioned") else (0.0,))
-        )
+        return tuple((mode, delay) for mode in ordered for delay in (self.delays_ms if mode in SWEPT else (0.0,)))
 
 
 def make_experiment(values: Mapping[str, Any], source: str | None = None) -> Experiment:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from controllers.catalog import load_policy
 from controllers.policy import Policy
+from controllers.rotation import Cycle
 from controllers.switchboard import REVALIDATION_GAP_S
 from controllers.tuning import SETTLE_S
 from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
 from measure.model import Costs, Prediction, predict
 from railyard.experiment import Experiment, Mode
-from railyard.job import policy_name, program_on
+from railyard.job import cycle_on, policy_name, program_on
 from railyard.layout import topology_options
 from railyard.scale import Scale
 from topos.describe import plan as describe
@@ -55,4 +56,11 @@ def forecast(
         scale=scale,
         steps=max(2, min(experiment.steps, 3)),
         costs=machine or Costs(),
+        cycle=emulated_cycle(experiment, workload, mode, scale),
     )
+
+
+def emulated_cycle(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> Cycle | None:
+    """How circuits take turns in ``mode``, in wall-clock seconds and emulated bytes."""
+    cycle = cycle_on(experiment, workload, mode)
+    return cycle and cycle.scaled(scale.time, scale.rate * scale.time)

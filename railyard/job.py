@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from railyard.experiment import Experiment, Mode
+from controllers.rotation import Cycle
+from railyard.errors import ConfigError
+from railyard.experiment import TURNING, Experiment, Mode
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
-from workloads.expert_parallel import hops_algorithm, with_ep_algorithm
+from workloads.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
 from workloads.program import Program
 
 POLICY_OF_MODE: dict[Mode, str] = {
@@ -16,6 +18,8 @@ POLICY_OF_MODE: dict[Mode, str] = {
     "one-shot": "one-shot",
     "on-demand": "opus",
     "provisioned": "opus",
+    "rotor": "rotor",
+    "demand": "demand",
 }
 FOLLOW = "follow"
 
@@ -40,14 +44,40 @@ def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
 def ep_algorithm(experiment: Experiment, workload: Workload, mode: Mode) -> str:
     """How experts' all-to-alls on the rails are carried out in ``mode`` ("": as the program says).
 
-    Packet switches bring everything straight to where it is wanted, through both ports of a GPU. Over circuits it goes
-    hop by hop, over those of the data-parallel ring (Opus, arXiv 2602.12521: experts have no circuits of their own).
+    Packet switches bring everything straight to where it is wanted, through both ports of a GPU, and circuits that take
+    turns do, too. Else it goes hop by hop, over those of the data-parallel ring (Opus, arXiv 2602.12521: experts have
+    no circuits of their own).
     """
     if workload.training is None:
         return ""
     if experiment.fabric_of(mode) == "electrical":
         return "bidirectional-direct"
+    if mode in TURNING:
+        return "direct"
     return hops_algorithm(workload.program)
+
+
+def cycle_on(experiment: Experiment, workload: Workload, mode: Mode) -> Cycle | None:
+    """How circuits take turns in ``mode``, in real seconds and bytes; None where they do not.
+
+    ``ConfigError`` where no all-to-all of experts is on the rails.
+    """
+    if mode not in TURNING:
+        return None
+    program, training = workload.program, workload.training
+    rotating = [g for g in program.groups.values() if (g.dimension, g.domain) == ("ep", "scale-out")]
+    if training is None or not rotating:
+        raise ConfigError(
+            f"mode {mode} is for expert parallelism on the rails, which {workload.name} has not; leave it out",
+            key="modes",
+        )
+    one_way = ep_demand(training, rotating[0])
+    both = tuple(tuple(map(max, row, column)) for row, column in zip(one_way, zip(*one_way, strict=True), strict=True))
+    return Cycle(
+        slot_s=experiment.slot_ms / 1e3 or None,
+        guard_s=experiment.guard_ms / 1e3,
+        demand=both if mode == "demand" else (),
+    )
 
 
 def program_on(experiment: Experiment, workload: Workload, mode: Mode) -> Program:

@@ -22,8 +22,8 @@ from measure.row import Row, stall_law_step_time_s, summary_row
 from measure.timeline import Event
 from railyard.attempt import Attempt
 from railyard.errors import RailyardError
-from railyard.experiment import Experiment, Mode
-from railyard.forecast import costs, fabric_plan, forecast
+from railyard.experiment import TURNING, Experiment, Mode
+from railyard.forecast import costs, emulated_cycle, fabric_plan, forecast
 from railyard.job import FOLLOW, policy_name, program_on
 from railyard.layout import check_floors, port_gbps, smallest_transfer, topology_options
 from railyard.record import Record, run_manifest
@@ -150,13 +150,14 @@ class RailRun:
             delay_ms / 1e3,
             experiment.link_recovery_ms / 1e3,
             prediction.step_time_s,
-            critical=critical_paths(program, self.scale, plan.ports_per_gpu, circuits=follows),
+            critical=critical_paths(program, self.scale, plan.ports_per_gpu, circuits=follows or mode in TURNING),
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)
         attempt = Attempt(session, nursery, point, self._agent(session, point, program))
         try:
-            attempt.register(mode, policy_name(experiment, self.workload, mode))
+            cycle = emulated_cycle(experiment, self.workload, mode, self.scale)
+            attempt.register(mode, policy_name(experiment, self.workload, mode), cycle)
             attempt.play(expected_s * 5 + _SLACK_S, lambda done: self._listener.step(done, experiment.steps))
         finally:
             events = attempt.events()
@@ -184,7 +185,7 @@ class RailRun:
         return AgentConfig(
             rank=0,
             job=point.name,
-            mode=point.mode,  # type: ignore[arg-type]
+            mode="on-demand" if point.mode in TURNING else point.mode,  # type: ignore[arg-type]
             program=program,
             scale=self.scale,
             plan=session.plan,

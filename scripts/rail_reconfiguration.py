@@ -56,6 +56,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--modes", type=words, help=f"of {','.join(MODES)}")
     add("--delays", type=words, dest="delays_ms", metavar="MS,MS", help="reconfiguration delays in ms of real time")
     add("--link-recovery", dest="link_recovery_ms", metavar="MS", help="dark time after the switch, in ms")
+    add(
+        "--slot",
+        dest="slot_ms",
+        metavar="MS",
+        help="light of a turn in modes rotor and demand (0: as long as it takes)",
+    )
     add("--steps", help="training steps per point")
     add("--seed", help="seed of everything random (payloads of --verify)")
     add("--out", type=Path, help="results folder (default results/EXPERIMENT-DATE-TIME)")
@@ -81,7 +87,7 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
         values |= load_experiment(options.experiment).model_dump(exclude_unset=True)
-    plain = ("workload", "modes", "delays_ms", "link_recovery_ms", "steps", "seed", "verify", "overlap")
+    plain = ("workload", "modes", "delays_ms", "link_recovery_ms", "slot_ms", "steps", "seed", "verify", "overlap")
     values |= given(options, *plain, "tp_on_packets", "policy", "controller", "remote", "rest")
     if options.controller == "remote" and options.modes is None:
         values["modes"] = ["native"]

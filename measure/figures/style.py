@@ -29,9 +29,25 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 )
 GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
 
-DIMENSION_COLOURS = {"dp": BLUE, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
-MODE_COLOURS = {"native": BLACK, "electrical": GREEN, "one-shot": PURPLE, "on-demand": VERMILION, "provisioned": BLUE}
-MODE_MARKERS = {"native": "*", "electrical": "s", "one-shot": "D", "on-demand": "o", "provisioned": "^"}
+DIMENSION_COLOURS = {"dp": BLUE, "edp": VERMILION, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
+MODE_COLOURS = {
+    "native": BLACK,
+    "electrical": GREEN,
+    "one-shot": PURPLE,
+    "on-demand": VERMILION,
+    "provisioned": BLUE,
+    "rotor": ORANGE,
+    "demand": SKY,
+}
+MODE_MARKERS = {
+    "native": "*",
+    "electrical": "s",
+    "one-shot": "D",
+    "on-demand": "o",
+    "provisioned": "^",
+    "rotor": "P",
+    "demand": "X",
+}
 DPI = 150
 
 

@@ -93,7 +93,7 @@ def _line(
     if not points:
         return
     line = sorted((delay, sum(times) / len(times)) for delay, times in points.items())
-    if len(line) == 1 and mode not in ("on-demand", "provisioned"):
+    if len(line) == 1 and mode in ("native", "electrical", "one-shot"):
         line = [(delays[0], line[0][1]), (delays[-1], line[0][1])]
     axes.plot(*zip(*line, strict=True), color=MODE_COLOURS[mode], linewidth=1.4, zorder=2)
 
