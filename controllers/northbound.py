@@ -162,8 +162,10 @@ class Northbound:
     def _release(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
-        actions = () if self.speakers.is_old(waiter[0]) else self._engine.release(rank, group, index, now)
-        self.waiters.requests.pop((rank, group, index), None)
+        actions: Iterable[Action] = ()
+        if not self.speakers.is_old(waiter[0]):
+            actions = self._engine.release(rank, group, index, now)
+            self.waiters.requests.pop((rank, group, index), None)
         self.waiters.ok(waiter)
         return actions
 
