@@ -44,10 +44,13 @@ class Critical:
         return max(0.0, first_s - gap_s) + (self.bytes - self.first_bytes) / bytes_per_s
 
 
-def critical_paths(program: Program, scale: Scale, ports: int, *, circuits: bool) -> dict[OperationKey, Critical]:
+def critical_paths(
+    program: Program, scale: Scale, ports: int, *, circuits: bool, turning: str = ""
+) -> dict[OperationKey, Critical]:
     """The critical path of every collective on the rails of ``program``, on ``ports`` per rank.
 
-    ``circuits``: the rails are optical circuit switches that follow the schedule.
+    ``circuits``: the rails are optical circuit switches that follow the schedule. ``turning``: the dimension whose
+    groups have circuits in turns, which change under each transfer.
     """
     found: dict[OperationKey, Critical] = {}
     known: dict[tuple[int, int], Critical] = {}
@@ -62,7 +65,8 @@ def critical_paths(program: Program, scale: Scale, ports: int, *, circuits: bool
                 if key not in known:
                     known[key] = critical_path(schedule, elements, ports, circuits=circuits)
                 late = None if schedule.straggler is None else group.members[schedule.straggler]
-                found[name, op.name] = replace(known[key], straggler=late)
+                changes = len(group.members) - 1 if group.dimension == turning else known[key].changes
+                found[name, op.name] = replace(known[key], straggler=late, changes=changes)
     return found
 
 

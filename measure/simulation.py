@@ -248,7 +248,8 @@ class Simulation:
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send" and flow.turnstile is not None and not part.scale_up:
-                self._send_in_turn(rank, flow.turnstile.offer(part.peer, InTurn(flow, part)))
+                flow.turnstile.offer(part.peer, InTurn(flow, part))
+                self._send_in_turn(rank, flow.turnstile.free())
             elif action == "send":
                 flow.held.append(part)
                 self._send_held(rank, flow)
@@ -418,10 +419,11 @@ class Simulation:
             self._send_held(ack.rank, flow)
             return
         if ack.turn is not None:
-            free = agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths)
+            agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths)
             agent.booked.clear()
             left, agent.cut = agent.cut, []
-            self._send_in_turn(ack.rank, [*left, *free])
+            turnstile = agent.turns.of(ack.group)
+            self._send_in_turn(ack.rank, [*left, *(turnstile.free() if turnstile is not None else ())])
         if ack.turn is None or ack.turn.number == 0:
             agent.paths[ack.group] = ack.paths
             self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))

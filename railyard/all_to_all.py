@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from controllers.rotation import Cycle, Demand
-from railyard.all_to_all_formula import formula
+from railyard.all_to_all_formula import at_line_rate
 from railyard.case import Case, Fabric
 from railyard.collective import UnscaledSection
 from railyard.demand import read_demand, whole_numbers
@@ -128,7 +128,7 @@ class AllToAllExperiment(Settings):
                     continue  # a packet switch has no circuits to wait for
                 known.add(once)
                 case = self._case(study, *values)
-                yield replace(case, ideal_s=formula(case)) if case.cycle is not None else case
+                yield replace(case, ideal_s=at_line_rate(case)) if case.cycle is not None else case
 
     def _lists(self, study: Study) -> tuple[tuple[Any, ...], ...]:
         """The ways, ranks, sizes, delays and slots of a study: one of each but of what it goes through."""

@@ -27,6 +27,16 @@ def formula(case: Case) -> float:
     return sum(size / rate + case.reconfiguration_delay_s for size in longest)
 
 
+def at_line_rate(case: Case) -> float:
+    """The same where slots have a length, which they last whether they are full or not (but for the last)."""
+    if case.cycle is None or case.cycle.slot_s is None:
+        return formula(case)
+    slots, rate = slots_of(case), bytes_per_s(case)
+    longest = [size for hop in hops(case) for size in longest_transfers(hop, slots, case.cycle.guard_s, rate)]
+    stand = sum(slots[number % len(slots)].seconds or 0.0 for number in range(len(longest) - 1))
+    return stand + longest[-1] / rate + len(longest) * case.reconfiguration_delay_s
+
+
 def bytes_per_s(case: Case) -> float:
     """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
     ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1

@@ -150,7 +150,9 @@ class RailRun:
             delay_ms / 1e3,
             experiment.link_recovery_ms / 1e3,
             prediction.step_time_s,
-            critical=critical_paths(program, self.scale, plan.ports_per_gpu, circuits=follows or mode in TURNING),
+            critical=critical_paths(
+                program, self.scale, plan.ports_per_gpu, circuits=follows, turning="ep" if mode in TURNING else ""
+            ),
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)

@@ -293,7 +293,7 @@ class Agent:
                     self._courier.paths[group] = paths_in(answer)
                     self._courier.open_early(group)
                     self._carry_out(self._executor.acknowledged(group, index), now)
-                self._courier.turns.report(group)
+                self._courier.rotations.turns.report(group)
 
     def _checked_in(self, name: str, answer: dict[str, Any]) -> None:
         self._unchecked.discard(name)
@@ -301,7 +301,7 @@ class Agent:
         if answer.get("asks") and group.domain == "scale-out":
             (self._courier.gates.asking if group.parent else self._asks).add(name)
             if answer.get("rotates"):
-                self._courier.rotating.add(name)
+                self._courier.rotations.groups.add(name)
             return
         paths = paths_in(answer)
         self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
@@ -339,7 +339,7 @@ class Agent:
             return
         op = "request" if isinstance(message, Request) else "release"
         if isinstance(message, Release):
-            self._courier.turns.end(message.group)
+            self._courier.rotations.turns.end(message.group)
         self._channel.ask(op, group=message.group, index=message.index)
 
     def _start(self, intent: StartCommunication, now: float) -> None:

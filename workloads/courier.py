@@ -10,7 +10,7 @@ it: nothing of it is in flight any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,18 @@ from railyard.errors import VerifyError
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage, FlowKey, Waiting
-from workloads.connection import Connection, Light, Outgoing, PeerKey, PeerLost
+from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
 from workloads.early import EarlyArrivals
 from workloads.exchange import Part, Progress
 from workloads.executor import Release, Request
 from workloads.gatekeeper import Gatekeeper
 from workloads.loading import Loader
 from workloads.message import Header
-from workloads.paths import Path, keys_at
+from workloads.paths import Path
 from workloads.program import Collective, Communication, Recv, Send
+from workloads.rotations import Rotations
 from workloads.routes import Routes
 from workloads.transport import Transport
-from workloads.turns import Turns
 from workloads.turnstile import Moved
 
 _NOTHING = memoryview(b"")
@@ -60,14 +60,8 @@ class Courier:
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self.turns: Turns[Waiting] = Turns(config.rank, ask)
-        self.rotating: set[str] = set()
-        """The groups whose circuits take turns."""
-        self._in_turn: dict[PeerKey, tuple[str, int]] = {}
-        """The last slot (by group and number) in which something went by a path."""
-        self._lights: dict[PeerKey, Light] = {}
-        """How long circuits have light whose connection the peer has yet to open."""
-        self._loader = Loader(config, self.gates, self.turns)
+        self.rotations = Rotations(config.rank, ask)
+        self._loader = Loader(config, self.gates, self.rotations.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
         self._receiving: dict[FlowKey, Carriage] = {}
@@ -124,7 +118,7 @@ class Courier:
         self._carry_on(carriage, carriage.exchange.begin())
         if isinstance(op, Recv):
             self._take_early(carriage)
-        if op.group in self.rotating:
+        if op.group in self.rotations.groups:
             for connection in list(self.transport):
                 connection.resume(now)
 
@@ -171,7 +165,8 @@ class Courier:
         else:
             content = memoryview(carriage.buffer[part.start : part.end].tobytes())
         if carriage.turnstile is not None and not part.scale_up:
-            self._post_in_turn(carriage.turnstile.offer(part.peer, Waiting(carriage, part, content)))
+            self.rotations.offer(Waiting(carriage, part, content))
+            self._post_in_turn(carriage.group.name)
             return
         key = self._routes.key(carriage, part, incoming=False)
         if carriage.gate is not None and carriage.on_circuit(part):
@@ -209,34 +204,18 @@ class Courier:
     def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
-        free = self.turns.stands(group, index, turn, paths)
         for carriage in [*self._sending.values(), *self._receiving.values()]:
             if carriage.group.name == group:
                 carriage.last_progress = now
-        turnstile = self.turns.of(group)
-        assert turnstile is not None
-        for key in keys_at(self._rank, paths):
-            if turnstile.end is not None:
-                self._lights[key] = Light(turnstile.began, turnstile.end)
+        for key in self.rotations.stands(group, index, turn, paths):
             connection = self._open(key)
             if connection is not None:
-                self._shine(connection)
-        self._post_in_turn(free)
+                self.rotations.shine(connection)
+        self._post_in_turn(group)
 
-    def _shine(self, connection: Connection) -> None:
-        """Let a connection know how long its circuit has light, if that is limited."""
-        light = self._lights.pop(connection.key, None)
-        if light is not None:
-            connection.shine(light)
-
-    def _post_in_turn(self, free: Iterable[Waiting]) -> None:
-        for carriage, part, content in free:
-            assert carriage.turnstile is not None
-            key = self._routes.key(carriage, part, incoming=False)
-            slot = (carriage.group.name, carriage.turnstile.slot)
-            fresh = self._in_turn.get(key) != slot and carriage.turnstile.end is None
-            self._in_turn[key] = slot
-            self._post(carriage, key, part, content, fresh=fresh, since=carriage.turnstile.began)
+    def _post_in_turn(self, group: str) -> None:
+        for key, (carriage, part, content), fresh, since in self.rotations.free(group):
+            self._post(carriage, key, part, content, fresh=fresh, since=since)
 
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
@@ -279,7 +258,7 @@ class Courier:
 
     def accepted(self, connection: Connection, now: float) -> None:
         """A peer opened a path: what waited for it goes."""
-        self._shine(connection)
+        self.rotations.shine(connection)
         for message in self._unopened.pop(connection.key, []):
             connection.send(message)
 
@@ -290,7 +269,7 @@ class Courier:
         if header.kind == "ready" or header.flow.point_to_point:
             return True
         groups = list(self._config.program.groups)
-        rotates = header.flow.group < len(groups) and groups[header.flow.group] in self.rotating
+        rotates = header.flow.group < len(groups) and groups[header.flow.group] in self.rotations.groups
         return not rotates or self._flow_key(connection, header) in self._receiving
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:

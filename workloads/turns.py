@@ -24,11 +24,11 @@ class Turns(Generic[_T]):
         """The turnstile of ``group`` while its circuits take turns."""
         return self._found.get(group)
 
-    def stands(self, group: str, index: int, turn: Turn, paths: Iterable[Path]) -> list[_T]:
-        """A slot of ``group`` has come: what may go."""
+    def stands(self, group: str, index: int, turn: Turn, paths: Iterable[Path]) -> None:
+        """A slot of ``group`` has come."""
         if group not in self._found:
             self._found[group] = Turnstile(self._rank, group, index, self._say)
-        return self._found[group].stands(turn, paths)
+        self._found[group].stands(turn, paths)
 
     def report(self, group: str) -> None:
         """Say that a slot is done with, if there is nothing to send in it."""

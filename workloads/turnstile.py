@@ -74,8 +74,8 @@ class Turnstile(Generic[_T]):
         """The number of the slot that stands, or of the last one (-1: none came yet)."""
         return self._turn.number if self._turn is not None else -1
 
-    def stands(self, turn: Turn, paths: Iterable[Path]) -> list[_T]:
-        """A slot has come: what may go now. ``report`` follows when all that there is to send was offered."""
+    def stands(self, turn: Turn, paths: Iterable[Path]) -> None:
+        """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered."""
         self._lanes = {}
         for rank, out, peer, into in paths:
             if rank == self._rank:
@@ -83,7 +83,6 @@ class Turnstile(Generic[_T]):
             elif peer == self._rank and out == into:
                 self._lanes[rank] = Lanes(into, out)
         self._turn, self._closed, self._said = turn, False, None
-        return self._free()
 
     @property
     def peers(self) -> frozenset[int]:
@@ -94,10 +93,9 @@ class Turnstile(Generic[_T]):
         """By which ports something goes to a peer of the slot that stands."""
         return self._lanes[peer]
 
-    def offer(self, peer: int, item: _T) -> list[_T]:
-        """``item`` is to go to ``peer``: what may go now. ``report`` follows as after ``stands``."""
+    def offer(self, peer: int, item: _T) -> None:
+        """``item`` is to go to ``peer``. ``free`` and ``report`` follow as after ``stands``."""
         self._waiting[peer].append(item)
-        return self._free()
 
     def over(self) -> None:
         """Something that went is acknowledged by the peer's kernel."""
@@ -118,7 +116,7 @@ class Turnstile(Generic[_T]):
     def _left_for_this_slot(self) -> bool:
         return not self._closed and any(self._waiting.get(peer) for peer in self._lanes)
 
-    def _free(self) -> list[_T]:
+    def free(self) -> list[_T]:
         """Take what may go off the queues; whoever calls sends it at once."""
         free: list[_T] = []
         for peer in self._lanes if not self._closed else ():

@@ -1,0 +1,74 @@
+"""The rotations of one agent: which connection carries what in which slot, and how long that connection has light."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from controllers.rotation import Turn
+from workloads.carriage import Waiting
+from workloads.connection import Connection, Light, PeerKey
+from workloads.paths import Path, keys_at
+from workloads.turns import Turns
+from workloads.turnstile import Moved
+
+
+class Post(NamedTuple):
+    """Something to be sent now over the connection ``key``, as its slot would have begun at ``since``.
+
+    ``fresh``: the first in a slot without an end, which pays for what the port's bucket saved up in the dark. In a slot
+    with an end the bucket makes up for lateness, and the light limits what is sent.
+    """
+
+    key: PeerKey
+    waiting: Waiting
+    fresh: bool
+    since: float
+
+
+class Rotations:
+    """The groups of ``rank`` whose circuits take turns; ``say`` tells the controller."""
+
+    def __init__(self, rank: int, say: Callable[[Moved], None]) -> None:
+        self._rank = rank
+        self.turns: Turns[Waiting] = Turns(rank, say)
+        self.groups: set[str] = set()
+        """All that take turns, whether a slot of theirs stands or not."""
+        self._last: dict[PeerKey, tuple[str, int]] = {}
+        """The last slot (group and number) in which something went by a connection."""
+        self._lights: dict[PeerKey, Light] = {}
+        """Of circuits whose connection the peer has yet to open."""
+
+    def stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...]) -> list[PeerKey]:
+        """A slot has come: the connections over its circuits. ``free`` tells what may go."""
+        self.turns.stands(group, index, turn, paths)
+        turnstile = self.turns.of(group)
+        assert turnstile is not None
+        keys = keys_at(self._rank, paths)
+        if turnstile.end is not None:
+            self._lights.update(dict.fromkeys(keys, Light(turnstile.began, turnstile.end)))
+        return keys
+
+    def offer(self, waiting: Waiting) -> None:
+        """Something is to go when the turn of its peer comes. ``free`` tells what may go now."""
+        assert waiting.carriage.turnstile is not None
+        waiting.carriage.turnstile.offer(waiting.part.peer, waiting)
+
+    def free(self, group: str) -> Iterable[Post]:
+        """What may go now."""
+        turnstile = self.turns.of(group)
+        if turnstile is None:
+            return
+        for waiting in turnstile.free():
+            lanes, peer = turnstile.lanes(waiting.part.peer), waiting.part.peer
+            key: PeerKey = ("scale-out", lanes.out, peer, lanes.into)
+            slot = group, turnstile.slot
+            fresh = self._last.get(key) != slot and turnstile.end is None
+            self._last[key] = slot
+            yield Post(key, waiting, fresh, turnstile.began)
+
+    def shine(self, connection: Connection) -> None:
+        """Let a connection know how long its circuit has light, if that is limited."""
+        light = self._lights.pop(connection.key, None)
+        if light is not None:
+            connection.shine(light)
