@@ -46,6 +46,7 @@ from workloads.executor import (
     StepEnded,
 )
 from workloads.gatekeeper import Gatekeeper
+from workloads.pacing import LATE_S
 from workloads.paths import choose_path, wired_paths
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send
@@ -279,7 +280,7 @@ class Simulation:
             return
         lane = flow.turnstile.lanes(part.peer).out
         begin = max(self.now, agent.booked.get(lane, 0.0))
-        now = min(left, max(0, int((end - begin) * self._goodput[rank, lane])))
+        now = min(left, max(0, int((end - LATE_S - begin) * self._goodput[rank, lane])))
         agent.booked[lane] = begin + now / self._goodput[rank, lane]
         if now == left:
             self._send(rank, flow, part, left)

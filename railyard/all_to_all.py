@@ -31,8 +31,8 @@ from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
+from workloads.pacing import LATE_S
 from workloads.schedule import Schedule
-from workloads.turnstile import LATE_S
 
 Way = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
 Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid"]

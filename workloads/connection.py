@@ -20,7 +20,7 @@ from typing import Protocol
 from railyard.errors import AgentError
 from railyard.scale import goodput_share
 from workloads.message import HEADER_BYTES, Header
-from workloads.pacing import Bucket
+from workloads.pacing import LATE_S, Bucket
 from workloads.program import Domain
 from workloads.revival import revive
 
@@ -210,7 +210,7 @@ class Connection:
     def shine(self, light: Light) -> None:
         """The circuit under this connection passes light for a while; before and after nothing is sent."""
         self._light, self._may_send_at = light, 0.0
-        self._light_left = (light.until - light.began) * self._bucket.bytes_per_s * self._share
+        self._light_left = (light.until - light.began - LATE_S) * self._bucket.bytes_per_s * self._share
         if self.connected and self._in_kernel(_SIOCOUTQ):
             revive(self.sock)
 

@@ -11,6 +11,10 @@ from railyard.scale import MTU_BYTES, bucket_burst_bytes
 FORGIVEN_S = 0.002
 """Idle times up to this are taken as lateness of this machine and not of the system: the bucket may catch them up."""
 
+LATE_S = 0.0015
+"""So much of the time that a circuit has light is not planned for: by so much later than by the rate of its port a
+transfer may begin and end on this machine."""
+
 
 class Bucket:
     """Mirror of one port's TBF. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""

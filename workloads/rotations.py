@@ -34,8 +34,8 @@ class Rotations:
         self.turns: Turns[Waiting] = Turns(rank, say)
         self.groups: set[str] = set()
         """All that take turns, whether a slot of theirs stands or not."""
-        self._last: dict[PeerKey, tuple[str, int]] = {}
-        """The last slot (group and number) in which something went by a connection."""
+        self._unused: set[PeerKey] = set()
+        """Connections over circuits of slots without an end by which nothing has gone yet."""
         self._lights: dict[PeerKey, Light] = {}
         """Of circuits whose connection the peer has yet to open."""
 
@@ -45,7 +45,9 @@ class Rotations:
         turnstile = self.turns.of(group)
         assert turnstile is not None
         keys = keys_at(self._rank, paths)
-        if turnstile.end is not None:
+        if turnstile.end is None:
+            self._unused.update(keys)
+        else:
             self._lights.update(dict.fromkeys(keys, Light(turnstile.began, turnstile.end)))
         return keys
 
@@ -62,10 +64,8 @@ class Rotations:
         for waiting in turnstile.free():
             lanes, peer = turnstile.lanes(waiting.part.peer), waiting.part.peer
             key: PeerKey = ("scale-out", lanes.out, peer, lanes.into)
-            slot = group, turnstile.slot
-            fresh = self._last.get(key) != slot and turnstile.end is None
-            self._last[key] = slot
-            yield Post(key, waiting, fresh, turnstile.began)
+            yield Post(key, waiting, key in self._unused, turnstile.began)
+            self._unused.discard(key)
 
     def shine(self, connection: Connection) -> None:
         """Let a connection know how long its circuit has light, if that is limited."""

@@ -18,9 +18,6 @@ from workloads.paths import Path
 
 _T = TypeVar("_T")
 
-LATE_S = 0.0015
-"""So much later than by the rate of its port a transfer may end on this machine (wall-clock)."""
-
 
 @dataclass(frozen=True)
 class Moved:
@@ -65,9 +62,9 @@ class Turnstile(Generic[_T]):
 
     @property
     def end(self) -> float | None:
-        """When all that is sent in the slot that stands should be there; None if it has no end."""
+        """When all that is sent in the slot that stands must be there; None if it has no end."""
         turn = self._turn
-        return None if turn is None or turn.until is None else turn.until - turn.guard_s - LATE_S
+        return None if turn is None or turn.until is None else turn.until - turn.guard_s
 
     @property
     def slot(self) -> int:
