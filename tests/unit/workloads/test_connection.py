@@ -1,0 +1,267 @@
+"""One connection without a network: what goes out while a circuit has light, and what waits to be taken in."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from railyard.scale import goodput_share
+from workloads.connection import Connection, Light, Outgoing, PeerKey
+from workloads.message import HEADER_BYTES, Flow, Header
+from workloads.pacing import LATE_S, Bucket
+
+KEY: PeerKey = ("scale-out", 0, 1, 0)
+FLOW = Flow(0, 0, 0)
+MTU = 9000
+
+
+class FakeSocket:
+    """Takes up to ``most`` bytes at a time and remembers them."""
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.most, self.taken = most, bytearray()
+
+    def setsockopt(self, *_: object) -> None:
+        return
+
+    def sendmsg(self, parts: list[Any]) -> int:
+        before = len(self.taken)
+        self.taken += b"".join(bytes(part) for part in parts)[: self.most]
+        return len(self.taken) - before
+
+
+class Quiet(Connection):
+    """A connection whose kernel has acknowledged everything."""
+
+    def _in_kernel(self, which: int) -> int:
+        return 0
+
+
+@dataclass
+class Inbox:
+    """Takes what is of a flow that was opened; remembers everything."""
+
+    open: set[Flow] = field(default_factory=lambda: {FLOW})
+    written_: list[object] = field(default_factory=list)
+    arrived_: list[tuple[int, bytes]] = field(default_factory=list)
+    asked: int = 0
+    _into: bytearray = field(default_factory=bytearray)
+
+    def awaits(self, connection: Connection, header: Header) -> bool:
+        self.asked += 1
+        return header.flow in self.open
+
+    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+        assert header.flow in self.open
+        self._into = bytearray(header.payload_bytes)
+        return memoryview(self._into)
+
+    def arrived(self, connection: Connection, header: Header) -> None:
+        self.arrived_.append((header.transfer, bytes(self._into)))
+
+    def written(self, connection: Connection, token: object) -> None:
+        self.written_.append(token)
+
+
+def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[Connection, FakeSocket, Inbox, Bucket]:
+    """A connection that is connected, what its socket took, and the mirror of its port's bucket."""
+    sock, inbox, bucket = FakeSocket(most), Inbox(), Bucket(rate_mbps, MTU)
+    return Quiet(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
+
+
+def message(size: int, token: object = None) -> Outgoing:
+    head = Header("data", FLOW, 0, size).pack()
+    return Outgoing(head, memoryview(bytes(index % 251 for index in range(size))), token=token)
+
+
+def goodput(bucket: Bucket) -> float:
+    return bucket.bytes_per_s * goodput_share(MTU)
+
+
+# ---- light -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_light_everything_goes_at_once() -> None:
+    connection, sock, inbox, _ = outgoing()
+    connection.send(message(300_000, "a"))
+    connection.flush(1.0)
+    assert len(sock.taken) == 300_000 + HEADER_BYTES and inbox.written_ == ["a"]
+
+
+def test_a_message_that_fits_into_the_light_goes_in_it() -> None:
+    connection, sock, inbox, bucket = outgoing()
+    bucket.sent(0.9, 2 * bucket.burst_s * bucket.bytes_per_s)  # nothing saved up
+    fits = int((0.1 - LATE_S) * goodput(bucket)) - HEADER_BYTES
+    connection.send(message(fits, "a"))
+    connection.shine(Light(1.0, 1.1))
+    connection.flush(1.0)
+    assert inbox.written_ == ["a"] and len(sock.taken) == fits + HEADER_BYTES
+
+
+def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
+    connection, sock, inbox, bucket = outgoing()
+    connection.send(message(2_000_000, "a"))
+    connection.shine(Light(1.0, 1.1))
+    connection.flush(1.0)
+    first = len(sock.taken)
+    assert 0.9 < first / (0.1 * goodput(bucket)) <= 1.0 and inbox.written_ == []
+    for now in (1.01, 1.09, 1.2, 1.9):
+        assert not connection.has_something_to_send(now) and not connection.wants_to_write(now)
+        connection.flush(now)
+    assert len(sock.taken) == first and connection.held_until() == float("inf")
+    connection.shine(Light(2.0, 2.1))
+    assert connection.has_something_to_send(2.0)
+    connection.flush(2.0)
+    assert len(sock.taken) == pytest.approx(2 * first, abs=2)
+    connection.shine(Light(3.0, 4.0))
+    connection.flush(3.0)
+    assert inbox.written_ == ["a"]
+    assert bytes(sock.taken[HEADER_BYTES:]) == bytes(message(2_000_000).payload)
+
+
+def test_a_light_that_is_heard_of_late_is_shorter() -> None:
+    sent = []
+    for late in (0.0, 0.05):
+        connection, sock, _, bucket = outgoing()
+        connection.send(message(1_000_000))
+        connection.shine(Light(1.0, 1.1))
+        connection.flush(1.0 + late)
+        sent.append(len(sock.taken) / goodput(bucket))
+    assert sent[0] <= 0.1 and sent[1] <= 0.05 + 0.02, "the bucket has saved up some"
+
+
+def test_after_its_end_a_light_carries_nothing() -> None:
+    connection, sock, _, _ = outgoing()
+    connection.send(message(100))
+    connection.shine(Light(1.0, 1.1))
+    connection.flush(1.2)
+    assert not sock.taken
+
+
+def test_a_rest_too_short_for_a_write_is_left() -> None:
+    connection, sock, _, bucket = outgoing()
+    connection.send(message(100_000))
+    connection.shine(Light(1.0, 1.0 + LATE_S + 4000 / goodput(bucket)))
+    connection.flush(1.0)
+    assert not sock.taken
+    connection.send(message(100))
+    connection.shine(Light(2.0, 2.0 + LATE_S + 4200 / goodput(bucket)))
+    connection.flush(2.0)
+    assert 0 < len(sock.taken) <= 4200
+
+
+@settings(deadline=None)
+@given(
+    rate_mbps=st.floats(5, 500),
+    sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=6),
+    most=st.integers(1000, 1 << 20),
+    lights=st.lists(st.tuples(st.floats(0, 0.05), st.floats(0.001, 0.3)), min_size=1, max_size=6),
+    looks=st.lists(st.floats(-0.01, 1.1), min_size=1, max_size=5),
+)
+def test_never_more_than_the_light_carries_and_nothing_is_lost(
+    rate_mbps: float, sizes: list[int], most: int, lights: list[tuple[float, float]], looks: list[float]
+) -> None:
+    connection, sock, inbox, bucket = outgoing(most, rate_mbps)
+    messages = [message(size, number) for number, size in enumerate(sizes)]
+    for one in messages:
+        connection.send(one)
+    wanted = b"".join(one.head + bytes(one.payload) for one in messages)
+    now = 10.0
+    for dark, length in lights:
+        began = now + dark
+        connection.shine(Light(began, began + length))
+        before = len(sock.taken)
+        for look in sorted(looks):
+            now = began + max(0.0, look) * length
+            taken = len(sock.taken)
+            connection.flush(now)
+            if len(sock.taken) > taken:
+                assert now + bucket.backlog_s(now) <= began + length + 1e-6, "on the wire before the end"
+        assert len(sock.taken) - before <= length * goodput(bucket)
+        now = began + max(length, now - began)
+    assert bytes(sock.taken) == wanted[: len(sock.taken)]
+    assert inbox.written_ == list(range(len(inbox.written_)))
+    connection.shine(Light(now + 10.0, now + 10_000.0))
+    for _ in range(len(wanted) // most + len(sizes) + 1):
+        connection.flush(now + 10.0)
+    assert bytes(sock.taken) == wanted and inbox.written_ == list(range(len(sizes)))
+
+
+# ---- what waits to be taken in ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wires() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+    """A connection, who its messages are for, and the other end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    far = socket.create_connection(listener.getsockname())
+    near, _ = listener.accept()
+    near.setblocking(False)
+    inbox = Inbox()
+    yield Connection(near, KEY, Bucket(1000.0), inbox, connected=True, mtu=MTU), inbox, far
+    for sock in (near, far, listener):
+        sock.close()
+
+
+def data(transfer: int, content: bytes, flow: Flow = FLOW) -> bytes:
+    return Header("data", flow, transfer, len(content)).pack() + content
+
+
+def receive(connection: Connection, until: int, inbox: Inbox) -> None:
+    """Read until so many messages are here (loopback delivers at once, but not in one piece)."""
+    for now in range(1000):
+        connection.receive(float(now))
+        if len(inbox.arrived_) >= until:
+            return
+
+
+def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
+    wires: tuple[Connection, Inbox, socket.socket],
+) -> None:
+    connection, inbox, far = wires
+    later = Flow(0, 1, 0)
+    far.sendall(data(1, b"one") + data(2, b"two", later) + data(3, b"three"))
+    receive(connection, 1, inbox)
+    assert inbox.arrived_ == [(1, b"one")]
+    assert not connection.readable, "the kernel keeps the rest"
+    asked = inbox.asked
+    connection.receive(5.0)
+    assert inbox.asked == asked
+    connection.resume(6.0)
+    assert len(inbox.arrived_) == 1 and not connection.readable, "not yet"
+    inbox.open.add(later)
+    connection.resume(7.0)
+    receive(connection, 3, inbox)
+    assert inbox.arrived_ == [(1, b"one"), (2, b"two"), (3, b"three")]
+    assert connection.readable and connection.last_progress >= 7.0
+
+
+def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+    connection, inbox, far = wires
+    later = Flow(0, 1, 0)
+    far.sendall(data(1, b"", later) + data(2, b"two"))
+    for now in range(10):
+        connection.receive(float(now))
+    assert not connection.readable and not inbox.arrived_
+    inbox.open.add(later)
+    connection.resume(10.0)
+    receive(connection, 2, inbox)
+    assert inbox.arrived_ == [(1, b""), (2, b"two")]
+
+
+def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+    connection, inbox, far = wires
+    connection.resume(1.0)
+    head = data(1, b"content")
+    far.sendall(head[:10])
+    connection.receive(2.0)
+    connection.resume(3.0)
+    far.sendall(head[10:])
+    receive(connection, 1, inbox)
+    assert inbox.arrived_ == [(1, b"content")]

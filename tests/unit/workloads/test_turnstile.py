@@ -1,0 +1,203 @@
+"""What a rank may send in which slot of a rotation, and when it says that it has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.matchings import one_factorization
+from controllers.rotation import Turn
+from workloads.paths import Path
+from workloads.turns import Turns
+from workloads.turnstile import Lanes, Moved, Turnstile
+
+
+def turnstile(rank: int = 0) -> tuple[Turnstile[str], list[Moved]]:
+    """One of group ep, and what it says."""
+    said: list[Moved] = []
+    return Turnstile(rank, "ep", 3, said.append), said
+
+
+def moved(slot: int, *, idle: bool = False) -> Moved:
+    return Moved("ep", 3, slot, idle)
+
+
+def offer(gate: Turnstile[str], *items: str) -> list[str]:
+    """Items named by their peer, as ``1a``, all at once; what goes."""
+    gone = []
+    for item in items:
+        gate.offer(int(item[0]), item)
+        gone += gate.free()
+    gate.report()
+    return gone
+
+
+def come(gate: Turnstile[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
+    """A slot comes; what goes."""
+    gate.stands(Turn(number, 10.0 + number, until, 0.01), paths)
+    gone = gate.free()
+    gate.report()
+    return gone
+
+
+# ---- peers and ports -------------------------------------------------------------------------------------------------
+
+
+def test_a_circuit_between_the_same_lanes_is_for_both() -> None:
+    paths = ((0, 0, 1, 0), (2, 1, 0, 1), (1, 1, 2, 1))
+    for rank, peers in ((0, {1: 0, 2: 1}), (1, {0: 0, 2: 1}), (2, {0: 1, 1: 1})):
+        gate, _ = turnstile(rank)
+        come(gate, 0, *paths)
+        assert gate.peers == set(peers)
+        assert {peer: gate.lanes(peer) for peer in peers} == {p: Lanes(lane, lane) for p, lane in peers.items()}
+
+
+def test_a_circuit_between_different_lanes_is_for_its_first_end() -> None:
+    shift = tuple((rank, 1, (rank + 2) % 5, 0) for rank in range(5))
+    for rank in range(5):
+        gate, _ = turnstile(rank)
+        come(gate, 0, *shift)
+        assert gate.peers == {(rank + 2) % 5} and gate.lanes((rank + 2) % 5) == Lanes(1, 0)
+
+
+def test_before_the_first_slot_everything_waits() -> None:
+    gate, said = turnstile()
+    assert offer(gate, "1a", "2a") == []
+    assert (gate.slot, gate.end, gate.began, gate.peers, said) == (-1, None, 0.0, frozenset(), [])
+
+
+def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
+    gate, _ = turnstile()
+    offer(gate, "1a", "2a", "1b")
+    assert come(gate, 0, (0, 0, 2, 0)) == ["2a"]
+    assert come(gate, 1, (0, 0, 1, 0)) == ["1a", "1b"]
+    assert come(gate, 2, (0, 0, 2, 0)) == []
+
+
+# ---- slots without an end --------------------------------------------------------------------------------------------
+
+
+def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
+    gate, said = turnstile()
+    offer(gate, "1a", "1b", "2a")
+    come(gate, 0, (0, 0, 1, 0))
+    gate.over()
+    assert not said
+    gate.over()
+    assert said == [moved(0)]
+
+
+def test_the_last_that_it_had_leaves_it_idle() -> None:
+    gate, said = turnstile()
+    offer(gate, "1a")
+    come(gate, 0, (0, 0, 1, 0))
+    gate.over()
+    assert said == [moved(0, idle=True)]
+
+
+def test_nothing_for_this_slot_is_said_at_once_and_only_once() -> None:
+    gate, said = turnstile()
+    offer(gate, "2a")
+    come(gate, 0, (0, 0, 1, 0))
+    gate.report()
+    assert said == [moved(0)]
+    come(gate, 1, (0, 0, 3, 0))
+    assert said == [moved(0), moved(1)]
+
+
+def test_a_rank_that_is_left_out_has_nothing_for_the_slot() -> None:
+    gate, said = turnstile()
+    offer(gate, "2a")
+    assert come(gate, 0, (1, 0, 2, 0)) == []
+    assert said == [moved(0)]
+
+
+def test_nothing_more_goes_in_a_slot_that_was_said_to_be_done_with() -> None:
+    gate, said = turnstile()
+    come(gate, 0, (0, 0, 1, 0))
+    assert said == [moved(0, idle=True)]
+    assert offer(gate, "1a") == [], "its circuit may go at any moment"
+    assert said == [moved(0, idle=True), moved(0)], "but it is no longer idle"
+    offer(gate, "1b")
+    assert len(said) == 2
+    assert come(gate, 4, (0, 0, 1, 0)) == ["1a", "1b"]
+
+
+def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
+    gate, said = turnstile()
+    gate.stands(Turn(0, 10.0), ((0, 0, 1, 0),))
+    gone = list(gate.free())
+    for item in ("2a", "1a"):
+        gate.offer(int(item[0]), item)
+        gone += gate.free()
+    gate.report()
+    assert gone == ["1a"] and not said
+    gate.over()
+    assert said == [moved(0)]
+
+
+# ---- slots with an end -----------------------------------------------------------------------------------------------
+
+
+def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
+    gate, said = turnstile()
+    assert come(gate, 0, (0, 0, 1, 0), until=11.0) == []
+    assert offer(gate, "1a") == ["1a"]
+    gate.over()
+    assert offer(gate, "1b") == ["1b"] and not said
+    assert gate.began == 10.0 and gate.slot == 0
+    assert gate.end == 11.0 - 0.01, "without the guard time"
+
+
+# ---- the turns of several groups -------------------------------------------------------------------------------------
+
+
+def test_groups_turn_on_their_own() -> None:
+    said: list[Moved] = []
+    turns: Turns[str] = Turns(0, said.append)
+    turns.report("ep")
+    assert turns.of("ep") is None and not said
+    turns.stands("ep", 0, Turn(0, 1.0), ((0, 0, 1, 0),))
+    turns.stands("other", 7, Turn(0, 1.0), ((0, 1, 2, 1),))
+    first, second = turns.of("ep"), turns.of("other")
+    assert first is not None and second is not None and first is not second
+    turns.report("other")
+    assert said == [Moved("other", 7, 0, True)]
+    turns.stands("ep", 0, Turn(1, 2.0), ((0, 0, 3, 0),))
+    assert turns.of("ep") is first and first.slot == 1
+    turns.end("ep")
+    turns.end("ep")
+    assert turns.of("ep") is None and turns.of("other") is second
+    turns.stands("ep", 1, Turn(0, 3.0), ((0, 0, 1, 0),))
+    turns.report("ep")
+    assert said[-1] == Moved("ep", 1, 0, True), "of the next request"
+
+
+# ---- all together ----------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(2, 7), data=st.data())
+def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int, data: st.DataObject) -> None:
+    """Everybody has something for some; slots change when all have moved, and end when all are idle."""
+    said: dict[int, list[Moved]] = defaultdict(list)
+    gates = [Turnstile[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+    wanted = data.draw(st.lists(st.sampled_from(pairs), max_size=20))
+    for a, b in wanted:
+        gates[a].offer(b, (a, b))
+    arrived, matchings = list[tuple[int, int]](), one_factorization(n)
+    for number, matching in enumerate(matchings):
+        paths = tuple((a, 0, b, 0) for a, b in matching)
+        for gate in gates:
+            gate.stands(Turn(number, 0.0), paths)
+        for gate in gates:
+            gone = gate.free()
+            gate.report()
+            for item in gone:
+                arrived.append(item)
+                gate.over()
+        assert all(len(said[rank]) == number + 1 and said[rank][-1].slot == number for rank in range(n))
+    assert sorted(arrived) == sorted(wanted)
+    assert all(said[rank][-1].idle for rank in range(n))
