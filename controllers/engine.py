@@ -22,7 +22,7 @@ from controllers.ocs import UpdateMode
 from controllers.policy import Policy
 from controllers.readiness import Readiness, Round
 from controllers.roster import Roster
-from controllers.rotation import Cycle, Rotating
+from controllers.rotation import Cycle, Rotating, turned
 from controllers.routing import Due, Routing
 from controllers.standing import standing_beside
 from railyard.errors import ControlError
@@ -71,7 +71,11 @@ class Engine:
             kept=lambda: self.fabric.ports_of_ranks(self.roster.ranks(but=job.name)),
             forget=lambda: self.roster.jobs.pop(job.name, None),
         )
-        self.fabric.changes(intent.wanted(self.fabric.target()))
+        beside = self.fabric.target()
+        beside |= intent.wanted(beside)
+        self.fabric.changes(beside)
+        for slots in map(policy.rotation, job.groups):
+            self.fabric.warm(turned(slots, slot, beside) for slot in slots)
         self.roster.add(job, policy)
         return self._grants.ask(intent, now)
 

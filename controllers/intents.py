@@ -12,7 +12,7 @@ from controllers.jobs import Job
 from controllers.ocs import OpticalSwitch, UpdateMode
 from controllers.policy import Path, Policy, Wiring
 from controllers.readiness import Readiness, Round
-from controllers.rotation import Rotating
+from controllers.rotation import Rotating, turned
 from railyard.errors import CircuitError
 from workloads.program import Group
 
@@ -99,12 +99,7 @@ class GroupIntent(Intent):
         """What the policy wants: of a rotation the slot that is due, without the circuits of the others."""
         if self.rotating is None:
             return self.policy.wanted(self.group, target)
-        wiring: dict[str, Matching] = {}
-        for slot in self.rotating.slots:
-            for name, circuits in slot.wiring.items():
-                wiring[name] = wiring.get(name, target.get(name, Matching())).without_ports(circuits.ports)
-        due = self.rotating.slot.wiring
-        return {name: Matching([*others, *due.get(name, ())]) for name, others in wiring.items()}
+        return turned(self.rotating.slots, self.rotating.slot, target)
 
     def paths(self, lit: Wiring) -> tuple[Path, ...]:
         """The paths of the group over what is lit."""

@@ -7,6 +7,7 @@ matchings.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controllers.circuits import Matching
@@ -65,6 +66,15 @@ class Slot:
     wiring: dict[str, Matching]
     paths: tuple[tuple[int, int, int, int], ...]
     seconds: float | None = None
+
+
+def turned(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
+    """All circuits of each switch in slot ``due``: its own in place of whatever has ports of any of ``slots``."""
+    wiring: dict[str, Matching] = {}
+    for slot in slots:
+        for name, circuits in slot.wiring.items():
+            wiring[name] = wiring.get(name, target.get(name, Matching())).without_ports(circuits.ports)
+    return {name: Matching([*others, *due.wiring.get(name, ())]) for name, others in wiring.items()}
 
 
 @dataclass(frozen=True)
