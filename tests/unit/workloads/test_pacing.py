@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +57,22 @@ def test_control_bytes_do_not_end_an_idle_time() -> None:
     bucket, touched = Bucket(50), Bucket(50)
     touched.sent(4.9999, 28, control=True)
     assert touched.wait_s(5.0, 1e6) == bucket.wait_s(5.0, 1e6) == bucket.burst_s
+
+
+def test_what_has_passed_since_the_system_would_have_begun_is_not_waited_for_again() -> None:
+    waits = [Bucket(50).wait_s(10.0 + late, 1e6, since=10.0) for late in (0.0, 0.001, 0.5)]
+    burst_s = Bucket(50).burst_s
+    assert waits == [burst_s, pytest.approx(burst_s - 0.001), 0.0]
+
+
+def test_a_beginning_that_is_still_to_come_makes_no_wait_longer() -> None:
+    assert Bucket(50).wait_s(10.0, 1e6, since=11.0) == Bucket(50).burst_s
+
+
+def test_a_wait_that_was_begun_is_kept_to() -> None:
+    bucket = Bucket(50)
+    wait = bucket.wait_s(10.0, 1e6, since=9.999)
+    assert bucket.wait_s(10.0 + wait / 2, 1e6, since=9.999) == pytest.approx(wait / 2)
+    assert bucket.wait_s(10.0 + wait, 1e6, since=9.999) == pytest.approx(0)
+    bucket.sent(10.0 + wait, 1e6)
+    assert bucket.wait_s(10.0 + wait, 1e6) == 0, "nothing is saved up"

@@ -5,7 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.paths import Path, choose_path, wired_paths
+from controllers.rotation import Turn
+from workloads.paths import Path, choose_path, keys_at, paths_in, turn_in, wired_paths
 from workloads.program import Group
 
 
@@ -97,3 +98,21 @@ def test_with_one_port_every_lane_takes_it(n: int, lane: int, data: st.DataObjec
     paths = wired_paths(Group("dp", "dp", tuple(range(n))), ports_per_gpu=1)
     src, dst = data.draw(st.permutations(range(n)))[:2]
     assert choose_path(paths, src, dst, lane, forwarded=True, ports_per_gpu=1) == (src, 0, dst, 0)
+
+
+def test_an_answer_may_tell_a_slot() -> None:
+    assert turn_in({"paths": []}) is None
+    assert turn_in({"turn": [3, 10.5, 11.0, 0.002]}) == Turn(3, 10.5, 11.0, 0.002)
+    assert turn_in({"turn": [0, 10.5, None, 0.0]}) == Turn(0, 10.5)
+
+
+def test_an_answer_tells_paths_as_numbers() -> None:
+    assert paths_in({}) == ()
+    assert paths_in({"paths": [[0, 1, 2, 0], [2, 1, 0, 0]]}) == ((0, 1, 2, 0), (2, 1, 0, 0))
+
+
+def test_connections_are_called_from_the_side_of_the_rank() -> None:
+    paths = ((0, 1, 2, 0), (3, 1, 0, 0), (2, 1, 3, 0))
+    assert keys_at(0, paths) == [("scale-out", 1, 2, 0), ("scale-out", 0, 3, 1)]
+    assert keys_at(3, paths) == [("scale-out", 1, 0, 0), ("scale-out", 0, 2, 1)]
+    assert keys_at(1, paths) == []

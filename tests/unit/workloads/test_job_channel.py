@@ -1,0 +1,111 @@
+"""The agent's end of the job channel against a controller that says what the test says."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railyard.errors import ControlError
+from workloads.job_channel import JobChannel
+
+
+class Controller:
+    """The other end of one channel."""
+
+    def __init__(self, path: Path) -> None:
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.channel = JobChannel(str(path), "j", 3, 1.0)
+        self.sock, _ = self.listener.accept()
+
+    def heard(self) -> list[dict[str, Any]]:
+        """What was asked."""
+        return [json.loads(line) for line in self.sock.recv(1 << 16).splitlines()]
+
+    def say(self, *answers: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Answer; what comes out at the agent."""
+        self.sock.sendall(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
+        return self.channel.receive()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    made = Controller(tmp_path / "channel")
+    yield made
+    for sock in (made.channel, made.sock, made.listener):
+        sock.close()
+
+
+def slot(request_id: int, number: int, index: int = 0) -> dict[str, Any]:
+    """The answer for one slot."""
+    return {"id": request_id, "ok": True, "group": "ep", "index": index, "paths": [], "turn": [number, 1.0, None, 0.0]}
+
+
+def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
+    controller.channel.ask("request", group="ep", index=0)
+    (asked,) = controller.heard()
+    assert asked == {"id": 0, "op": "request", "job": "j", "rank": 3, "group": "ep", "index": 0}
+    for number in range(3):
+        ((request, answer),) = controller.say(slot(0, number))
+        assert request == {"op": "request", "group": "ep", "index": 0} and answer["turn"][0] == number
+
+
+def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controller) -> None:
+    controller.channel.ask("request", group="ep", index=0)
+    controller.say(slot(0, 0))
+    controller.channel.ask("moved", group="ep", index=0, slot=0, idle=False)
+    found = controller.say({"id": 1, "ok": True}, slot(0, 1))
+    assert [request["op"] for request, _ in found] == ["moved", "request"]
+
+
+def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
+    controller.channel.ask("request", group="ep", index=0)
+    controller.say(slot(0, 0))
+    controller.channel.ask("release", group="ep", index=0)
+    assert [request["op"] for request, _ in controller.say(slot(0, 1), {"id": 1, "ok": True})] == ["release"]
+    controller.channel.ask("request", group="ep", index=1)
+    ((request, answer),) = controller.say(slot(0, 2), slot(2, 0, index=1))
+    assert (request["index"], answer["turn"][0]) == (1, 0)
+
+
+def test_a_refusal_in_mid_rotation_is_one_of_the_request(controller: Controller) -> None:
+    controller.channel.ask("request", group="ep", index=0)
+    controller.say(slot(0, 0))
+    with pytest.raises(ControlError, match="refused request of group ep: group ep: port 3 of rail0 has failed"):
+        controller.say({"id": 0, "ok": False, "error": "group ep: port 3 of rail0 has failed"})
+
+
+def test_an_answer_to_nothing_is_an_error(controller: Controller) -> None:
+    with pytest.raises(ControlError, match="an answer that belongs to no request"):
+        controller.say({"id": 7, "ok": True})
+
+
+def test_an_answer_that_comes_twice_is_an_error(controller: Controller) -> None:
+    controller.channel.ask("checkin", group="ep")
+    assert controller.say({"id": 0, "ok": True})
+    with pytest.raises(ControlError, match="an answer that belongs to no request"):
+        controller.say({"id": 0, "ok": True})
+
+
+def test_what_is_not_json_is_an_error(controller: Controller) -> None:
+    controller.sock.sendall(b"hello\n")
+    with pytest.raises(ControlError, match="something that is not JSON"):
+        controller.channel.receive()
+
+
+def test_a_channel_that_ends_is_an_error(controller: Controller) -> None:
+    assert controller.channel.receive() == []
+    controller.sock.close()
+    with pytest.raises(ControlError, match="the controller closed the job channel"):
+        controller.channel.receive()
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with pytest.raises(ControlError, match="the controller does not answer on its job channel"):
+        JobChannel(str(tmp_path / "nowhere"), "j", 0, 0.1)
