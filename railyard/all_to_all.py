@@ -160,7 +160,7 @@ class AllToAllExperiment(Settings):
         return Case(
             self._schedule(way, n, demand),
             n * size if not demand else round(sum(map(sum, demand)) / n),
-            self._fabric(way, n),
+            self.fabric(way, n),
             delay_ms / 1e3 if way != "electrical" else 0.0,
             study=study,
             policy={"electrical": "", "multi-hop": "opus", "demand": "demand"}.get(way, "rotor"),
@@ -180,7 +180,8 @@ class AllToAllExperiment(Settings):
         """Bytes between positions; () where all are the same."""
         return read_demand(self.demand or ("skewed" if study == "skew" else "uniform"), n, size, self.seed)
 
-    def _fabric(self, way: Way, n: int) -> Fabric:
+    def fabric(self, way: Way, n: int) -> Fabric:
+        """The fabric among ``n`` ranks."""
         share = 0.5 if way == "multi-hop" else 1.0
         return Fabric(
             "electrical" if way == "electrical" else "ocs",

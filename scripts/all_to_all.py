@@ -6,6 +6,7 @@ sudo scripts/all_to_all.py --quick                              # the same, shor
 sudo scripts/all_to_all.py --study slot --slots 50,100,200      # duty cycle of slots of fixed length
 sudo scripts/all_to_all.py --study grid --policies rotor,electrical --ranks 8 --sizes 625000 --delays 10,50
 sudo scripts/all_to_all.py --study skew --demand demand.csv     # demand-aware circuits for a matrix of one's own
+sudo scripts/all_to_all.py --reach --ranks 8,16                 # who hears whom in every slot
 sudo scripts/all_to_all.py --mesh 5x5 --study delay             # the switch is a photonic mesh (docs/pip.md)
 scripts/all_to_all.py --predict                                 # the model alone: no root, no packets
 """
@@ -28,6 +29,8 @@ from railyard.all_to_all_row import all_to_all_columns, foreseen_row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
 from railyard.command import carry_out, given, need_root, put_section, results_folder, words
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+from railyard.reach import meetings, slot_reach
 from railyard.settings import read_experiment, validated
 
 QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"], "slots_ms": [100]}
@@ -65,6 +68,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
     add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
     add("--quick", action="store_true", help="two studies, one iteration")
+    add("--reach", action="store_true", help="no all-to-all: set every slot, have everybody call everybody")
     add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng")
     add("--out", type=Path, help="results folder (default results/all-to-all-DATE-TIME)")
     add("--predict", action="store_true", help="print the model's times only; needs no root")
@@ -91,6 +95,9 @@ def run(options: argparse.Namespace) -> int:
     if options.predict:
         print_all_to_all([foreseen_row(case, plan) for case in cases], console)
         return 0
+    if options.reach:
+        need_root("all_to_all.py")
+        return reach(experiment, console)
     for case in cases:
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("all_to_all.py")
@@ -109,6 +116,23 @@ def run(options: argparse.Namespace) -> int:
             print_all_to_all(rows, console)
             console.print(f"Results in {out}", highlight=False)
     return exit_status(case_run.record.rows)
+
+
+def reach(experiment: AllToAllExperiment, console: Console) -> int:
+    """The ping matrix of every slot; returns the exit status."""
+    status = 0
+    for n in experiment.ranks or (8, 16):
+        found = list(slot_reach(experiment, experiment.fabric("rotor", n), experiment.simplex))
+        wrong = [one.slot for one in found if not one.right]
+        once = set(meetings(found).values()) == {1} and len(meetings(found)) == n * (n - 1)
+        console.print(
+            f"{n} ranks: {len(found)} slots, in {len(found) - len(wrong)} the matched partners hear each other and nobody "
+            f"else; {'each pair meets once' if once else 'NOT each pair meets once'}"
+            + (f"; wrong: slots {', '.join(map(str, wrong))}" if wrong else ""),
+            soft_wrap=True,
+        )
+        status = status if once and not wrong else NOT_FAITHFUL_EXIT_STATUS
+    return status
 
 
 if __name__ == "__main__":
