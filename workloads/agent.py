@@ -339,7 +339,7 @@ class Agent:
             return
         op = "request" if isinstance(message, Request) else "release"
         if isinstance(message, Release):
-            self._courier.rotations.turns.end(message.group)
+            self._courier.released(message.group)
         self._channel.ask(op, group=message.group, index=message.index)
 
     def _start(self, intent: StartCommunication, now: float) -> None:

@@ -207,9 +207,14 @@ class Connection:
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
-    def shine(self, light: Light) -> None:
-        """The circuit under this connection passes light for a while; before and after nothing is sent."""
+    def shine(self, light: Light | None) -> None:
+        """The circuit under this connection passes light for a while; before and after nothing is sent.
+
+        None: for as long as anybody has something to send.
+        """
         self._light, self._may_send_at = light, 0.0
+        if light is None:
+            return
         self._light_left = (light.until - light.began - LATE_S) * self._bucket.bytes_per_s * self._share
         if self.connected and self._in_kernel(_SIOCOUTQ):
             revive(self.sock)
@@ -224,6 +229,7 @@ class Connection:
             return None
         rate = self._bucket.bytes_per_s * self._share
         room = min(self._light_left, (light.until - now - self._bucket.backlog_s(now)) * rate)
+        open(f"/tmp/dbg/c{os.getpid()}","a").write(f"peer {self.peer} now={now:.4f} since={1e3*(now-light.began):.2f} before_end={1e3*(light.until-now):.2f}ms backlog={1e3*self._bucket.backlog_s(now):.2f} left={self._light_left/rate*1e3:.2f} todo={(message.size-message.sent)/rate*1e3:.3f} room={room/rate*1e3:.2f} outq={self._in_kernel(_SIOCOUTQ)/rate*1e3:.2f} rt={self.retransmits()}\n")
         if room < min(message.size - message.sent, _LEAST_WRITE_BYTES):
             self._may_send_at = float("inf")
             return 0

@@ -213,6 +213,13 @@ class Courier:
                 self.rotations.shine(connection)
         self._post_in_turn(group)
 
+    def released(self, group: str) -> None:
+        """The rank lets go of the circuits of ``group``: whatever has them next is not bound to its slots."""
+        if group in self.rotations.groups:
+            self.rotations.end(group)
+            for connection in self.transport:
+                connection.shine(None)
+
     def _post_in_turn(self, group: str) -> None:
         for key, (carriage, part, content), fresh, since in self.rotations.free(group):
             self._post(carriage, key, part, content, fresh=fresh, since=since)
@@ -268,9 +275,10 @@ class Courier:
         """In a rotation a peer may be ahead: what it sends then waits until this rank has come so far."""
         if header.kind == "ready" or header.flow.point_to_point:
             return True
+        if not self.rotations.groups or self._flow_key(connection, header) in self._receiving:
+            return True
         groups = list(self._config.program.groups)
-        rotates = header.flow.group < len(groups) and groups[header.flow.group] in self.rotations.groups
-        return not rotates or self._flow_key(connection, header) in self._receiving
+        return header.flow.group >= len(groups) or groups[header.flow.group] not in self.rotations.groups
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""

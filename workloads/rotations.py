@@ -36,8 +36,8 @@ class Rotations:
         """All that take turns, whether a slot of theirs stands or not."""
         self._unused: set[PeerKey] = set()
         """Connections over circuits of slots without an end by which nothing has gone yet."""
-        self._lights: dict[PeerKey, Light] = {}
-        """Of circuits whose connection the peer has yet to open."""
+        self._lights: dict[PeerKey, Light | None] = {}
+        """Of circuits whose connection has not heard of it, since the peer has yet to open it."""
 
     def stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...]) -> list[PeerKey]:
         """A slot has come: the connections over its circuits. ``free`` tells what may go."""
@@ -47,9 +47,14 @@ class Rotations:
         keys = keys_at(self._rank, paths)
         if turnstile.end is None:
             self._unused.update(keys)
-        else:
-            self._lights.update(dict.fromkeys(keys, Light(turnstile.began, turnstile.end)))
+        light = None if turnstile.end is None else Light(turnstile.began, turnstile.end)
+        self._lights.update(dict.fromkeys(keys, light))
         return keys
+
+    def end(self, group: str) -> None:
+        """The rank has let go of the circuits of ``group``."""
+        self.turns.end(group)
+        self._lights.clear()
 
     def offer(self, waiting: Waiting) -> None:
         """Something is to go when the turn of its peer comes. ``free`` tells what may go now."""
@@ -68,7 +73,6 @@ class Rotations:
             self._unused.discard(key)
 
     def shine(self, connection: Connection) -> None:
-        """Let a connection know how long its circuit has light, if that is limited."""
-        light = self._lights.pop(connection.key, None)
-        if light is not None:
-            connection.shine(light)
+        """Let a connection know how long its circuit has light, if it has not heard."""
+        if connection.key in self._lights:
+            connection.shine(self._lights.pop(connection.key))

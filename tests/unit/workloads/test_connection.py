@@ -144,6 +144,18 @@ def test_after_its_end_a_light_carries_nothing() -> None:
     assert not sock.taken
 
 
+def test_a_light_without_an_end_carries_what_a_short_one_left() -> None:
+    connection, sock, inbox, _ = outgoing()
+    connection.send(message(2_000_000, "a"))
+    connection.shine(Light(1.0, 1.1))
+    connection.flush(1.0)
+    assert inbox.written_ == []
+    connection.shine(None)
+    assert connection.has_something_to_send(5.0)
+    connection.flush(5.0)
+    assert inbox.written_ == ["a"] and len(sock.taken) == 2_000_000 + HEADER_BYTES
+
+
 def test_a_rest_too_short_for_a_write_is_left() -> None:
     connection, sock, _, bucket = outgoing()
     connection.send(message(100_000))

@@ -24,13 +24,13 @@ class Lamp:
     """What a connection is to a rotation."""
 
     def __init__(self, key: PeerKey) -> None:
-        self.key, self.lights = key, list[Light]()
+        self.key, self.lights = key, list[Light | None]()
 
-    def shine(self, light: Light) -> None:
+    def shine(self, light: Light | None) -> None:
         self.lights.append(light)
 
 
-def shone(rotations: Rotations, key: PeerKey) -> list[Light]:
+def shone(rotations: Rotations, key: PeerKey) -> list[Light | None]:
     """What a connection that is there now hears."""
     lamp = Lamp(key)
     rotations.shine(cast(Any, lamp))
@@ -72,7 +72,7 @@ def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
             ]  # fmt: skip
             offer(rotations, 1)
             assert [fresh for _, _, fresh, _ in free(rotations)] == [False]
-        rotations.turns.end("ep")
+        rotations.end("ep")
 
 
 def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
@@ -81,8 +81,7 @@ def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
     offer(rotations, 1)
     assert keys == [("scale-out", 0, 1, 0)]
     assert free(rotations) == [(keys[0], 0, False, 5.0)]
-    (light,) = shone(rotations, keys[0])
-    assert light.began == 5.0 and light.until <= 5.9
+    assert shone(rotations, keys[0]) == [Light(5.0, 5.9)], "without the guard time"
     assert shone(rotations, keys[0]) == [], "said once"
     assert shone(rotations, ("scale-out", 0, 3, 0)) == []
 
@@ -91,10 +90,18 @@ def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light() -> None
     rotations = Rotations(1, lambda moved: None)
     for number in range(2):
         (key,) = rotations.stands("ep", 0, Turn(number, 5.0 + number, 5.5 + number), PAIR)
-    assert [light.began for light in shone(rotations, key)] == [6.0]
+    assert shone(rotations, key) == [Light(6.0, 6.5)]
 
 
-def test_a_connection_in_a_slot_without_an_end_hears_of_no_light() -> None:
+def test_a_slot_without_an_end_has_no_limit_whatever_was_before() -> None:
     rotations = Rotations(0, lambda moved: None)
-    (key,) = rotations.stands("ep", 0, Turn(0, 5.0), PAIR)
-    assert shone(rotations, key) == []
+    rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR)
+    (key,) = rotations.stands("ep", 0, Turn(1, 6.0), PAIR)
+    assert shone(rotations, key) == [None]
+
+
+def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
+    rotations = Rotations(0, lambda moved: None)
+    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR)
+    rotations.end("ep")
+    assert shone(rotations, key) == [] and rotations.turns.of("ep") is None
