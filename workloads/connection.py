@@ -30,7 +30,8 @@ _READ_BATCH_S = 0.05
 _ROUND_TRIP_S = 0.0005
 """How soon it is looked again whether something is acknowledged that has left."""
 _LEAST_BATCH_BYTES = 16 << 10
-_LEAST_WRITE_BYTES = 4 << 10
+LEAST_WRITE_BYTES = 4 << 10
+"""Fewer are not written at the end of a light: they wait for the next."""
 _DISCARD = bytearray(1 << 20)
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_INFO_RETRANSMITS = 100
@@ -229,8 +230,7 @@ class Connection:
             return None
         rate = self._bucket.bytes_per_s * self._share
         room = min(self._light_left, (light.until - now - self._bucket.backlog_s(now)) * rate)
-        open(f"/tmp/dbg/c{os.getpid()}","a").write(f"peer {self.peer} now={now:.4f} since={1e3*(now-light.began):.2f} before_end={1e3*(light.until-now):.2f}ms backlog={1e3*self._bucket.backlog_s(now):.2f} left={self._light_left/rate*1e3:.2f} todo={(message.size-message.sent)/rate*1e3:.3f} room={room/rate*1e3:.2f} outq={self._in_kernel(_SIOCOUTQ)/rate*1e3:.2f} rt={self.retransmits()}\n")
-        if room < min(message.size - message.sent, _LEAST_WRITE_BYTES):
+        if room < min(message.size - message.sent, LEAST_WRITE_BYTES):
             self._may_send_at = float("inf")
             return 0
         return int(room)
