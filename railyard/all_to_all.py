@@ -25,12 +25,14 @@ from railyard.all_to_all_formula import at_line_rate
 from railyard.case import Case, Fabric
 from railyard.collective import UnscaledSection
 from railyard.demand import read_demand, whole_numbers
+from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_share
 from railyard.settings import Settings
 from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
+from workloads.connection import LEAST_WRITE_BYTES
 from workloads.pacing import LATE_S
 from workloads.schedule import Schedule
 
@@ -45,7 +47,7 @@ STUDIES: dict[Study, str] = {
     "grid": "everything with everything",
 }
 HEADROOM_BYTES = 1000
-"""For the header of a message: what does not fit waits for the next slot of its pair."""
+"""For the header of a message (on the emulated wire): what does not fit waits for the next slot of its pair."""
 TURNING: tuple[Way, ...] = ("rotor", "valiant", "demand")
 """The ways whose circuits take turns."""
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
@@ -108,9 +110,8 @@ class AllToAllExperiment(Settings):
     def _slots_are_slots(self) -> AllToAllExperiment:
         if "slot" in self.studies and 0 in self.slots_ms:
             raise ValueError("study slot needs slots of a length; 0 (as long as it takes) is none")
-        for slot in self.slots_ms:
-            if slot:
-                Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
+        for slot in filter(None, self.slots_ms):
+            Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
         return self
 
     @property
@@ -146,8 +147,9 @@ class AllToAllExperiment(Settings):
         return (self.policies or ways, *lists.values())
 
     def _case(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Case:
+        carries = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
-            size = int(self._slot_bytes(slot_ms)) // 4 * 4
+            size = int(carries) // 4 * 4
         demand = self._demand(study, n, size)
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,
@@ -202,6 +204,14 @@ class AllToAllExperiment(Settings):
         return straight_all_to_all(n, weights=weights)
 
     def _slot_bytes(self, slot_ms: float) -> float:
-        """What a slot of fixed length takes."""
-        late_s = LATE_S / self.scale.time
-        return ((slot_ms - self.guard_ms) / 1e3 - late_s) * self.bytes_per_s - HEADROOM_BYTES
+        """Bytes of the real system that a slot of fixed length takes; ``ConfigError`` if that is next to nothing."""
+        scale = self.scale.scale()
+        light_s = (slot_ms - self.guard_ms) / 1e3 - scale.real_s(LATE_S)
+        found = light_s * self.bytes_per_s - scale.real_bytes(HEADROOM_BYTES)
+        if found < scale.real_bytes(LEAST_WRITE_BYTES):
+            raise ConfigError(
+                f"a slot of {slot_ms:g} ms carries next to nothing beside its guard time and the "
+                f"{scale.real_s(LATE_S) * 1e3:.3g} ms that this machine may be late; longer slots are right",
+                key="slots_ms",
+            )
+        return found
