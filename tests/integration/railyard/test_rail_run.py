@@ -8,97 +8,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from scripts_of_tests import PATIENCE_S, ROOT, descendants, finish, rows, runs_of, start, wait_for_agents
 
-from topos.remains import REGISTRY, Run
+from topos.remains import Run
 
 pytestmark = pytest.mark.root
 
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "scripts" / "rail_reconfiguration.py"
+SCRIPT = "rail_reconfiguration.py"
 KEYS = {
     *("experiment", "workload", "fabric", "mode", "reconfiguration_delay_ms", "seed", "steps", "step_time_s"),
     *("predicted_step_time_s", "reconfigurations_per_step", "exposed_stall_s", "packets_lost", "faithful"),
 }
-PATIENCE_S = 120
 RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
-
-
-def _hear_ctrl_c() -> None:
-    """A test run in the background of a shell ignores Ctrl-C, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """The script as a child in a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        preexec_fn=_hear_ctrl_c,
-        env={**os.environ, **environment},
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit status, output and errors."""
-    try:
-        out, err = process.communicate(timeout=PATIENCE_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    return process.returncode, out, err
-
-
-def runs_of(pid: int) -> list[Run]:
-    """The registered runs that ``pid`` owns."""
-    runs = [Run(path) for path in REGISTRY.iterdir()] if REGISTRY.is_dir() else []
-    return [run for run in runs if (owner := run.owner()) is not None and owner.pid == pid]
-
-
-def wait_for_agents(process: subprocess.Popen[str], rank: int = 0) -> int:
-    """Process id of an agent of a run, once it runs."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        for child in descendants(process.pid):
-            name = Path(f"/proc/{child}/comm")
-            if name.exists() and name.read_text().strip() == f"railyard-g{rank}":
-                return child
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    raise AssertionError("no agent came up")
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """All children of ``pid``, and theirs."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
-        return
-    for child in map(int, children):
-        yield child
-        yield from descendants(child)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())
-    return found
 
 
 @pytest.mark.parametrize("framework", ["ryu", "os-ken"])
 def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
     out = tmp_path / "results"
     options = ("--modes", "electrical,on-demand", "--delays", "100", "--steps", "2", "--verify")
-    process = start("--workload", "smoke", *options, "--controller", framework, "--out", str(out))
+    process = start(SCRIPT, "--workload", "smoke", *options, "--controller", framework, "--out", str(out))
     status, output, errors = finish(process)
     assert status in RAN, errors
     electrical, on_demand = rows(out)
@@ -120,7 +52,9 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
 
 def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    process = start("--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out))
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out)
+    )
     agent = wait_for_agents(process, rank=3)
     time.sleep(3)
     os.kill(agent, signal.SIGKILL)
@@ -135,7 +69,9 @@ def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
 
 
 def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
-    process = start("--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r"))
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
+    )
     wait_for_agents(process)
     for child in descendants(process.pid):
         if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -150,7 +86,7 @@ def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "results"
-    process = start("--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
+    process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
     wait_for_agents(process)
     time.sleep(1)
     process.send_signal(how)
@@ -162,7 +98,9 @@ def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) ->
 
 
 def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
-    process = start("--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r"))
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
+    )
     wait_for_agents(process)
     (run,) = runs_of(process.pid)
     children = [*run.children()]
@@ -182,7 +120,7 @@ def test_a_policy_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     policy = f"{ROOT / 'docs' / 'examples' / 'my_policy.py'}:PairByPair"
     options = ("--modes", "on-demand", "--delays", "50", "--steps", "1", "--policy", policy)
-    status, _, errors = finish(start("--workload", "smoke", *options, "--out", str(out)))
+    status, _, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
     assert status in RAN, errors
     (row,) = rows(out)
     assert row["policy"] == policy
@@ -192,7 +130,7 @@ def test_a_policy_of_ones_own(tmp_path: Path) -> None:
 def test_a_ryu_app_of_ones_own(tmp_path: Path) -> None:
     out, port = tmp_path / "results", "16653"
     common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs")
-    status, plan, errors = finish(start(*common, "--print-plan"))
+    status, plan, errors = finish(start(SCRIPT, *common, "--print-plan"))
     assert status == 0, errors
     (tmp_path / "plan.json").write_text(plan)
     app = subprocess.Popen(
@@ -204,7 +142,7 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path) -> None:
     try:
         wait_for_port(int(port))
         options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--out", str(out))
-        status, _, errors = finish(start(*common, *options))
+        status, _, errors = finish(start(SCRIPT, *common, *options))
         assert status in RAN, errors
         (row,) = rows(out)
         assert row["mode"] == "native"
@@ -226,7 +164,7 @@ def wait_for_port(port: int) -> None:
 
 def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
     options = ("--controller", "remote", "--remote", "127.0.0.1:9", "--out", str(tmp_path / "r"))
-    status, _, errors = finish(start("--workload", "pp-only", *options))
+    status, _, errors = finish(start(SCRIPT, "--workload", "pp-only", *options))
     assert status == 5
     assert "127.0.0.1:9" in errors
     assert "Traceback" not in errors
@@ -234,7 +172,7 @@ def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
 
 def test_the_cli_has_circuits_and_rewire() -> None:
     process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"],
+        [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     commands = (
