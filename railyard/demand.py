@@ -24,8 +24,9 @@ def read_demand(name: str, n: int, mean_bytes: float, seed: int) -> Demand:
     if name == "uniform":
         return ()
     shares = check_demand(_skewed(n, Random(seed)) if name == "skewed" else _read(Path(name)), n)
-    factor = mean_bytes * n * (n - 1) / sum(map(sum, shares))
-    return tuple(tuple(_round(entry * factor) for entry in row) for row in shares)
+    largest = max(map(max, shares))  # first to shares of it: in any unit, also where a sum is next to nothing
+    factor = mean_bytes * n * (n - 1) / sum(entry / largest for row in shares for entry in row)
+    return tuple(tuple(_round(entry / largest * factor) for entry in row) for row in shares)
 
 
 def whole_numbers(demand: Demand) -> tuple[tuple[int, ...], ...]:
