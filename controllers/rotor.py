@@ -22,6 +22,7 @@ from controllers.wiring import path_circuits, rail_of_group
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 from topos.plan import FabricPlan, SwitchPlan
+from workloads.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
 
 Pacing = tuple[Pairs, float | None]
@@ -118,7 +119,8 @@ class DemandPolicy(RotorPolicy):
     With ``Cycle.simplex`` those of ``birkhoff_von_neumann``, otherwise of ``covering_matchings``. Where the cycle gives
     a ``slot_s``, each slot lasts as long as its demand takes, whatever that ``slot_s`` is: the demand then must be in
     bytes of payload as they go over the emulated wire, since it becomes seconds by the goodput of the members' ports;
-    ``Cycle.guard_s`` is added. Without a demand everybody demands as much of everybody: the turns of a rotor.
+    ``Cycle.guard_s`` is added, and what is not planned for on this machine (``workloads.pacing``). Without a demand
+    everybody demands as much of everybody: the turns of a rotor.
     """
 
     def pacing(self, group: Group) -> Sequence[Pacing]:
@@ -142,7 +144,8 @@ class DemandPolicy(RotorPolicy):
         if cycle.slot_s is None:
             return [(turn.pairs, None) for turn in turns]
         bytes_per_s = self._goodput(group)
-        return [(turn.pairs, turn.length / bytes_per_s + cycle.guard_s) for turn in turns]
+        beside_s = HEADROOM_BYTES / bytes_per_s + LATE_S + cycle.guard_s
+        return [(turn.pairs, turn.length / bytes_per_s + beside_s) for turn in turns]
 
     def _goodput(self, group: Group) -> float:
         """Payload bytes per second of the slowest port that the slots of ``group`` use."""

@@ -33,7 +33,7 @@ from workloads.collectives.catalog import schedule
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
 from workloads.connection import LEAST_WRITE_BYTES
-from workloads.pacing import LATE_S
+from workloads.pacing import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
 
 Way = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
@@ -46,8 +46,6 @@ STUDIES: dict[Study, str] = {
     "skew": "uneven demand",
     "grid": "everything with everything",
 }
-HEADROOM_BYTES = 1000
-"""For the header of a message (on the emulated wire): what does not fit waits for the next slot of its pair."""
 TURNING: tuple[Way, ...] = ("rotor", "valiant", "demand")
 """The ways whose circuits take turns."""
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {

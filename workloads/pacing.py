@@ -15,6 +15,9 @@ LATE_S = 0.0015
 """So much of the time that a circuit has light is not planned for: by so much later than by the rate of its port a
 transfer may begin and end on this machine."""
 
+HEADROOM_BYTES = 1000
+"""Nor is so much of what it could carry, for the header of a message: what does not fit waits for the next slot."""
+
 
 class Bucket:
     """Mirror of one port's TBF. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from controllers.rotation import Turn
+from railyard.errors import ControlError
+from workloads.pacing import LATE_S
 from workloads.paths import Path
 
 _T = TypeVar("_T")
@@ -72,7 +74,10 @@ class Turnstile(Generic[_T]):
         return self._turn.number if self._turn is not None else -1
 
     def stands(self, turn: Turn, paths: Iterable[Path]) -> None:
-        """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered."""
+        """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
+
+        ``ControlError`` for one that is over before anything could be sent.
+        """
         self._lanes = {}
         for rank, out, peer, into in paths:
             if rank == self._rank:
@@ -80,6 +85,12 @@ class Turnstile(Generic[_T]):
             elif peer == self._rank and out == into:
                 self._lanes[rank] = Lanes(into, out)
         self._turn, self._closed, self._said = turn, False, None
+        if self.end is not None and self.end - self.began <= LATE_S:
+            raise ControlError(
+                f"slot {turn.number} of group {self._group} leaves nothing beside its guard time of "
+                f"{turn.guard_s * 1e3:.3g} ms and the "
+                f"{LATE_S * 1e3:g} ms that this machine may be late; longer slots are right"
+            )
 
     @property
     def peers(self) -> frozenset[int]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.matchings import one_factorization
 from controllers.rotation import Turn
+from railyard.errors import ControlError
+from workloads.pacing import LATE_S
 from workloads.paths import Path
 from workloads.turns import Turns
 from workloads.turnstile import Lanes, Moved, Turnstile
@@ -149,6 +152,16 @@ def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
     assert offer(gate, "1b") == ["1b"] and not said
     assert gate.began == 10.0 and gate.slot == 0
     assert gate.end == 11.0 - 0.01, "without the guard time"
+
+
+def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_many() -> None:
+    gate, _ = turnstile()
+    said = (
+        "slot 4 of group ep leaves nothing beside its guard time of 10 ms and the 1.5 ms that this machine may be late"
+    )
+    with pytest.raises(ControlError, match=said):
+        come(gate, 4, (0, 0, 1, 0), until=14.0 + 0.01 + LATE_S)
+    assert come(gate, 5, (0, 0, 1, 0), until=15.0 + 0.02) == []
 
 
 # ---- the turns of several groups -------------------------------------------------------------------------------------
