@@ -36,7 +36,7 @@ class SlotReach:
 
 
 def slot_reach(settings: Settings, fabric: Fabric, simplex: bool) -> Iterator[SlotReach]:
-    """Set every slot of a rotor among the ranks of ``fabric`` in turn, and have everybody call everybody. Needs root."""
+    """Set every slot of a rotor among the ranks of ``fabric`` in turn and have everybody call everybody. Needs root."""
     with Session(settings, fabric.topology(Scale(1.0))) as session:
         slots = rotor_slots(session.plan, simplex)
         with PingMatrix(session.plan, session.netns_fds()) as matrix:

@@ -125,12 +125,9 @@ def reach(experiment: AllToAllExperiment, console: Console) -> int:
         found = list(slot_reach(experiment, experiment.fabric("rotor", n), experiment.simplex))
         wrong = [one.slot for one in found if not one.right]
         once = set(meetings(found).values()) == {1} and len(meetings(found)) == n * (n - 1)
-        console.print(
-            f"{n} ranks: {len(found)} slots, in {len(found) - len(wrong)} the matched partners hear each other and nobody "
-            f"else; {'each pair meets once' if once else 'NOT each pair meets once'}"
-            + (f"; wrong: slots {', '.join(map(str, wrong))}" if wrong else ""),
-            soft_wrap=True,
-        )
+        text = f"{n} ranks: {len(found)} slots; matched partners hear each other and nobody else in "
+        text += "all" if not wrong else f"all but {', '.join(map(str, wrong))}"
+        console.print(f"{text}; each pair meets {'once' if once else 'NOT just once'}", soft_wrap=True)
         status = status if once and not wrong else NOT_FAITHFUL_EXIT_STATUS
     return status
 

@@ -14,13 +14,15 @@ import sys
 import termios
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from railyard.errors import AgentError
 from railyard.scale import goodput_share
+from workloads.light import Light, Spell
 from workloads.message import HEADER_BYTES, Header
-from workloads.pacing import LATE_S, Bucket
+from workloads.pacing import Bucket
 from workloads.program import Domain
 from workloads.revival import revive
 
@@ -74,14 +76,6 @@ class Outgoing:
         return len(self.head) + len(self.payload)
 
 
-@dataclass(frozen=True)
-class Light:
-    """A circuit passes light since ``began``; all that is sent over it must be there at ``until``."""
-
-    began: float
-    until: float
-
-
 class Inbox(Protocol):
     """Who the messages of a connection are for."""
 
@@ -125,10 +119,21 @@ def _stand_in_for_a_nic(sock: socket.socket) -> None:
 
 
 class Connection:
-    """A connection from a port of this host to the port of a peer, over one path."""
+    """A connection from a port of this host to the port of a peer, over one path.
+
+    ``left_port`` tells how many bytes have left the port, where something depends on that (``workloads.light``).
+    """
 
     def __init__(
-        self, sock: socket.socket, key: PeerKey, bucket: Bucket, inbox: Inbox, *, connected: bool, mtu: int
+        self,
+        sock: socket.socket,
+        key: PeerKey,
+        bucket: Bucket,
+        inbox: Inbox,
+        *,
+        connected: bool,
+        mtu: int,
+        left_port: Callable[[], int] | None = None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -140,9 +145,8 @@ class Connection:
         self._share = goodput_share(mtu)
         self._queue: deque[Outgoing] = deque()
         self._may_send_at = 0.0
-        self._light: Light | None = None
-        self._light_left = 0.0
-        """Payload bytes that the port can still carry while it lasts."""
+        self._left_port = left_port
+        self._spell: Spell | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
@@ -213,26 +217,24 @@ class Connection:
 
         None: for as long as anybody has something to send.
         """
-        self._light, self._may_send_at = light, 0.0
+        self._may_send_at = 0.0
         if light is None:
+            self._spell = None
             return
-        self._light_left = (light.until - light.began - LATE_S) * self._bucket.bytes_per_s * self._share
+        self._spell = Spell(light, self._bucket, self._share, self._left_port)
         if self.connected and self._in_kernel(_SIOCOUTQ):
             revive(self.sock)
 
     def _room(self, now: float, message: Outgoing) -> int | None:
-        """How many bytes may be written now (None: any number; 0: none before the next light).
-
-        By the mirror of the port's bucket: acknowledgements come late where the way back is busy as well.
-        """
-        light = self._light
-        if light is None:
+        """How many bytes may be written now (None: any number); for 0 it is known when to look again."""
+        if self._spell is None:
             return None
-        rate = self._bucket.bytes_per_s * self._share
-        room = min(self._light_left, (light.until - now - self._bucket.backlog_s(now)) * rate)
-        if room < min(message.size - message.sent, LEAST_WRITE_BYTES):
-            self._may_send_at = float("inf")
+        least = min(message.size - message.sent, LEAST_WRITE_BYTES)
+        room = self._spell.room(now)
+        if room < least:
+            self._may_send_at = self._spell.look_again(now, least)
             return 0
+        self._may_send_at = 0.0
         return int(room)
 
     def _push(self, message: Outgoing, now: float, room: int | None = None) -> bool:
@@ -251,7 +253,8 @@ class Connection:
             raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
         message.sent += count
         self.sent_bytes += count
-        self._light_left -= count
+        if self._spell is not None:
+            self._spell.handed(count)
         self.last_progress = now
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True
@@ -353,6 +356,13 @@ class Connection:
         self._inbox.arrived(self, header)
 
     # -- life --------------------------------------------------------------------------------------
+
+    def renew(self, sock: socket.socket, *, connected: bool) -> None:
+        """Go on with another socket: the call of the one before was lost, and it would call again at its own time."""
+        assert not self.connected
+        self.sock.close()
+        self.sock, self.connected, self._low_water = sock, connected, 1
+        self._await_bytes(HEADER_BYTES)
 
     def check_connected(self) -> None:
         """After a connect in progress became writable: it stands, or ``PeerLost``."""

@@ -210,6 +210,8 @@ class Courier:
         for key in self.rotations.stands(group, index, turn, paths):
             connection = self._open(key)
             if connection is not None:
+                if connection.last_progress < now:
+                    self.transport.call_again(connection, now)
                 self.rotations.shine(connection)
         self._post_in_turn(group)
 

@@ -15,6 +15,7 @@ import sys
 import termios
 
 _TCP_REPAIR, _TCP_REPAIR_QUEUE, _TCP_QUEUE_SEQ = 19, 20, 21
+_ON, _OFF, _OFF_IN_SILENCE = 1, 0, -1
 _SEND_QUEUE = 2
 _ICMP_UNREACHABLE, _ICMP_HOST_UNREACHABLE = 3, 1
 _BACKOFF = 4
@@ -22,11 +23,22 @@ _BACKOFF = 4
 
 
 def revive(sock: socket.socket) -> None:
-    """Have ``sock`` send again at once what it waits to send again. Needs root; does nothing if there is nothing."""
+    """Have ``sock`` send again at once what it waits to send again. Needs root; does nothing if there is nothing.
+
+    If it waits for its peer to have room again, whose word of that was lost, it asks.
+    """
     for _ in range(_doublings(sock)):
         _unreachable(sock)
         if _doublings(sock) == 0:
             return
+    if _unacknowledged(sock):
+        _ask_for_room(sock)
+
+
+def _ask_for_room(sock: socket.socket) -> None:
+    """A window probe: leaving the repair mode sends one."""
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF)
 
 
 def _doublings(sock: socket.socket) -> int:
@@ -49,12 +61,12 @@ def _unreachable(sock: socket.socket) -> None:
 
 def _first_unacknowledged(sock: socket.socket) -> int:
     """Its sequence number: the last one written less what is not acknowledged."""
-    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR_QUEUE, _SEND_QUEUE)
         written = int(sock.getsockopt(socket.IPPROTO_TCP, _TCP_QUEUE_SEQ))
     finally:
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, -1)
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF_IN_SILENCE)
     return (written - _unacknowledged(sock)) & 0xFFFFFFFF
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from controllers.rotation import Turn
 from workloads.carriage import Waiting
-from workloads.connection import Connection, Light, PeerKey
+from workloads.connection import Connection, PeerKey
+from workloads.light import Light
 from workloads.paths import Path, keys_at
 from workloads.turns import Turns
 from workloads.turnstile import Moved

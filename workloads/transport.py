@@ -16,6 +16,7 @@ from topos.plan import FabricPlan, HostPort, Network
 from workloads.connection import Connection, Inbox, PeerKey, new_socket
 from workloads.pacing import Bucket
 from workloads.paths import NETWORK_OF_DOMAIN, Path
+from workloads.port_counter import left_port
 from workloads.program import Domain
 
 TCP_PORT = 7700
@@ -72,7 +73,21 @@ class Transport:
             self._connections[key] = self._connect(key, now)
         return self._connections.get(key)
 
+    def call_again(self, connection: Connection, now: float) -> None:
+        """Connect anew where the peer has not answered: what calls it may have met a dark circuit."""
+        if not connection.connected:
+            sock, connected = self._call(connection.key)
+            connection.renew(sock, connected=connected)
+            connection.last_progress = now
+
     def _connect(self, key: PeerKey, now: float) -> Connection:
+        sock, connected = self._call(key)
+        connection = self._adopt(sock, key, connected=connected)
+        connection.last_progress = now
+        return connection
+
+    def _call(self, key: PeerKey) -> tuple[socket.socket, bool]:
+        """A socket that connects, and whether it has already."""
         domain, lane, peer, peer_lane = key
         port = self._ports.get((domain, lane))
         address = self._ip_of_peer.get((domain, peer, peer_lane))
@@ -92,13 +107,19 @@ class Transport:
             raise AgentError(
                 f"rank {self._rank} cannot connect from {port.interface} to rank {peer} ({address}): {error.strerror}"
             ) from None
-        connection = self._adopt(sock, key, connected=code == 0)
-        connection.last_progress = now
-        return connection
+        return sock, code == 0
 
     def _adopt(self, sock: socket.socket, key: PeerKey, *, connected: bool) -> Connection:
-        bucket = self._buckets[key[0], key[1]]
-        return Connection(sock, key, bucket, self._inbox, connected=connected, mtu=self._mtu)
+        bucket, interface = self._buckets[key[0], key[1]], self._ports[key[0], key[1]].interface
+        return Connection(
+            sock,
+            key,
+            bucket,
+            self._inbox,
+            connected=connected,
+            mtu=self._mtu,
+            left_port=lambda: left_port(interface),
+        )
 
     def accept(self, listener: socket.socket, now: float) -> list[Connection]:
         """Take in the connections that peers opened to a listener."""

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
-from workloads.connection import Connection, Light, Outgoing, PeerKey
+from workloads.connection import Connection, Outgoing, PeerKey
+from workloads.light import Light
 from workloads.message import HEADER_BYTES, Flow, Header
 from workloads.pacing import LATE_S, Bucket
 

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 from controllers.rotation import Turn
 from workloads.carriage import Carriage, Waiting
-from workloads.connection import Light, PeerKey
+from workloads.connection import PeerKey
 from workloads.exchange import Part
+from workloads.light import Light
 from workloads.rotations import Post, Rotations
 
 PAIR, SHIFT = ((0, 0, 1, 0), (2, 0, 3, 0)), ((0, 1, 1, 0), (1, 1, 2, 0), (2, 1, 0, 0))
