@@ -29,6 +29,8 @@ class InTurn(NamedTuple):
     part: Part
     sent: int = 0
     """Bytes of it that went in earlier slots."""
+    began: float | None = None
+    """When the first of those went."""
 
 
 @dataclass

@@ -263,32 +263,29 @@ class Simulation:
             flow.turnstile.report()
 
     def _send_in_turn(self, rank: int, free: Iterable[InTurn]) -> None:
+        """Put on the wire what can be there when the slot ends; the rest waits for the next slot of its peer."""
         for item in free:
-            assert item.flow.turnstile is not None
-            if item.flow.turnstile.end is None:
-                self._send(rank, item.flow, item.part)
+            turnstile = item.flow.turnstile
+            assert turnstile is not None
+            if item.part.peer in turnstile.peers:
+                self._send_until(rank, item, turnstile.lanes(item.part.peer).out, turnstile.end)
             else:
-                self._send_until(rank, item, item.flow.turnstile.end)
+                self._ranks[rank].cut.append(item)
 
-    def _send_until(self, rank: int, item: InTurn, end: float) -> None:
-        """Put on the wire what can be there at ``end``; the rest waits for the next slot of its peer."""
+    def _send_until(self, rank: int, item: InTurn, lane: int, end: float | None) -> None:
         flow, part, agent = item.flow, item.part, self._ranks[rank]
-        assert flow.turnstile is not None
-        left = part.bytes - item.sent
-        if part.peer not in flow.turnstile.peers:
-            agent.cut.append(item)
-            return
-        lane = flow.turnstile.lanes(part.peer).out
+        left, rate = part.bytes - item.sent, self._goodput[rank, lane]
         begin = max(self.now, agent.booked.get(lane, 0.0))
-        now = min(left, max(0, int((end - LATE_S - begin) * self._goodput[rank, lane])))
-        agent.booked[lane] = begin + now / self._goodput[rank, lane]
+        now = left if end is None else min(left, max(0, int((end - LATE_S - begin) * rate)))
+        agent.booked[lane] = begin + now / rate
         if now == left:
-            self._send(rank, flow, part, left)
+            self._send(rank, flow, part, item.sent, item.began)
             return
         if now:
             domain, mine, theirs = self._ports(rank, flow, part)
             self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), now, lambda began, ended: None)
-        agent.cut.append(item._replace(sent=item.sent + now))
+            item = item._replace(sent=item.sent + now, began=begin if item.began is None else item.began)
+        agent.cut.append(item)
 
     def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
         """Put on the wire what may go now."""
@@ -307,18 +304,18 @@ class Simulation:
         there = self._ranks[part.peer].flows.get(flow.name)
         return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
 
-    def _send(self, rank: int, flow: SimulatedFlow, part: Part, last_bytes: int | None = None) -> None:
-        """Put ``part`` on the wire, or the ``last_bytes`` of it."""
+    def _send(self, rank: int, flow: SimulatedFlow, part: Part, sent: int = 0, first: float | None = None) -> None:
+        """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots, from the time ``first`` on."""
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
 
         def done(began: float, left: float) -> None:
-            self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, began))
+            since = began if first is None else first
+            self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, since))
             if part.transfer in flow.exchange.awaits_sent:
                 self._carry_on(rank, flow, flow.exchange.sent(part.transfer))
 
-        size = part.bytes if last_bytes is None else last_bytes
-        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), size, done)
+        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes - sent, done)
 
     def _ports(self, rank: int, flow: SimulatedFlow, part: Part) -> tuple[Domain, int, int]:
         """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
