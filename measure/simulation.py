@@ -305,7 +305,7 @@ class Simulation:
         return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
 
     def _send(self, rank: int, flow: SimulatedFlow, part: Part, sent: int = 0, first: float | None = None) -> None:
-        """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots, from the time ``first`` on."""
+        """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots (from ``first`` on)."""
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
 
