@@ -33,7 +33,7 @@ from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.reach import meetings, slot_reach
 from railyard.settings import read_experiment, validated
 
-QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"], "slots_ms": [100]}
+QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -1,0 +1,88 @@
+"""The script without root: what it says of itself, the model's times, and mistakes in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECKOUT / "scripts" / "all_to_all.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=CHECKOUT,
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
+    )
+
+
+def predicted(*arguments: object) -> dict[str, list[float]]:
+    """By the way of each row of the model's only table: the numbers in it."""
+    done = run("--predict", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("MODEL ONLY, nothing was measured") == done.stdout.count("study: ")
+    rows = [line.split() for line in done.stdout.splitlines() if " ocs " in line or " electrical " in line]
+    return {row[0]: [float(word) for word in row if word.replace(".", "").isdigit()] for row in rows}
+
+
+def test_help_says_what_there_is() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for option in (
+        "--study",
+        "--policies",
+        "--slots",
+        "--guard",
+        "--demand",
+        "--simplex",
+        "--mesh",
+        "--predict",
+        "--out",
+    ):
+        assert option in done.stdout
+
+
+def test_the_model_of_every_way_needs_no_root_and_leaves_nothing(tmp_path: Path) -> None:
+    ways = "electrical,rotor,valiant,demand,multi-hop"
+    found = predicted("--study", "skew", "--ranks", 4, "--policies", ways, "--out", tmp_path / "out")
+    assert set(found) == set(ways.split(","))
+    assert not (tmp_path / "out").exists()
+
+
+def test_quick_needs_seconds_and_is_near_the_formula_where_slots_end_when_all_have_sent() -> None:
+    done = run("--quick", "--predict")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.split("study: slot")[0].splitlines() if line.startswith("rotor")]
+    times = {row[2]: [float(word) for word in row if word.count(".") == 1][-2:] for row in rows}
+    assert set(times) == {"4", "8"}
+    assert all(model_s < 1.05 * formula_s < 2 for model_s, formula_s in times.values())
+
+
+def test_a_file_and_options_that_go_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("experiment: all-to-all\nstudies: [grid]\npolicies: [rotor]\nranks: [4]\nsizes: [1000000]\n")
+    assert predicted(file, "--ranks", 6)["rotor"][0] == 6
+
+
+def test_a_mistake_is_one_sentence() -> None:
+    done = run("--predict", "--slots", 1)
+    assert done.returncode == 2
+    assert done.stderr.startswith("all_to_all.py: slot_ms: a slot of 1 ms leaves no time beside a guard time of 2 ms")
+    assert done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+def test_a_demand_in_a_file_is_what_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    file.write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")
+    found = predicted(
+        "--study", "skew", "--ranks", 4, "--sizes", 250000, "--demand", file, "--policies", "demand,rotor"
+    )
+    one_slot_s = 0.01 + 12 / 4 * 250e3 * 8 / 0.05e9 / 0.9946  # of 12 pairs 4 have all of it
+    assert found["demand"][-1] == pytest.approx(one_slot_s, rel=0.01)
+    assert found["rotor"][-1] > one_slot_s
