@@ -1,0 +1,157 @@
+"""A courier whose circuits take turns, without a network: what goes in which slot, and what waits to be taken in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from controllers.matchings import one_factorization
+from controllers.rotation import Turn
+from railyard.errors import VerifyError
+from railyard.scale import Scale
+from topos.describe import plan
+from topos.rails import RailTopo
+from workloads.agent_config import AgentConfig
+from workloads.collectives.straight import straight_all_to_all
+from workloads.connection import Outgoing, PeerKey
+from workloads.courier import Courier
+from workloads.light import Light
+from workloads.message import Flow, Header
+from workloads.program import Collective, Group, Program
+
+N, RANK, SIZE = 4, 3, 1000
+SLOTS = [tuple((a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)]
+"""The slots of a rotor between all."""
+
+
+@dataclass
+class Line:
+    """A connection that a peer has opened: what is to go out by it, and what it hears of lights."""
+
+    peer: int
+    out: list[Header] = field(default_factory=list)
+    lights: list[Light | None] = field(default_factory=list)
+    fresh: list[bool] = field(default_factory=list)
+
+    @property
+    def key(self) -> PeerKey:
+        return "scale-out", 0, self.peer, 0
+
+    def send(self, message: Outgoing) -> None:
+        self.out.append(Header.unpack(message.head))
+        self.fresh.append(message.fresh)
+
+    def shine(self, light: Light | None) -> None:
+        self.lights.append(light)
+
+    def arrival_s(self, size: int) -> float:
+        return 0.0
+
+
+@dataclass
+class Office:
+    """The courier of the last rank (all peers connect to it), and what it asks the controller."""
+
+    courier: Courier
+    asked: list[Any]
+
+    def come(self, number: int, until: float | None = None) -> int:
+        """A slot comes; the peer in it."""
+        paths = SLOTS[number % len(SLOTS)]
+        self.courier.slot_stands("ep", 0, Turn(number, 5.0 + number, until), paths, 5.0 + number)
+        (peer,) = {end for path in paths if RANK in (path[0], path[2]) for end in (path[0], path[2])} - {RANK}
+        return peer
+
+    def start(self, step: int = 0) -> None:
+        op = self.courier._config.program.operations[RANK][0]
+        assert isinstance(op, Collective)
+        self.courier.start(step, op, 0, 5.0)
+
+    def opened(self, peer: int) -> Line:
+        """The peer has opened its connection: what waited for that goes."""
+        line = Line(peer)
+        self.courier.accepted(cast(Any, line), 6.0)
+        return line
+
+
+@pytest.fixture
+def office() -> Office:
+    straight = straight_all_to_all(N)
+    operations = (Collective(0, "exchange", "all_to_all", "ep", N * SIZE, algorithm=straight.algorithm),)
+    groups = {name: Group(name, "ep", tuple(range(N))) for name in ("ep", "still")}
+    program = Program("p", (operations,) * N, groups, {straight.algorithm: straight})
+    where = plan(RailTopo(servers=N, gpus=1, ports=1, rate_mbps=50, fabric="ocs"))
+    config = AgentConfig(RANK, "job", "on-demand", program, Scale(1.0), where, "", steps=2)
+    asked: list[Any] = []
+    courier = Courier(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
+    courier.rotations.groups.add("ep")
+    return Office(courier, asked)
+
+
+def awaits(office: Office, header: Header) -> bool:
+    return office.courier.awaits(cast(Any, Line(0)), header)
+
+
+def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
+    first = office.come(0)
+    office.start()
+    lines = {first: office.opened(first)}
+    assert [header.payload_bytes for header in lines[first].out] == [SIZE]
+    for number in (1, 2):
+        peer = office.come(number)
+        lines[peer] = office.opened(peer)
+        assert [header.payload_bytes for header in lines[peer].out] == [SIZE]
+    assert set(lines) == {0, 1, 2} and all(line.fresh == [True] for line in lines.values())
+    assert office.asked == [], "nothing was acknowledged yet"
+
+
+def test_a_collective_of_a_rotating_group_is_not_announced(office: Office) -> None:
+    office.come(0)
+    office.start()
+    kinds = {header.kind for peer in range(3) for header in office.opened(peer).out}
+    assert kinds == {"data"}
+
+
+def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: Office) -> None:
+    peer = office.come(0, until=6.5)
+    office.start()
+    line = office.opened(peer)
+    assert line.lights == [Light(5.0, 6.5)] and line.fresh == [False]
+    assert office.opened((peer + 1) % 3).lights == []
+
+
+def test_data_of_a_peer_that_is_ahead_waits_until_it_is_awaited(office: Office) -> None:
+    early, later = (Header("data", Flow(step, 0, 0), 0, SIZE) for step in (0, 1))
+    office.come(0)
+    assert not awaits(office, early)
+    office.start()
+    assert awaits(office, early) and not awaits(office, later)
+
+
+def test_what_has_nothing_to_do_with_turns_is_taken_in_at_once(office: Office) -> None:
+    flow = Flow(0, 0, 0)
+    assert awaits(office, Header("ready", flow))
+    assert awaits(office, Header("data", Flow(0, 0, 0, point_to_point=True), 0, 4))
+    assert awaits(office, Header("data", Flow(0, 1, 0), 0, 4)), "another group"
+    assert awaits(office, Header("data", Flow(0, 9, 0), 0, 4)), "no group: the error comes when it is taken in"
+
+
+def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Office) -> None:
+    office.come(0)
+    office.start()
+    (carriage,) = office.courier._receiving.values()
+    part = next(iter(carriage.exchange.incoming.values()))
+    header = Header("data", carriage.flow, part.transfer, part.bytes)
+    with pytest.raises(VerifyError, match="misdelivered: rank 3 got transfer"):
+        office.courier.expect(cast(Any, Line((part.peer + 1) % 3)), header)
+    assert office.courier.expect(cast(Any, Line(part.peer)), header) is None
+
+
+def test_after_the_release_nothing_is_bound_to_slots(office: Office) -> None:
+    office.come(0, until=6.5)
+    office.courier.released("ep")
+    assert office.courier.rotations.turns.of("ep") is None
+    assert office.opened(0).lights == [] == office.opened(1).lights == office.opened(2).lights
+    office.courier.released("still")
