@@ -68,11 +68,6 @@ class Turnstile(Generic[_T]):
         turn = self._turn
         return None if turn is None or turn.until is None else turn.until - turn.guard_s
 
-    @property
-    def slot(self) -> int:
-        """The number of the slot that stands, or of the last one (-1: none came yet)."""
-        return self._turn.number if self._turn is not None else -1
-
     def stands(self, turn: Turn, paths: Iterable[Path]) -> None:
         """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
 

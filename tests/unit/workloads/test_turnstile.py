@@ -68,7 +68,7 @@ def test_a_circuit_between_different_lanes_is_for_its_first_end() -> None:
 def test_before_the_first_slot_everything_waits() -> None:
     gate, said = turnstile()
     assert offer(gate, "1a", "2a") == []
-    assert (gate.slot, gate.end, gate.began, gate.peers, said) == (-1, None, 0.0, frozenset(), [])
+    assert (gate.end, gate.began, gate.peers, said) == (None, 0.0, frozenset(), [])
 
 
 def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
@@ -150,7 +150,7 @@ def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
     assert offer(gate, "1a") == ["1a"]
     gate.over()
     assert offer(gate, "1b") == ["1b"] and not said
-    assert gate.began == 10.0 and gate.slot == 0
+    assert gate.began == 10.0
     assert gate.end == 11.0 - 0.01, "without the guard time"
 
 
@@ -179,7 +179,7 @@ def test_groups_turn_on_their_own() -> None:
     turns.report("other")
     assert said == [Moved("other", 7, 0, True)]
     turns.stands("ep", 0, Turn(1, 2.0), ((0, 0, 3, 0),))
-    assert turns.of("ep") is first and first.slot == 1
+    assert turns.of("ep") is first and first.peers == {3}
     turns.end("ep")
     turns.end("ep")
     assert turns.of("ep") is None and turns.of("other") is second
