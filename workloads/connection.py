@@ -357,6 +357,15 @@ class Connection:
 
     # -- life --------------------------------------------------------------------------------------
 
+    @property
+    def answered(self) -> bool:
+        """Whether the peer has answered the call, even if nobody has looked yet (``check_connected``)."""
+        try:
+            self.sock.getpeername()
+        except OSError:
+            return False
+        return True
+
     def renew(self, sock: socket.socket, *, connected: bool) -> None:
         """Go on with another socket: the call of the one before was lost, and it would call again at its own time."""
         assert not self.connected

@@ -75,7 +75,7 @@ class Transport:
 
     def call_again(self, connection: Connection, now: float) -> None:
         """Connect anew where the peer has not answered: what calls it may have met a dark circuit."""
-        if not connection.connected:
+        if not connection.connected and not connection.answered:
             sock, connected = self._call(connection.key)
             connection.renew(sock, connected=connected)
             connection.last_progress = now

@@ -206,6 +206,34 @@ def test_never_more_than_the_light_carries_and_nothing_is_lost(
     assert bytes(sock.taken) == wanted and inbox.written_ == list(range(len(sizes)))
 
 
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
+        sock.setblocking(False)
+        connection = Connection(sock, KEY, Bucket(1000.0), Inbox(), connected=False, mtu=MTU)
+        assert not connection.answered
+        sock.connect_ex(listener.getsockname())
+        listener.accept()[0].close()
+        assert connection.answered and not connection.connected, "it would be wrong to call again"
+        connection.check_connected()
+        assert connection.connected
+
+
+def test_after_another_call_it_goes_on_with_that() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = Connection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
+        connection.send(message(100, "a"))
+        assert connection.wants_to_write(1.0) and not connection.has_something_to_send(1.0)
+        connection.renew(socket.create_connection(listener.getsockname()), connected=True)
+        far, _ = listener.accept()
+        connection.flush(2.0)
+        assert inbox.written_ == ["a"] and len(far.recv(1000)) == 100 + HEADER_BYTES
+        for sock in (connection.sock, far):
+            sock.close()
+
+
 # ---- what waits to be taken in ---------------------------------------------------------------------------------------
 
 
