@@ -41,6 +41,9 @@ class Event:
     agent    state       rank, step, life, checksum (running checksum after ``step``)
     agent    checkpoint  rank, step, life, bytes, checksum (interval: from the snapshot until it is stored)
     agent    sockets     rank, retransmits, bytes (at the end of a point)
+    agent    turn        rank, group, slot, late_s (how late it was told), bytes (that it sent in this slot of a
+                         rotation; interval: until it was told)
+    controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: light)
     controller reconfigure rail, ports, circuits, asked (time the last member asked),
                          group (interval: dark)
     controller ack       group, index, ranks, asked (first request), ready (last request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from controllers.rotation import Cycle
 from measure.collective import CollectiveTimes
@@ -10,9 +11,12 @@ from measure.delivery import Delivery, payload
 from measure.point import Point
 from measure.row import Row
 from measure.timeline import Event
-from railyard.all_to_all_formula import bytes_per_s, formula
+from railyard.all_to_all_formula import bytes_per_s, formula, slots_of
 from railyard.case import WORLD, Case
 from railyard.case_run import CasePlan, foresee_row
+
+SPARE = 0.05
+"""A slot that is filled but for so much counts as full."""
 
 
 def all_to_all_columns(
@@ -22,8 +26,9 @@ def all_to_all_columns(
 
     ``time_s`` is counted from the last arrival. ``formula_s``: with turns, each as long as its longest transfer and
     one reconfiguration, for uniform demand (n - 1)(D / B + T) (PIP, arXiv 2501.18136); else the bound of the wire. B is
-    what full packets leave of a port's rate. ``duty_cycle`` is the share of B that a rank received, on average;
-    ``ideal_duty_cycle`` that of slots of fixed length that are full.
+    what full packets leave of a port's rate. ``duty_cycle`` is the share of B that a rank sent, on average: over the
+    whole all-to-all, or where slots have a length over the cycles in which everybody has enough for a full slot
+    (``full_cycles``); ``ideal_duty_cycle`` is what is possible there.
     """
     real, scale = point.scale.real_s, point.scale
     time_s = real(times.after_arrival_s)
@@ -33,14 +38,16 @@ def all_to_all_columns(
     formula_s = formula(case)
     per_rank = case.bytes * (1 - (0 if case.schedule.weights else 1 / case.schedule.n))
     cycle = case.cycle
+    duty = duty_cycle(case, point, events, times)
     return {
         "time_s": time_s,
         "predicted_time_s": row["predicted_after_arrival_s"],
         "formula_s": formula_s,
         "over_formula": time_s / formula_s if formula_s else None,
         "slots": sum(slots) / len(slots) if cycle is not None and slots else None,
-        "duty_cycle": per_rank / rate / time_s if time_s else None,
+        "duty_cycle": duty if duty is not None else per_rank / rate / time_s if time_s else None,
         "ideal_duty_cycle": _ideal_duty(cycle, case.reconfiguration_delay_s),
+        "full_cycles": full_cycles(case),
         "goodput_gbps": per_rank * 8 / time_s / 1e9 if time_s else None,
         "payload_sent_bytes": scale.real_bytes(moved.sent_bytes),
         "payload_received_bytes": scale.real_bytes(moved.received_bytes),
@@ -71,6 +78,31 @@ def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:
     if cycle is None or cycle.slot_s is None:
         return None
     return (cycle.slot_s - cycle.guard_s) / (cycle.slot_s + delay_s)
+
+
+def full_cycles(case: Case) -> int:
+    """How many cycles of slots of a length everybody can fill; 0 where slots have none, or demand is not uniform."""
+    cycle = case.cycle
+    if cycle is None or cycle.slot_s is None or cycle.demand or case.schedule.weights:
+        return 0
+    return int(case.bytes / case.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(case)) + SPARE)
+
+
+def duty_cycle(case: Case, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
+    """The share of their ports' payload rate that the ranks sent in the full cycles, the dark before each slot
+    included: mean over the measured steps. None where there are none.
+    """
+    count = full_cycles(case) * (len(slots_of(case)) if full_cycles(case) else 0)
+    shares = []
+    for step in times.steps if count else ():
+        slots = [e for e in events if e.kind == "slot" and min(step.arrivals) <= e.t < max(step.ends)][:count]
+        if len(slots) < count or slots[-1].end is None:
+            return None
+        first, last = slots[0].t, slots[-1].t
+        sent = sum(e["bytes"] for e in events if e.kind == "turn" and first <= e.t <= last)
+        could = bytes_per_s(case) * point.scale.rate * (slots[-1].end - max(step.arrivals)) * case.schedule.n
+        shares.append(sent / could)
+    return fmean(shares) if shares else None
 
 
 def _slots_within(events: Iterable[Event], arrivals: Sequence[float], ends: Sequence[float]) -> int:

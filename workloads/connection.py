@@ -15,6 +15,7 @@ import termios
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,8 @@ _DISCARD = bytearray(1 << 20)
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_INFO_RETRANSMITS = 100
 """Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
+_TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
+"""What is lost in the dark is sent again after a second at the latest (include/uapi/linux/tcp.h)."""
 _SIOCOUTQ = termios.TIOCOUTQ
 _SIOCOUTQNSD = 0x894B
 """Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
@@ -104,6 +107,8 @@ def new_socket(interface: str) -> socket.socket:
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
         sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with suppress(OSError):  # Linux 6.15 and later
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _RTO_MAX_MS)
     _stand_in_for_a_nic(sock)
     return sock
 

@@ -60,7 +60,7 @@ class Courier:
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
         self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self.rotations = Rotations(config.rank, ask)
+        self.rotations = Rotations(config.rank, ask, note)
         self._loader = Loader(config, self.gates, self.rotations.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
@@ -207,7 +207,7 @@ class Courier:
         for carriage in [*self._sending.values(), *self._receiving.values()]:
             if carriage.group.name == group:
                 carriage.last_progress = now
-        for key in self.rotations.stands(group, index, turn, paths):
+        for key in self.rotations.stands(group, index, turn, paths, now):
             connection = self._open(key)
             if connection is not None:
                 if connection.last_progress < now:
