@@ -26,7 +26,7 @@ SLOTS = [tuple((a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)
 """The slots of a rotor between all."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Line:
     """A connection that a peer has opened: what is to go out by it, and what it hears of lights."""
 
@@ -34,6 +34,7 @@ class Line:
     out: list[Header] = field(default_factory=list)
     lights: list[Light | None] = field(default_factory=list)
     fresh: list[bool] = field(default_factory=list)
+    sent_bytes: int = 0
 
     @property
     def key(self) -> PeerKey:

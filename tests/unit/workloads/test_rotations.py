@@ -25,10 +25,16 @@ class Lamp:
     """What a connection is to a rotation."""
 
     def __init__(self, key: PeerKey) -> None:
-        self.key, self.lights = key, list[Light | None]()
+        self.key, self.lights, self.sent_bytes = key, list[Light | None](), 0
 
     def shine(self, light: Light | None) -> None:
         self.lights.append(light)
+
+
+def rotating(rank: int = 0, notes: list[dict[str, Any]] | None = None) -> Rotations:
+    """The rotations of a rank; what they note."""
+    found = [] if notes is None else notes
+    return Rotations(rank, lambda moved: None, lambda kind, t, end, **more: found.append({"t": t, "end": end, **more}))
 
 
 def shone(rotations: Rotations, key: PeerKey) -> list[Light | None]:
@@ -50,22 +56,22 @@ def free(rotations: Rotations) -> list[tuple[PeerKey, int, bool, float]]:
 
 def test_by_the_ports_of_the_slot() -> None:
     for rank, paths, key in ((0, PAIR, (0, 1, 0)), (1, PAIR, (0, 0, 0)), (1, SHIFT, (1, 2, 0))):
-        rotations = Rotations(rank, lambda moved: None)
-        rotations.stands("ep", 0, Turn(0, 5.0), paths)
+        rotations = rotating(rank)
+        rotations.stands("ep", 0, Turn(0, 5.0), paths, 5.0)
         offer(rotations, key[1])
         assert free(rotations) == [(("scale-out", *key), 0, True, 5.0)]
         assert free(rotations) == []
 
 
 def test_without_a_rotation_nothing_goes() -> None:
-    assert free(Rotations(0, lambda moved: None)) == []
+    assert free(rotating()) == []
 
 
 def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
-    rotations = Rotations(0, lambda moved: None)
+    rotations = rotating()
     for index in range(2):  # numbers of slots begin again with each request
         for number in range(2):
-            rotations.stands("ep", index, Turn(number, 5.0 + number), PAIR)
+            rotations.stands("ep", index, Turn(number, 5.0 + number), PAIR, 5.0)
             for transfer in range(3):
                 offer(rotations, 1, transfer)
             assert [(fresh, since) for *_, fresh, since in free(rotations)] == [
@@ -77,8 +83,8 @@ def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
 
 
 def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
-    rotations = Rotations(0, lambda moved: None)
-    keys = rotations.stands("ep", 0, Turn(0, 5.0, 6.0, 0.1), PAIR)
+    rotations = rotating()
+    keys = rotations.stands("ep", 0, Turn(0, 5.0, 6.0, 0.1), PAIR, 5.0)
     offer(rotations, 1)
     assert keys == [("scale-out", 0, 1, 0)]
     assert free(rotations) == [(keys[0], 0, False, 5.0)]
@@ -88,21 +94,38 @@ def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
 
 
 def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light() -> None:
-    rotations = Rotations(1, lambda moved: None)
+    rotations = rotating(1)
     for number in range(2):
-        (key,) = rotations.stands("ep", 0, Turn(number, 5.0 + number, 5.5 + number), PAIR)
+        (key,) = rotations.stands("ep", 0, Turn(number, 5.0 + number, 5.5 + number), PAIR, 5.0)
     assert shone(rotations, key) == [Light(6.0, 6.5)]
 
 
 def test_a_slot_without_an_end_has_no_limit_whatever_was_before() -> None:
-    rotations = Rotations(0, lambda moved: None)
-    rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR)
-    (key,) = rotations.stands("ep", 0, Turn(1, 6.0), PAIR)
+    rotations = rotating()
+    rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.0)
+    (key,) = rotations.stands("ep", 0, Turn(1, 6.0), PAIR, 5.0)
     assert shone(rotations, key) == [None]
 
 
 def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
-    rotations = Rotations(0, lambda moved: None)
-    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR)
+    rotations = rotating()
+    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.0)
     rotations.end("ep")
     assert shone(rotations, key) == [] and rotations.turns.of("ep") is None
+
+
+def test_each_turn_is_noted_when_it_is_over() -> None:
+    notes: list[dict[str, Any]] = []
+    rotations = rotating(notes=notes)
+    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.25)
+    lamp = Lamp(key)
+    lamp.sent_bytes = 1000
+    rotations.shine(cast(Any, lamp))
+    lamp.sent_bytes = 1800
+    assert notes == []
+    rotations.stands("ep", 0, Turn(1, 7.0, 8.0), PAIR, 7.0)
+    assert notes == [{"t": 5.0, "end": 5.25, "group": "ep", "slot": 0, "late_s": 0.25, "bytes": 800}]
+    rotations.end("ep")
+    assert notes[1:] == [{"t": 7.0, "end": 7.0, "group": "ep", "slot": 1, "late_s": 0.0, "bytes": 0}]
+    rotations.end("ep")
+    assert len(notes) == 2
