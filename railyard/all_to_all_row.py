@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from statistics import fmean
 
 from controllers.rotation import Cycle
 from measure.collective import CollectiveTimes
-from measure.delivery import Delivery, payload
+from measure.delivery import Delivery, Payload, payload
+from measure.fidelity import NOT_FAITHFUL, Check
 from measure.point import Point
 from measure.row import Row
 from measure.timeline import Event
@@ -55,6 +57,31 @@ def all_to_all_columns(
         "sent_bytes": None if delivered is None else delivered.sent_bytes,
         "received_bytes": None if delivered is None else delivered.received_bytes,
         "lost_packets": None if delivered is None else delivered.lost_packets,
+        **_judged(row, delivery_check(delivered, moved)),
+    }
+
+
+def delivery_check(delivered: Delivery | None, moved: Payload) -> Check:
+    """Whether everything arrived, and nowhere else."""
+    wrong = (delivered.misdelivered or 0) if delivered is not None else 0
+    ok = wrong == 0 and moved.conserved
+    says = f"{wrong} packets came out at a host that they were not meant for"
+    if not moved.conserved:
+        says = f"{moved.sent_bytes} bytes were sent and {moved.received_bytes} received"
+    return Check("delivery", float(wrong), 0.0, "packets", ok, says)
+
+
+def _judged(row: Row, check: Check) -> Row:
+    """The verdict of a row with one more check."""
+    failed = [] if check.ok else [check.says]
+    if failed and not row["faithful"]:
+        failed.insert(0, row["verdict"])
+    elif failed:
+        failed[0] = f"{NOT_FAITHFUL}: {failed[0]}"
+    return {
+        "faithful": row["faithful"] and check.ok,
+        "verdict": "; ".join(failed) or row["verdict"],
+        "checks": [*row["checks"], asdict(check)],
     }
 
 
