@@ -112,7 +112,7 @@ def full_cycles(case: Case) -> int:
     cycle = case.cycle
     if cycle is None or cycle.slot_s is None or cycle.demand or case.schedule.weights:
         return 0
-    return int(case.bytes / case.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(case)) + SPARE)
+    return int(case.bytes / case.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(case)) * (1 + SPARE))
 
 
 def duty_cycle(case: Case, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:

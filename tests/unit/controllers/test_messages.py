@@ -52,7 +52,7 @@ def test_what_is_not_said_has_its_default() -> None:
         ({"slot_s": float("nan")}, "cycle.slot_s: must be a number of seconds of 0 or more, not nan"),
         ({"slot_s": float("inf")}, "cycle.slot_s: must be a number of seconds of 0 or more, not inf"),
         ({"slot_s": 10**400}, "cycle.slot_s: must be a number of seconds of 0 or more, not 1000"),
-        ({"slot_s": 0}, "a slot of 0 ms leaves no time beside a guard time of 2 ms; make it longer"),
+        ({"slot_s": 0, "guard_s": 0.002}, "a slot of 0 ms leaves no time beside a guard time of 2 ms; make it longer"),
         ({"slot_s": 0.01, "guard_s": 0.01}, "a slot of 10 ms leaves no time beside a guard time of 10 ms"),
         ({"guard_s": -0.1}, "cycle.guard_s: must be a number of seconds of 0 or more, not -0.1"),
         ({"simplex": 1}, "cycle.simplex: must be true or false, not 1"),

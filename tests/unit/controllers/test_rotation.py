@@ -77,7 +77,7 @@ def test_a_cycle_that_cannot_be(slot_s: float | None, guard_s: float, reason: st
 def test_a_cycle_is_scaled_in_time_and_in_size() -> None:
     cycle = Cycle(0.1, 0.002, simplex=True, demand=((0.0, 8.0), (2.0, 0.0)), most_slots=3)
     assert cycle.scaled(10, 0.5) == Cycle(1.0, 0.02, True, ((0.0, 4.0), (1.0, 0.0)), 3)
-    assert Cycle().scaled(10, 0.5) == Cycle(None, 0.02)
+    assert Cycle(guard_s=0.002).scaled(10, 0.5) == Cycle(None, 0.02)
 
 
 # ---- the bookkeeping -------------------------------------------------------------------------------------------------

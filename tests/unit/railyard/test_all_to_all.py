@@ -18,7 +18,7 @@ from workloads.check import check
 
 
 def experiment(**values: Any) -> AllToAllExperiment:
-    return validated(AllToAllExperiment, values)
+    return validated(AllToAllExperiment, {"guard_ms": 2, **values})
 
 
 def cases(**values: Any) -> list[Case]:

@@ -17,7 +17,15 @@ B = AllToAllExperiment().bytes_per_s
 
 
 def case(way: str, n: int, **values: Any) -> Case:
-    given = {"studies": ["grid"], "policies": [way], "ranks": [n], "sizes": [D], "delays_ms": [20], **values}
+    given = {
+        "studies": ["grid"],
+        "policies": [way],
+        "ranks": [n],
+        "sizes": [D],
+        "delays_ms": [20],
+        "guard_ms": 2,
+        **values,
+    }
     (found,) = validated(AllToAllExperiment, given).cases()
     return found
 
