@@ -54,7 +54,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="MS,...",
         help="light of a slot (default 0: as long as it takes)",
     )
-    add("--guard", dest="guard_ms", metavar="MS", help="unused end of a slot of fixed length (default 2)")
+    add("--guard", dest="guard_ms", metavar="MS", help="unused end of a slot of fixed length (default 1)")
     add("--demand", metavar="WHAT", help="uniform, skewed, or a CSV file with a row for each sender")
     add("--simplex", action="store_true", default=None, help="send to one and receive from another rank at a time")
     add("--most-slots", metavar="K", help="bound of the slots that are made for a demand")

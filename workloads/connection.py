@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from railyard.errors import AgentError
-from railyard.scale import goodput_share
+from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
 from workloads.light import Light, Spell
 from workloads.message import HEADER_BYTES, Header
 from workloads.pacing import Bucket
@@ -37,6 +37,9 @@ LEAST_WRITE_BYTES = 4 << 10
 """Fewer are not written at the end of a light: they wait for the next."""
 _DISCARD = bytearray(1 << 20)
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
+_TCP_INFO_SEGMENTS = (136, 156)
+"""Offsets of ``tcpi_segs_out`` and ``tcpi_data_segs_out`` in ``struct tcp_info``."""
+_BARE_BYTES = TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES
 _TCP_INFO_RETRANSMITS = 100
 """Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
@@ -226,9 +229,17 @@ class Connection:
         if light is None:
             self._spell = None
             return
-        self._spell = Spell(light, self._bucket, self._share, self._left_port)
-        if self.connected and self._in_kernel(_SIOCOUTQ):
+        again = self._in_kernel(_SIOCOUTQ) if self.connected else 0
+        self._spell = Spell(light, self._bucket, self._share, self._data_left if self._left_port else None, again)
+        if again:
             revive(self.sock)
+
+    def _data_left(self) -> int:
+        """Bytes that have left the port but for those of bare acknowledgements of this connection."""
+        assert self._left_port is not None
+        info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        all_segments, with_data = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in _TCP_INFO_SEGMENTS)
+        return self._left_port() - (all_segments - with_data) * _BARE_BYTES
 
     def _room(self, now: float, message: Outgoing) -> int | None:
         """How many bytes may be written now (None: any number); for 0 it is known when to look again."""

@@ -17,6 +17,8 @@ HELD_BACK_S = 0.015
 HELD_BACK_SHARE = 0.02
 LAST_LOOK_S = 0.010
 """From here on everything that still fits is handed over."""
+RECOVERY_S = 0.005
+"""What a connection loses that has to send something again."""
 AHEAD_S = 0.005
 """The port still has so much to send when more is handed over."""
 
@@ -33,18 +35,28 @@ class Spell:
     """One light of one port. Sizes are bytes of payload, times monotonic seconds.
 
     ``bucket`` mirrors the port, which carries ``share`` bytes of payload for each byte it counts. ``left_port`` tells
-    how many bytes have left it since any time (None: the mirror must do).
+    how many bytes have left it since any time (None: the mirror must do). ``again`` bytes were lost in an earlier light
+    and go first, while TCP finds its way back to full speed.
     """
 
-    def __init__(self, light: Light, bucket: Bucket, share: float, left_port: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        light: Light,
+        bucket: Bucket,
+        share: float,
+        left_port: Callable[[], int] | None = None,
+        again: int = 0,
+    ) -> None:
         self._light = light
         self._bucket = bucket
         self._share = share
         self._rate = bucket.bytes_per_s * share
         self._left_port = left_port
         self._base = left_port() if left_port is not None else 0
-        self._handed = 0
-        self._budget = (light.until - light.began - LATE_S) * self._rate
+        self._handed = again
+        self._untouched = not again
+        lost_s = LATE_S + (RECOVERY_S if again else 0.0)
+        self._budget = (light.until - light.began - lost_s) * self._rate
 
     def room(self, now: float) -> float:
         """How much may be handed over now."""
@@ -53,6 +65,7 @@ class Spell:
     def handed(self, size: int) -> None:
         """``size`` bytes were handed over."""
         self._handed += size
+        self._untouched = False
 
     def look_again(self, now: float, least: float) -> float:
         """When there may be room for ``least`` bytes again; infinity if not in this light."""
@@ -71,12 +84,9 @@ class Spell:
         return min(left_s / 3, HELD_BACK_S + HELD_BACK_SHARE * left_s)
 
     def _backlog_s(self, now: float) -> float:
-        """Until all that was handed over has left; below 0 what the bucket has saved up before.
-
-        A piece leaves the port at once when the bucket has saved up for all of it; on average half of that is there.
-        """
+        """Until all that was handed over has left; below 0 what the bucket has saved up before."""
         mirrored = self._bucket.backlog_s(now)
-        if self._left_port is None or not self._handed:
+        if self._left_port is None or self._untouched:
             return mirrored
         waiting = self._handed / self._share - (self._left_port() - self._base)
-        return max(mirrored, waiting / self._bucket.bytes_per_s - self._bucket.burst_s / 2)
+        return max(mirrored, waiting / self._bucket.bytes_per_s)
