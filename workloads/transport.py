@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterator
 
 from railyard.errors import AgentError
@@ -119,6 +120,7 @@ class Transport:
             connected=connected,
             mtu=self._mtu,
             left_port=lambda: left_port(interface),
+            clock=time.monotonic,
         )
 
     def accept(self, listener: socket.socket, now: float) -> list[Connection]:

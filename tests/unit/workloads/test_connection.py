@@ -145,6 +145,21 @@ def test_after_its_end_a_light_carries_nothing() -> None:
     assert not sock.taken
 
 
+def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing() -> None:
+    sock, late = FakeSocket(), iter((1.0, 1.05, 1.2))
+    connection = Quiet(
+        cast(socket.socket, sock), KEY, Bucket(50.0, MTU), Inbox(), connected=True, mtu=MTU, clock=late.__next__
+    )
+    connection.send(message(20_000))
+    connection.shine(Light(1.0, 1.1))
+    connection.flush(1.0)
+    assert len(sock.taken) == 20_000 + HEADER_BYTES
+    connection.send(message(100))
+    connection.send(message(100))
+    connection.flush(1.0)
+    assert len(sock.taken) == 20_100 + 2 * HEADER_BYTES
+
+
 def test_a_light_without_an_end_carries_what_a_short_one_left() -> None:
     connection, sock, inbox, _ = outgoing()
     connection.send(message(2_000_000, "a"))
