@@ -8,7 +8,7 @@ Flows of an OCS (one table, no table-miss flow, so what has no flow is dropped):
 ========= ======== ============================== ==============================================
 flow      priority cookie                         does
 ========= ======== ============================== ==============================================
-circuit   10       ``CIRCUIT_COOKIE``             in_port -> output peer
+circuit   10       ``CIRCUIT_COOKIE``             in_port (in a rotation: and eth_dst of the peer) -> output peer
 dark      20       ``dark_cookie(id)``            in_port -> drop
 ========= ======== ============================== ==============================================
 
@@ -69,6 +69,13 @@ def match_in_port(port: int) -> bytes:
 
 
 @cache
+def match_in_port_to(port: int, mac: str) -> bytes:
+    """Match: packets to ``mac`` that came in on ``port``."""
+    fields = struct.pack("!II", 0x80000004, port) + struct.pack("!I6s", 0x80000606, bytes.fromhex(mac.replace(":", "")))
+    return struct.pack("!HH", 1, 4 + len(fields)) + fields + bytes(-(4 + len(fields)) % 8)
+
+
+@cache
 def match_eth_dst(mac: str) -> bytes:
     """Match: packets to ``mac`` (``aa:bb:cc:dd:ee:ff``)."""
     return struct.pack("!HHI6s2x", 1, 14, 0x80000606, bytes.fromhex(mac.replace(":", "")))
@@ -102,9 +109,19 @@ def circuit_flow(port: int, peer: int) -> bytes:
 
 
 @cache
+def gated_circuit_flow(port: int, peer: int, mac: str) -> bytes:
+    """The same for what is meant for the host at ``peer``; nothing else leaves ``port``.
+
+    In a rotation hosts hold back what is for others until its circuit stands, each destination in a queue of its own
+    (as in RotorNet, SIGCOMM'17). A queue of the kernel cannot, so what it would have held back is dropped here.
+    """
+    return flow_mod(ADD, match_in_port_to(port, mac), output(peer), priority=CIRCUIT_PRIORITY, cookie=CIRCUIT_COOKIE)
+
+
+@cache
 def no_circuit_flow(port: int) -> bytes:
-    """Light from ``port`` goes nowhere (its circuit flow is taken out)."""
-    return flow_mod(DELETE_STRICT, match_in_port(port), priority=CIRCUIT_PRIORITY)
+    """Light from ``port`` goes nowhere (its circuit flow is taken out, of whichever kind)."""
+    return flow_mod(DELETE, match_in_port(port), cookie=CIRCUIT_COOKIE, cookie_mask=EVERY_BIT)
 
 
 def dark_flow(port: int, reconfiguration_id: int) -> bytes:
@@ -151,20 +168,24 @@ def _bundle_control(kind: int, xid: int) -> bytes:
     return _HEADER.pack(VERSION, TYPE_BUNDLE_CONTROL, 16, xid) + struct.pack("!IHH", xid, kind, BUNDLE_ATOMIC_ORDERED)
 
 
-def darken(change: Darken, xid: int) -> bytes:
+def darken(change: Darken, xid: int, macs: Mapping[int, str] | None = None) -> bytes:
     """One bundle: ports that get a new circuit go dark (unless the delay is 0) and have it put in beneath.
 
     Ports that only lose their circuit are left without a flow, so that another reconfiguration may take them at once.
+    ``macs`` (of the hosts, by port): circuits of a rotation (``quiet``) carry what is for their end only.
     """
     bodies = []
     for port in sorted(change.ports):
         peer = change.after.peer(port)
+        bodies.append(no_circuit_flow(port))
         if peer is None:
-            bodies.append(no_circuit_flow(port))
             continue
         if change.delay_s > 0:
             bodies.append(dark_flow(port, change.reconfiguration_id))
-        bodies.append(circuit_flow(port, peer))
+        if change.quiet and macs is not None:
+            bodies.append(gated_circuit_flow(port, peer, macs[peer]))
+        else:
+            bodies.append(circuit_flow(port, peer))
     return bundle(bodies, xid)
 
 

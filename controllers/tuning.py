@@ -53,10 +53,11 @@ class Tuning:
         counted = action.delay_s >= SHORTEST_DARK_S
 
         def build(xid: int) -> bytes:
+            bundle = flows.darken(action, xid, self._macs(action.switch))
             if not counted:
-                return flows.darken(action, xid)
+                return bundle
             self._losses.begin(number, tuned, xid)
-            return flows.darken(action, xid) + flows.port_stats_request(xid)
+            return bundle + flows.port_stats_request(xid)
 
         if self._south.ask(action.switch, "darken", build, now, number):
             return ()
@@ -130,6 +131,10 @@ class Tuning:
         if self._south.ask(name, "light", lambda xid: flows.light(number, xid), now, number):
             return ()
         return self.lost(name, f"{name} is not connected to the controller", now)
+
+    def _macs(self, switch: str) -> dict[int, str]:
+        """Those of the hosts behind the ports of a switch."""
+        return {port.number: port.mac for port in self._south.board.lines[switch].plan.ports}
 
     def _forget(self, number: int) -> None:
         self._under_way.pop(number, None)

@@ -11,7 +11,7 @@ from railyard.scale import MTU_BYTES, bucket_burst_bytes
 FORGIVEN_S = 0.002
 """Idle times up to this are taken as lateness of this machine and not of the system: the bucket may catch them up."""
 
-LATE_S = 0.0015
+LATE_S = 0.0005
 """So much of the time that a circuit has light is not planned for: by so much later than by the rate of its port a
 transfer may begin and end on this machine."""
 

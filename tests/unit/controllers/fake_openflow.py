@@ -81,7 +81,8 @@ class FakeSwitch:
             self.flows.pop(key, None)
         elif mod.command == 3:
             for found, flow in list(self.flows.items()):
-                if flow.cookie & mod.cookie_mask == mod.cookie & mod.cookie_mask:
+                meant = set(mod.match.items()) <= set(flow.match.items())
+                if meant and flow.cookie & mod.cookie_mask == mod.cookie & mod.cookie_mask:
                     del self.flows[found]
 
     def goes_to(self, port: int, mac: str | None = None) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fabric_plans import rail_plan
 from fake_openflow import FakeSwitch, parse
 from hypothesis import given
@@ -43,7 +45,7 @@ def test_a_bundle_is_atomic_and_ends_in_a_barrier_under_one_xid() -> None:
     data = flows.darken(darken(Matching(), Matching([(1, 4)]), 0.01), 77)
     messages = parse(data)
     assert {m.xid for m in messages} == {77}
-    assert [m.msg_type for m in messages] == [33, 34, 34, 34, 34, 33, 20]
+    assert [m.msg_type for m in messages] == [33, *[34] * 6, 33, 20], "old circuit, dark and new circuit of two ports"
     assert {m.flags for m in messages if m.msg_type in (33, 34)} == {3}
     assert {m.bundle_id for m in messages if m.msg_type in (33, 34)} == {77}
 
@@ -76,6 +78,22 @@ def test_lighting_one_reconfiguration_leaves_another_dark() -> None:
     switch.take(flows.darken(darken(first, second, 1.0, 8), 2))
     switch.take(flows.light(7, 3))
     assert (switch.goes_to(1), switch.goes_to(3)) == (2, None)
+
+
+@given(matchings(), matchings(), matchings())
+def test_in_a_rotation_only_what_is_for_the_partner_passes(before: Matching, turn: Matching, after: Matching) -> None:
+    plan, switch = rail_plan(6).switches[0], FakeSwitch()
+    macs = {port.number: port.mac for port in plan.ports}
+    switch.take(flows.fill(plan, [c.ports for c in before], 1))
+    switch.take(flows.darken(replace(darken(before, turn, 0.01), quiet=True), 2, macs))
+    switch.take(flows.light(7, 3))
+    changed = before.changed_ports(turn)
+    for port in changed:
+        for other, mac in macs.items():
+            assert switch.goes_to(port, mac) == (other if turn.peer(port) == other else None)
+    switch.take(flows.darken(darken(turn, after, 0.0), 4, macs))
+    for port in turn.changed_ports(after):
+        assert {switch.goes_to(port, mac) for mac in macs.values()} == {after.peer(port)}, "nothing is left of the turn"
 
 
 def test_an_electrical_switch_forwards_by_address() -> None:

@@ -68,9 +68,10 @@ def register(world: World, cycle: Cycle | None, delay_s: float) -> None:
 
 
 def light(world: World) -> set[tuple[int, int]]:
-    """Which port of the switch reaches which, by its flows."""
-    table = world.switches[0x10000]
-    return {(port, out) for port in range(1, 5) if (out := table.goes_to(port)) is not None}
+    """Which port of the switch reaches which with what is meant for it, by its flows."""
+    table, ports = world.switches[0x10000], world.conductor.plan.switches[0].ports
+    ways = {(port, table.goes_to(port, far.mac)) for port in range(1, 5) for far in ports}
+    return {(port, out) for port, out in ways if out is not None}
 
 
 def test_slots_come_as_long_as_somebody_has_something() -> None:
