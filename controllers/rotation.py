@@ -30,7 +30,7 @@ class Cycle:
     """
 
     slot_s: float | None = None
-    guard_s: float = 0.001
+    guard_s: float = 0.002
     simplex: bool = False
     demand: Demand = ()
     most_slots: int = 0

@@ -77,7 +77,7 @@ class AllToAllExperiment(Settings):
     sizes: tuple[int, ...] = ()
     delays_ms: tuple[float, ...] = ()
     slots_ms: tuple[float, ...] = ()
-    guard_ms: float = Field(default=1.0, ge=0, le=10_000)
+    guard_ms: float = Field(default=2.0, ge=0, le=10_000)
     simplex: bool = False
     demand: str | None = None
     most_slots: int = Field(default=0, ge=0)

@@ -81,7 +81,7 @@ class Experiment(Settings):
     scale: ScaleSection = ScaleSection()
     policy: str | None = None
     slot_ms: float = Field(default=0.0, ge=0, le=600_000)
-    guard_ms: float = Field(default=1.0, ge=0, le=10_000)
+    guard_ms: float = Field(default=2.0, ge=0, le=10_000)
 
     @field_validator("modes", "delays_ms")
     @classmethod

@@ -54,7 +54,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="MS,...",
         help="light of a slot (default 0: as long as it takes)",
     )
-    add("--guard", dest="guard_ms", metavar="MS", help="unused end of a slot of fixed length (default 1)")
+    add("--guard", dest="guard_ms", metavar="MS", help="unused end of a slot of fixed length (default 2)")
     add("--demand", metavar="WHAT", help="uniform, skewed, or a CSV file with a row for each sender")
     add("--simplex", action="store_true", default=None, help="send to one and receive from another rank at a time")
     add("--most-slots", metavar="K", help="bound of the slots that are made for a demand")
@@ -66,7 +66,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--rest", metavar="ADDRESS", help="offer REST meanwhile, as 127.0.0.1:8080")
     add("--seed", help="seed of the skew and of payloads")
     add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
-    add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
+    add("--time", metavar="X", help="scale: emulated seconds per real second (default 2)")
     add("--quick", action="store_true", help="two studies, one iteration")
     add("--reach", action="store_true", help="no all-to-all: set every slot, have everybody call everybody")
     add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng")
