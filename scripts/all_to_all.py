@@ -66,7 +66,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--rest", metavar="ADDRESS", help="offer REST meanwhile, as 127.0.0.1:8080")
     add("--seed", help="seed of the skew and of payloads")
     add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
-    add("--time", metavar="X", help="scale: emulated seconds per real second (default 2)")
+    add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
     add("--quick", action="store_true", help="two studies, one iteration")
     add("--reach", action="store_true", help="no all-to-all: set every slot, have everybody call everybody")
     add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng")
