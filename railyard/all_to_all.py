@@ -46,8 +46,9 @@ STUDIES: dict[Study, str] = {
     "skew": "uneven demand",
     "grid": "everything with everything",
 }
-FULL_CYCLES = 3
-"""In study ``slot`` every slot is full for so many cycles; what a slot did not take comes in one more."""
+FULL_CYCLES, LAST_CYCLE = 3, 0.7
+"""In study ``slot`` every slot is full for so many cycles, and in the last cycle filled to so much: there is room for
+what this machine left over in those before."""
 TURNING: tuple[Way, ...] = ("rotor", "valiant", "demand")
 """The ways whose circuits take turns."""
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
@@ -63,7 +64,7 @@ _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
 
 class AllToAllExperiment(Settings):
     """``sizes`` are bytes per ordered pair (their mean where ``demand`` is uneven). ``slots_ms`` 0 stands for slots
-    that end when everybody has sent its part; in study ``slot`` each pair has as much to send as ``FULL_CYCLES`` slots
+    that end when everybody has sent its part; in study ``slot`` each pair has more to send than ``FULL_CYCLES`` slots
     take.
 
     ``demand``: ``uniform``, ``skewed`` (drawn with ``seed``; ``railyard.demand``) or a CSV file. ``simplex``: a rank
@@ -150,7 +151,7 @@ class AllToAllExperiment(Settings):
     def _case(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Case:
         carries = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
-            size = FULL_CYCLES * int(carries) // 4 * 4
+            size = int((FULL_CYCLES + LAST_CYCLE) * carries) // 4 * 4
         demand = self._demand(study, n, size)
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,

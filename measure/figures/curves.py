@@ -191,7 +191,7 @@ def key(figure: Figure, drawn: Iterable[Mapping[str, Curve]], *extra: Line2D) ->
     handles += extra
     if any(curve.unfaithful for curve in every):
         handles.append(Line2D([], [], color=BLACK, marker="x", markersize=9, linestyle="", label="point not faithful"))
-    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=len(handles))
+    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=min(4, len(handles)))
 
 
 def value(name: str, factor: float = 1.0) -> Value:
