@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from measure.fidelity import NOT_FAITHFUL
-from measure.figures.all_to_all import EXPERIMENT, all_to_all_figures
+from measure.figures.all_to_all import EXPERIMENT, STUDY_OF, all_to_all_figures
+from measure.figures.all_to_all_series import study_rows
 from measure.figures.curves import size_in_words
 from measure.figures.style import png
 from measure.manifest import scale_of
@@ -62,8 +63,8 @@ def redraw_all_to_all(folder: Path) -> list[Path]:
     results = Results.open(folder)
     scale, rows = scale_of(results.manifest()), results.rows()
     written = [results.write(TRACE, trace_json(results.events(), scale))]
-    faithful = bool(rows) and all(row["faithful"] for row in rows)
     for name, figure in all_to_all_figures(rows).items():
+        faithful = all(row["faithful"] for row in study_rows(rows, STUDY_OF[name]))
         written.append(results.write(f"{FIGURES}/{name}.png", png(figure, scale, faithful=faithful)))
     results.hand_over()
     return written

@@ -71,6 +71,16 @@ _RANKS = _Variable("ranks", "n", "ranks n", ("bytes_per_pair", "reconfiguration_
 _DELAY = _Variable("delay", "reconfiguration_delay_ms", "reconfiguration delay (ms)", ("n", "bytes_per_pair"))
 
 
+STUDY_OF = {
+    "all_to_all_bytes": "bytes",
+    "all_to_all_ranks": "ranks",
+    "all_to_all_delay": "delay",
+    "all_to_all_duty": "slot",
+    "all_to_all_skew": "skew",
+}
+"""Which study a figure shows first of all (``study_rows``)."""
+
+
 def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
     """Every figure that the rows vary enough for, by name; rows of other experiments are passed over."""
     rows = [row for row in rows if row["experiment"] == EXPERIMENT]
