@@ -81,6 +81,13 @@ class Policy:
         return tuple(circuit_paths(self.plan, group, standing))
 
 
+def slots_alone(policy: Policy, group: Group, cycle: Cycle | None) -> tuple[Slot, ...]:
+    """The slots of ``group`` under a fresh ``policy``, were it the only group of its job."""
+    policy.prepare(cycle)
+    policy.start([group])
+    return policy.rotation(group)
+
+
 def circuit_paths(plan: FabricPlan, group: Group, standing: Wiring) -> Iterable[Path]:
     """Every standing circuit that joins two members of ``group``, as a path."""
     members = set(group.members)

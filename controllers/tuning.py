@@ -53,7 +53,7 @@ class Tuning:
         counted = action.delay_s >= SHORTEST_DARK_S
 
         def build(xid: int) -> bytes:
-            bundle = flows.darken(action, xid, self._macs(action.switch))
+            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None)
             if not counted:
                 return bundle
             self._losses.begin(number, tuned, xid)

@@ -8,7 +8,7 @@ set of definitions (``measure.metrics``) reads both. Its clock is wall-clock sec
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from controllers.actions import Ack
 from controllers.jobs import Job
@@ -28,7 +28,7 @@ from workloads.exchange import (
     by_position,
     collective_exchange,
     elements_of,
-    on_rails,
+    on_circuits,
     recv_exchange,
     send_exchange,
 )
@@ -227,13 +227,10 @@ class Simulation:
             if id(plan) not in self._transfers:
                 self._transfers[id(plan)] = by_position(plan)
             mine = self._transfers[id(plan)][group.members.index(rank)]
-            circuits: Collection[int] = ()
             if group.domain == "scale-out":
                 flow.gate, flow.turnstile = agent.gates.gate(group, plan), agent.turns.of(group.name)
-            if flow.gate is not None:
-                circuits = flow.gate.circuits
-            elif flow.turnstile is not None:
-                circuits = on_rails(mine)
+            gated = flow.gate.circuits if flow.gate is not None else None
+            circuits = on_circuits(mine, gated, turning=flow.turnstile is not None)
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
     def _flow_name(self, rank: int, agent: SimulatedRank, op: Communication) -> tuple[str, str, int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from controllers.rotation import Slot
+from controllers.policy import slots_alone
+from controllers.rotation import Cycle, Slot
 from railyard.case import WORLD, Case
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_share
@@ -22,19 +23,24 @@ def formula(case: Case) -> float:
     """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
     if case.cycle is None:
         return busiest_port_bytes(case) / (case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu))
-    slots, rate = slots_of(case), bytes_per_s(case)
-    longest = [size for hop in hops(case) for size in longest_transfers(hop, slots, case.cycle.guard_s, rate)]
-    return sum(size / rate + case.reconfiguration_delay_s for size in longest)
+    rate = bytes_per_s(case)
+    return sum(size / rate + case.reconfiguration_delay_s for size in _in_slots(case, case.cycle, slots_of(case)))
 
 
 def at_line_rate(case: Case) -> float:
     """The same where slots have a length, which they last whether they are full or not (but for the last)."""
     if case.cycle is None or case.cycle.slot_s is None:
         return formula(case)
-    slots, rate = slots_of(case), bytes_per_s(case)
-    longest = [size for hop in hops(case) for size in longest_transfers(hop, slots, case.cycle.guard_s, rate)]
+    slots = slots_of(case)
+    longest = _in_slots(case, case.cycle, slots)
     stand = sum(slots[number % len(slots)].seconds or 0.0 for number in range(len(longest) - 1))
-    return stand + longest[-1] / rate + len(longest) * case.reconfiguration_delay_s
+    return stand + longest[-1] / bytes_per_s(case) + len(longest) * case.reconfiguration_delay_s
+
+
+def _in_slots(case: Case, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
+    """The longest transfer of each slot, hop after hop."""
+    rate = bytes_per_s(case)
+    return [size for hop in hops(case) for size in longest_transfers(hop, slots, cycle.guard_s, rate)]
 
 
 def bytes_per_s(case: Case) -> float:
@@ -45,36 +51,35 @@ def bytes_per_s(case: Case) -> float:
 
 def busiest_port_bytes(case: Case) -> float:
     """The most that one port sends or receives, hops of others included."""
-    plan, loads = case.schedule, defaultdict[tuple[str, int, int], float](float)
-    for t in plan.transfers:
+    sizes, loads = chunk_sizes(case), defaultdict[tuple[str, int, int], float](float)
+    for t in case.schedule.transfers:
         lane = t.lane if case.fabric.ports_per_rank > 1 else 0
-        loads["out", t.src, lane] += chunk_bytes(case, t.chunk)
-        loads["in", t.dst, lane] += chunk_bytes(case, t.chunk)
+        loads["out", t.src, lane] += sizes[t.chunk]
+        loads["in", t.dst, lane] += sizes[t.chunk]
     return max(loads.values(), default=0.0)
 
 
-def chunk_bytes(case: Case, chunk: int) -> float:
-    """The size of a chunk of its all-to-all."""
+def chunk_sizes(case: Case) -> list[float]:
+    """Bytes of each chunk of its all-to-all."""
     plan = case.schedule
-    share = plan.weights[chunk] / sum(plan.weights) if plan.weights else 1 / plan.chunks
-    return case.bytes * plan.n * share
+    weights = plan.weights or (1,) * plan.chunks
+    whole = sum(weights)
+    return [case.bytes * plan.n * (weight / whole) for weight in weights]
 
 
 def slots_of(case: Case) -> tuple[Slot, ...]:
     """The slots of its rotation, in times and rates of the real system."""
     policy = case.new_policy(case.fabric.plan(Scale(1.0)))
     assert policy is not None
-    group = Group(WORLD, case.dimension, tuple(range(case.schedule.n)))
-    policy.prepare(case.cycle)
-    policy.start([group])
-    return policy.rotation(group)
+    return slots_alone(policy, Group(WORLD, case.dimension, tuple(range(case.schedule.n))), case.cycle)
 
 
 def hops(case: Case) -> list[Sizes]:
     """What each rank sends to each, hop by hop."""
+    sizes = chunk_sizes(case)
     found: list[Sizes] = [defaultdict(float) for _ in range(case.schedule.rounds)]
     for t in case.schedule.transfers:
-        found[t.round][t.src, t.dst] += chunk_bytes(case, t.chunk)
+        found[t.round][t.src, t.dst] += sizes[t.chunk]
     return found
 
 

@@ -119,7 +119,8 @@ def duty_cycle(case: Case, point: Point, events: Sequence[Event], times: Collect
     """The share of their ports' payload rate that the ranks sent in the full cycles, the dark before each slot
     included: mean over the measured steps. None where there are none.
     """
-    count = full_cycles(case) * (len(slots_of(case)) if full_cycles(case) else 0)
+    cycles = full_cycles(case)
+    count = cycles * len(slots_of(case)) if cycles else 0
     shares = []
     for step in times.steps if count else ():
         slots = [e for e in events if e.kind == "slot" and min(step.arrivals) <= e.t < max(step.ends)][:count]

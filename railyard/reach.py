@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from controllers.policy import slots_alone
 from controllers.rotation import Cycle, Slot
 from controllers.rotor import RotorPolicy
 from measure.reach import PingMatrix
@@ -53,11 +54,7 @@ def slot_reach(settings: Settings, fabric: Fabric, simplex: bool) -> Iterator[Sl
 
 def rotor_slots(plan: FabricPlan, simplex: bool) -> tuple[Slot, ...]:
     """The slots of a rotor among all ranks of ``plan``."""
-    group = Group("everybody", "ep", tuple(range(plan.ranks)))
-    policy = RotorPolicy(plan)
-    policy.prepare(Cycle(simplex=simplex))
-    policy.start([group])
-    return policy.rotation(group)
+    return slots_alone(RotorPolicy(plan), Group("everybody", "ep", tuple(range(plan.ranks))), Cycle(simplex=simplex))
 
 
 def meetings(found: list[SlotReach]) -> Counter[tuple[int, int]]:

@@ -2,7 +2,7 @@
 """Everybody sends to everybody: circuits that take turns, circuits made for the demand, a ring, and a packet switch.
 
 sudo scripts/all_to_all.py                                      # all studies: bytes, ranks, delay, slot, skew
-sudo scripts/all_to_all.py --quick                              # the same, shorter
+sudo scripts/all_to_all.py --quick                              # two of them, shorter
 sudo scripts/all_to_all.py --study slot --slots 50,100,200      # duty cycle of slots of fixed length
 sudo scripts/all_to_all.py --study grid --policies rotor,electrical --ranks 8 --sizes 625000 --delays 10,50
 sudo scripts/all_to_all.py --study skew --demand demand.csv     # demand-aware circuits for a matrix of one's own

@@ -349,9 +349,15 @@ def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
     return mine
 
 
-def on_rails(transfers: Iterable[tuple[int, Transfer]]) -> frozenset[int]:
-    """Which of these numbered transfers take a circuit of the rails."""
-    return frozenset(number for number, t in transfers if not (t.local or t.scale_up))
+def on_circuits(
+    mine: Iterable[tuple[int, Transfer]], gated: Collection[int] | None, *, turning: bool
+) -> Collection[int]:
+    """Which of the numbered transfers ``mine`` have a circuit of their own while they last: those that are ``gated``;
+    where circuits take turns all on the rails.
+    """
+    if gated is not None:
+        return gated
+    return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if turning else ()
 
 
 def send_exchange(peer: int, elements: int) -> Exchange:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from workloads import payload
@@ -15,7 +13,7 @@ from workloads.exchange import (
     by_position,
     collective_exchange,
     elements_of,
-    on_rails,
+    on_circuits,
     recv_exchange,
     send_exchange,
 )
@@ -74,14 +72,11 @@ class Loader:
             self._transfers[id(plan)] = by_position(plan)
         members = carriage.group.members
         mine = self._transfers[id(plan)][members.index(self._rank)]
-        circuits: Collection[int] = ()
         if carriage.group.domain == "scale-out":
             carriage.gate = self._gates.gate(carriage.group, plan)
             carriage.turnstile = self._turns.of(carriage.group.name)
-        if carriage.gate is not None:
-            circuits = carriage.gate.circuits
-        elif carriage.turnstile is not None:
-            circuits = on_rails(mine)
+        gated = carriage.gate.circuits if carriage.gate is not None else None
+        circuits = on_circuits(mine, gated, turning=carriage.turnstile is not None)
         carriage.exchange = collective_exchange(plan, members, self._rank, carriage.elements, mine, circuits)
 
     def _contribution(self, carriage: Carriage) -> payload.Floats:

@@ -265,7 +265,7 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
         assert rank not in team.exited or team.exited[rank] == 0
         assert len([t for t in beats if t > died]) >= 8, "a rank that lost a peer is not dead itself"
         gaps = sorted(b - a for a, b in pairwise(beats))
-        assert gaps[len(gaps) // 2] == pytest.approx(0.05, abs=0.005) and gaps[-1] < 0.5
+        assert gaps[len(gaps) // 2] == pytest.approx(0.05, abs=0.005) and gaps[-1] < 0.2
     assert not [t for t in listener.beats(2) if t > died + 0.01]
     alive = job.events("alive")
     assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["life"] for e in alive} == {0}
