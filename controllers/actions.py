@@ -49,12 +49,16 @@ class CheckedIn:
 
 @dataclass(frozen=True)
 class Refuse:
-    """``rank`` gets no ack for ``index`` (None: for its check-in), and why, in one sentence."""
+    """``rank`` gets no ack for ``index`` (None: for its check-in), and why, in one sentence.
+
+    ``lost``: because another member is gone, which is that one's end and not a mistake of this one.
+    """
 
     rank: int
     group: str
     index: int | None
     reason: str
+    lost: bool = False
 
 
 @dataclass(frozen=True)

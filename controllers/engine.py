@@ -277,13 +277,19 @@ class Engine:
 
     # ---- what the switches report -----------------------------------------------------------------------------
 
-    def lit(self, reconfiguration_id: int, now: float, *, since: float | None = None) -> list[Action]:
+    def lit(
+        self, reconfiguration_id: int, now: float, *, since: float | None = None, until: float | None = None
+    ) -> list[Action]:
         """The delay of this reconfiguration is over and its circuits pass light.
 
-        ``since``: when its ports really went dark, if that is known better than when it was ordered.
+        ``since``: when its ports really went dark, if that is known better than when it was ordered. ``until``: when
+        the delay is over, if the switch has said before that it holds the circuits (``Darken.quiet``).
         """
         done = self.fabric.finish(reconfiguration_id)
-        actions: list[Action] = [_reconfigured(done, done.began if since is None else since, now)]
+        if until is not None and isinstance(done.owner, GroupIntent) and done.owner.rotating is not None:
+            done.owner.rotating.lit_at = max(done.owner.rotating.lit_at, until)
+        end = now if until is None else until
+        actions: list[Action] = [_reconfigured(done, done.began if since is None else since, end)]
         actions += self._drop_broken(done.darken.switch, now)
         return actions + self._grants.ended(done.owner, now)
 
@@ -320,7 +326,7 @@ class Engine:
     def _refuse_left(self, readiness: Readiness, turn: Round) -> list[Action]:
         left = readiness.missing(turn) & self.roster.gone
         reason = f"rank {min(left, default=0)} of the group has left"
-        return self._grants.refuse_round(readiness, turn, reason) if left else []
+        return self._grants.refuse_round(readiness, turn, reason, lost=True) if left else []
 
     def _refuse_check_in(self, readiness: Readiness) -> list[Action]:
         left = (set(readiness.group.members) - readiness.checked_in) & self.roster.gone
@@ -328,7 +334,8 @@ class Engine:
             return []
         here = sorted(readiness.checked_in)
         readiness.checked_in.clear()
-        return [Refuse(r, readiness.group.name, None, f"rank {min(left)} of the group has left") for r in here]
+        reason = f"rank {min(left)} of the group has left"
+        return [Refuse(rank, readiness.group.name, None, reason, lost=True) for rank in here]
 
     def _drop_broken(self, switch: str, now: float) -> list[Action]:
         change = self.fabric.switches[switch].dropped()

@@ -84,9 +84,9 @@ class Failover:
     def _refuse_all(self, readiness: Readiness, reason: str) -> list[Action]:
         actions: list[Action] = []
         for turn in list(readiness.rounds.values()):
-            actions += self._grants.refuse_round(readiness, turn, reason)
+            actions += self._grants.refuse_round(readiness, turn, reason, lost=True)
         if len(readiness.checked_in) < len(readiness.group.members):
-            actions += [Refuse(r, readiness.group.name, None, reason) for r in sorted(readiness.checked_in)]
+            actions += [Refuse(r, readiness.group.name, None, reason, lost=True) for r in sorted(readiness.checked_in)]
             readiness.checked_in.clear()
         return actions
 

@@ -94,15 +94,16 @@ class Grants:
                 return self._refuse(intent, reason, now)
         return []
 
-    def refuse_round(self, readiness: Readiness, turn: Round, reason: str) -> list[Action]:
-        """Forget a round; those who asked and were not acknowledged are told why."""
+    def refuse_round(self, readiness: Readiness, turn: Round, reason: str, *, lost: bool = False) -> list[Action]:
+        """Forget a round; those who asked and were not acknowledged are told why (``lost``: a member is gone)."""
         group = readiness.group.name
         readiness.rounds.pop(turn.index, None)
         intent = self._rounds.pop((group, turn.index), None)
         if intent is not None:
             self.withdraw(intent)
         waits = not turn.acked or (intent is not None and intent.rotating is not None)
-        return [Refuse(r, group, turn.index, reason) for r in sorted(turn.asked - turn.released)] if waits else []
+        told = sorted(turn.asked - turn.released) if waits else []
+        return [Refuse(rank, group, turn.index, reason, lost) for rank in told]
 
     def withdraw(self, intent: Intent) -> None:
         """Take ``intent`` off the books; ports of its reconfigurations under way stay taken until they are lit."""

@@ -79,9 +79,9 @@ def turned(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> 
 
 @dataclass(frozen=True)
 class Turn:
-    """The slot that has come: its ``number`` since the rotation began, since when its circuits pass light, and until
-    when (None: until everybody has sent its part), by the clock of the engine. What is sent must be there ``guard_s``
-    before that end.
+    """The slot that has come: its ``number`` since the rotation began, since when its circuits pass light (a little
+    later than it is said, so that everybody knows in time), and until when (None: until everybody has sent its part),
+    by the clock of the engine. What is sent must be there ``guard_s`` before that end.
     """
 
     number: int
@@ -103,6 +103,8 @@ class Rotating:
     idle: set[int] = field(default_factory=set)
     turn: Turn | None = None
     """The slot that stands; None while it is being set up."""
+    lit_at: float = float("-inf")
+    """Since when the circuits of the slot that is being set up pass light; a switch may say so some time before."""
 
     @property
     def slot(self) -> Slot:
@@ -110,9 +112,9 @@ class Rotating:
         return self.slots[self.number % len(self.slots)]
 
     def begin(self, now: float) -> Turn:
-        """Its circuits pass light."""
-        seconds = self.slot.seconds
-        self.turn = Turn(self.number, now, None if seconds is None else now + seconds, self.guard_s)
+        """Its circuits pass light, or surely will at ``lit_at``."""
+        began, seconds = max(now, self.lit_at), self.slot.seconds
+        self.turn = Turn(self.number, began, None if seconds is None else began + seconds, self.guard_s)
         return self.turn
 
     def report(self, rank: int, idle: bool) -> None:
@@ -129,4 +131,4 @@ class Rotating:
         self.number += 1
         self.moved.clear()
         self.idle.clear()
-        self.turn = None
+        self.turn, self.lit_at = None, float("-inf")

@@ -80,22 +80,21 @@ class Tuning:
             return ()
         if tuned.action.quiet:
             since = now if tuned.dark_since is None else tuned.dark_since
-            south.later(max(since + delay_s, caches_at), lambda t: self._lit(number, t))
-            return ()
+            return self._lit(number, now, max(since + delay_s, caches_at))
         actions = self._lit(number, now)
         held = [action for action in actions if isinstance(action, _LETS_SEND)]
         if held:
             south.later(caches_at, lambda _: held)
         return [action for action in actions if not isinstance(action, _LETS_SEND)]
 
-    def _lit(self, number: int, now: float) -> list[Action]:
-        """The circuits of a reconfiguration pass light."""
+    def _lit(self, number: int, now: float, until: float | None = None) -> list[Action]:
+        """The switch holds the circuits of a reconfiguration. ``until``: nobody sends before (None: they may now)."""
         tuned = self._under_way.pop(number, None)
         if tuned is None:
             return []
         packets, size = self._losses.end(number)
         lost = [_dropped(tuned.action.switch, packets, size, number, now)] if packets else []
-        return [*lost, *self._south.engine.lit(number, now, since=tuned.dark_since)]
+        return [*lost, *self._south.engine.lit(number, now, since=tuned.dark_since, until=until)]
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
         """A switch did not do its part."""

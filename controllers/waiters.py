@@ -81,11 +81,12 @@ class Waiters:
             case CheckedIn(rank, group, domain, asks, paths, rotates):
                 text = fragment(ok=True, domain=domain, asks=asks, paths=paths, rotates=rotates)
                 self.tell(self.check_ins.pop((rank, group), None), text)
-            case Refuse(rank, group, None, reason):
-                self.tell(self.check_ins.pop((rank, group), None), failure(f"group {group}: {reason}", "ControlError"))
-            case Refuse(rank, group, int(index), reason):
-                waiter = self.requests.pop((rank, group, index), None)
-                self.tell(waiter, failure(f"group {group}: {reason}", "ControlError"))
+            case Refuse(rank, group, index, reason, lost):
+                if index is None:
+                    waiter = self.check_ins.pop((rank, group), None)
+                else:
+                    waiter = self.requests.pop((rank, group, index), None)
+                self.tell(waiter, failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError"))
             case Registered(job):
                 self.tell(self.registrations.pop(job, None), '"ok":true')
             case RegisterRefused(job, reason):

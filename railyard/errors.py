@@ -53,6 +53,10 @@ class AgentError(RailyardError):
     exit_status = 6
 
 
+class PeerLost(AgentError):
+    """An agent stopped because another one did: never the cause, always the consequence."""
+
+
 class VerifyError(RailyardError):
     """Data arrived that is not what the schedule promises (wrong sum, wrong message)."""
 

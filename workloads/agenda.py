@@ -29,6 +29,10 @@ class Agenda:
         """Call ``what`` when the loop comes round."""
         heapq.heappush(self._calls, (self.now, next(self._tie), what))
 
+    def at(self, moment: float, what: Callable[[], None]) -> None:
+        """Call ``what`` at ``moment``."""
+        heapq.heappush(self._calls, (moment, next(self._tie), what))
+
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Call ``what`` in ``seconds``."""
         heapq.heappush(self._calls, (self.now + max(seconds, _LEAST_S), next(self._tie), what))

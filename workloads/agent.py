@@ -16,12 +16,14 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from railyard.errors import ControlError, VerifyError
+from controllers.rotation import Turn
+from railyard.errors import ControlError, PeerLost, VerifyError
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage
-from workloads.connection import Connection, PeerLost
+from workloads.connection import Connection
 from workloads.courier import Courier
 from workloads.event_log import EventLog
 from workloads.executor import (
@@ -40,7 +42,7 @@ from workloads.executor import (
 from workloads.farewell import Farewell
 from workloads.job_channel import JobChannel
 from workloads.member import Member
-from workloads.paths import paths_in, turn_in, wired_paths
+from workloads.paths import Path, paths_in, turn_in, wired_paths
 from workloads.phases import phases
 from workloads.program import Compute
 from workloads.turnstile import Moved
@@ -286,14 +288,26 @@ class Agent:
                 if group in self._courier.gates.asking:
                     self._courier.circuit_stands(group, index, now)
                     continue
-                turn = turn_in(answer)
-                if turn is not None:
-                    self._courier.slot_stands(group, index, turn, paths_in(answer), now)
-                if turn is None or turn.number == 0:
-                    self._courier.paths[group] = paths_in(answer)
-                    self._courier.open_early(group)
-                    self._carry_out(self._executor.acknowledged(group, index), now)
-                self._courier.rotations.turns.report(group)
+                turn, paths = turn_in(answer), paths_in(answer)
+                if turn is None:
+                    self._granted(group, index, paths, now)
+                else:
+                    slot = partial(self._slot_stands, group, index, turn, paths)
+                    self._courier.at(turn.began, slot, now)
+
+    def _slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
+        """The circuits of a slot of a rotation pass light."""
+        self._courier.slot_stands(group, index, turn, paths, now)
+        if turn.number == 0:
+            self._granted(group, index, paths, now)
+        self._courier.rotations.turns.report(group)
+
+    def _granted(self, group: str, index: int, paths: tuple[Path, ...], now: float) -> None:
+        """The controller has acknowledged a request."""
+        assert self._executor is not None
+        self._courier.paths[group] = paths
+        self._courier.open_early(group)
+        self._carry_out(self._executor.acknowledged(group, index), now)
 
     def _checked_in(self, name: str, answer: dict[str, Any]) -> None:
         self._unchecked.discard(name)

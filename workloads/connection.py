@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from railyard.errors import AgentError
+from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
 from workloads.light import Light, Spell
 from workloads.message import HEADER_BYTES, Header
@@ -50,10 +50,6 @@ _SIOCOUTQNSD = 0x894B
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_BINDTODEVICE = 25
-
-
-class PeerLost(AgentError):
-    """An agent stopped because another one did: never the cause, always the consequence."""
 
 
 PeerKey = tuple[Domain, int, int, int]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from controllers.rotation import Turn
-from railyard.errors import VerifyError
+from railyard.errors import PeerLost, VerifyError
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage, FlowKey, Waiting
-from workloads.connection import Connection, Outgoing, PeerKey, PeerLost
+from workloads.connection import Connection, Outgoing, PeerKey
 from workloads.early import EarlyArrivals
 from workloads.exchange import Part, Progress
 from workloads.executor import Release, Request
@@ -200,6 +200,13 @@ class Courier:
             if transfer in carriage.shut:
                 part, content = carriage.shut.pop(transfer)
                 self._post(carriage, self._routes.key(carriage, part, incoming=False), part, content)
+
+    def at(self, moment: float, what: Callable[[float], None], now: float) -> None:
+        """Call ``what`` with the time at ``moment`` (at once if that is past)."""
+        if moment > now:
+            self._agenda.at(moment, lambda: what(self._now))
+        else:
+            what(now)
 
     def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""

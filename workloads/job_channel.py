@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from typing import Any
 
 from controllers.client import Decoder, encode
-from railyard.errors import ControlError
+from railyard.errors import ControlError, PeerLost
 
 _RETRY_S = 0.05
 
 
 class JobChannel:
-    """A connection to the controller of job ``job`` for rank ``rank``."""
+    """A connection to the controller of job ``job`` for rank ``rank``. ``tell`` may come from another thread."""
 
     def __init__(self, path: str, job: str, rank: int, timeout_s: float) -> None:
         self._job = job
@@ -29,6 +30,7 @@ class JobChannel:
         """Requests that are answered for each slot of a rotation, until they are released."""
         self._decoder = Decoder()
         self._out = bytearray()
+        self._sending = threading.Lock()
         self.sock = _connect(path, timeout_s)
         self.sock.setblocking(False)
 
@@ -46,28 +48,35 @@ class JobChannel:
         self._open[self._next_id] = {"op": op, **fields}
         if op == "release":
             self._turning.pop((fields["group"], fields["index"]), None)
-        self._out += encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
+        line = encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
-        self.flush()
+        self._send(line)
 
     def tell(self, op: str) -> None:
         """Send a message that has no number and is not answered."""
         message = {"op": op, "job": self._job, "rank": self._rank}
-        self._out += json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        self.flush()
+        self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def flush(self) -> None:
         """Send what is left."""
+        self._send(b"")
+
+    def _send(self, more: bytes) -> None:
         try:
-            while self._out:
-                del self._out[: self.sock.send(self._out)]
+            with self._sending:
+                self._out += more
+                while self._out:
+                    del self._out[: self.sock.send(self._out)]
         except BlockingIOError:
             return
         except OSError as error:
             raise ControlError(f"the controller is gone: {error.strerror}") from None
 
     def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Answers that are here, each as (request, answer). ``ControlError`` for a refusal or a closed channel."""
+        """Answers that are here, each as (request, answer).
+
+        ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is gone.
+        """
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
@@ -99,7 +108,8 @@ class JobChannel:
             raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):
             what = f"{request['op']} of group {request.get('group')}"
-            raise ControlError(f"the controller refused {what}: {answer.get('error', 'no reason given')}")
+            kind = PeerLost if answer.get("kind") == "PeerLost" else ControlError
+            raise kind(f"the controller refused {what}: {answer.get('error', 'no reason given')}")
         return request, answer
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from workloads.checkpoint_copy import CheckpointServer, fetch
 from workloads.job_channel import JobChannel
 from workloads.ledger import Ledger
 from workloads.life import Life
+from workloads.pulse import Pulse
 from workloads.stages import Running, Stages
 from workloads.state import State, counts
 
@@ -31,8 +32,7 @@ class Member:
         self._say = say
         self._store = Store(life.store, config.job)
         self._loaded: Checkpoint | None = None
-        self._channel: JobChannel | None = None
-        self._beat_at = float("inf")
+        self._pulse: Pulse | None = None
         self._stages: Stages | None = None
         self._ledger: Ledger | None = None
         self._server: CheckpointServer | None = None
@@ -64,8 +64,7 @@ class Member:
         """When ``turn`` has something to do (monotonic seconds; 0: now)."""
         if self._ledger is not None and self._ledger.has_work:
             return 0.0
-        stages = float("inf") if self._stages is None or self._ready else self._stages.next_event
-        return min(self._beat_at, stages)
+        return float("inf") if self._stages is None or self._ready else self._stages.next_event
 
     def must_wait(self, carriage: Carriage) -> bool:
         """Whether this communication may not be told to be done yet: an earlier checkpoint is not on disk."""
@@ -85,9 +84,8 @@ class Member:
         """The rank has checked in: say from now on that it lives, and go through the stages."""
         config, life = self._config, self._life
         if channel is not None and life.heartbeat_s > 0:
-            self._channel = channel
-            self._beat_at = time.monotonic()
-            self._note("alive", self._beat_at, life=life.number)
+            self._note("alive", time.monotonic(), life=life.number)
+            self._pulse = Pulse(lambda: channel.tell("alive"), life.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
         if life.copy_from is not None:
             work["checkpoint"] = self._fetch
@@ -107,8 +105,6 @@ class Member:
 
     def turn(self, now: float) -> None:
         """Do what is due; raises what went wrong in the background."""
-        if now >= self._beat_at:
-            self._beat(now)
         if not self._ready and (self._stages is None or self._turn_stages(now)):
             self._ready = True
             if self._belongs:
@@ -122,12 +118,6 @@ class Member:
         assert self._stages is not None
         self._stages.turn(now)
         return self._stages.over
-
-    def _beat(self, now: float) -> None:
-        assert self._channel is not None
-        self._channel.tell("alive")
-        missed = int((now - self._beat_at) / self._life.heartbeat_s)
-        self._beat_at += (1 + missed) * self._life.heartbeat_s
 
     def _state(self) -> State:
         """What the first step goes on with."""
@@ -153,6 +143,8 @@ class Member:
             self._ledger.end_step(step)
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Serve nobody any more, and be silent."""
+        if self._pulse is not None:
+            self._pulse.stop()
         if self._server is not None:
             self._server.close()

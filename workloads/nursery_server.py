@@ -20,12 +20,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from railyard.errors import AgentError, RailyardError
+from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.priority import put_ahead
 from workloads.agent import Agent
 from workloads.agent_config import AgentConfig, configs_from_json
 from workloads.collectives.catalog import schedule_of
-from workloads.connection import PeerLost
 from workloads.nursery import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.program import Collective
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
-import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from listener_of_tests import Listener
 
 from measure.timeline import Event, read_events
 from railyard.errors import AgentError
@@ -196,45 +193,6 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
         right_sums(second, AFTER, first_step=stored)
     finally:
         job.net.mend("g2")
-
-
-class Listener:
-    """A controller that lets every group in at once and writes down what else it hears, with the time."""
-
-    def __init__(self, path: Path) -> None:
-        self.heard: list[tuple[float, dict[str, Any]]] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(16)
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            self._threads.append(threading.Thread(target=self._serve, args=(sock,), daemon=True))
-            self._threads[-1].start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        with suppress(ConnectionError), sock, sock.makefile() as lines:
-            for line in lines:
-                message = json.loads(line)
-                self.heard.append((time.monotonic(), message))
-                if "id" in message:
-                    answer = {"id": message["id"], "ok": True, "domain": "scale-out", "asks": False, "paths": []}
-                    sock.sendall(json.dumps(answer).encode() + b"\n")
-
-    def beats(self, rank: int) -> list[float]:
-        return [t for t, message in self.heard if message == {"op": "alive", "job": "job", "rank": rank}]
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(5)
 
 
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(

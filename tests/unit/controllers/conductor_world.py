@@ -37,17 +37,17 @@ class World:
 
         def send(data: bytes) -> bool:
             switch.take(data)
+            sent, switch.sent = switch.sent, []
             if not self.mute:
-                threading.Thread(target=self.reply, args=(dpid,)).start()
+                threading.Thread(target=self.reply, args=(dpid, sent)).start()
             return True
 
         self.sends[dpid] = send
         self.conductor.joined(dpid, send)
 
-    def reply(self, dpid: int) -> None:
-        sent = self.switches[dpid].sent
-        while sent:
-            kind, number = sent.pop(0)
+    def reply(self, dpid: int, sent: list[tuple[str, int]]) -> None:
+        """Answer one message, and no other: a thread that comes late must not speak for a switch that is mute."""
+        for kind, number in sent:
             if kind == "barrier":
                 self.conductor.answered(dpid, number)
             elif kind == "ports":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -220,7 +221,9 @@ def test_an_agent_that_dies_is_named_to_those_who_wait(world: World, path: Path)
         a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
         time.sleep(0.05)
         dying.close()
-        assert b"rank 2 of the group has left" in a.receive()
+        answer = json.loads(a.receive())
+        assert answer["error"].endswith("rank 2 of the group has left")
+        assert answer["kind"] == "PeerLost", "whoever hears it has done nothing wrong"
 
 
 def test_no_ack_is_an_error_and_not_a_go(path: Path) -> None:

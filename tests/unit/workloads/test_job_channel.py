@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from railyard.errors import ControlError
+from railyard.errors import ControlError, PeerLost
 from workloads.job_channel import JobChannel
 
 
@@ -79,6 +79,12 @@ def test_a_refusal_in_mid_rotation_is_one_of_the_request(controller: Controller)
     controller.say(slot(0, 0))
     with pytest.raises(ControlError, match="refused request of group ep: group ep: port 3 of rail0 has failed"):
         controller.say({"id": 0, "ok": False, "error": "group ep: port 3 of rail0 has failed"})
+
+
+def test_a_refusal_because_another_rank_is_gone_is_that_ones_end(controller: Controller) -> None:
+    controller.channel.ask("request", group="ep", index=0)
+    with pytest.raises(PeerLost, match="refused request of group ep: group ep: rank 2 of the group has left"):
+        controller.say({"id": 0, "ok": False, "error": "group ep: rank 2 of the group has left", "kind": "PeerLost"})
 
 
 def test_an_answer_to_nothing_is_an_error(controller: Controller) -> None:
