@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from workloads.connection import Connection
 
 _LEAST_S = 0.0002
 """Looking again sooner costs more than it finds."""
+
+
+@dataclass(eq=False)
+class _Watch:
+    """``then`` is called when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
+
+    connection: Connection
+    mark: int
+    acknowledged: bool
+    then: Callable[[], None]
+    over: bool = False
 
 
 class Agenda:
@@ -19,6 +32,8 @@ class Agenda:
         self.now = 0.0
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = itertools.count()
+        self._watches: dict[Connection, list[_Watch]] = defaultdict(list)
+        """Those that wait for an acknowledgement."""
 
     @property
     def next_time(self) -> float:
@@ -39,11 +54,31 @@ class Agenda:
 
     def watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
         """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
-        left = connection.left_s(mark, acknowledged=acknowledged)
+        watch = _Watch(connection, mark, acknowledged, then)
+        if acknowledged:
+            self._watches[connection].append(watch)
+        self._look(watch)
+
+    def acknowledged(self, connection: Connection) -> None:
+        """The kernel says that something is acknowledged: look at once whether somebody waited for that."""
+        for watch in list(self._watches[connection]):
+            if not watch.over and connection.left_s(watch.mark, acknowledged=True) == 0:
+                self._end(watch)
+
+    def _look(self, watch: _Watch) -> None:
+        if watch.over:
+            return
+        left = watch.connection.left_s(watch.mark, acknowledged=watch.acknowledged)
         if left > 0:
-            self.later(left, lambda: self.watch(connection, mark, acknowledged, then))
+            self.later(left, lambda: self._look(watch))
         else:
-            then()
+            self._end(watch)
+
+    def _end(self, watch: _Watch) -> None:
+        watch.over = True
+        if watch.acknowledged:
+            self._watches[watch.connection].remove(watch)
+        watch.then()
 
     def run_due(self) -> None:
         """Make the calls that are due."""

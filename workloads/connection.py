@@ -21,6 +21,7 @@ from typing import Protocol
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
+from workloads.acknowledgement import NOTICE, allow_notices, take_notices
 from workloads.light import Light, Spell
 from workloads.message import HEADER_BYTES, Header
 from workloads.pacing import Bucket
@@ -31,7 +32,9 @@ SOCKET_BUFFER_BYTES = 2 << 20
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
 _ROUND_TRIP_S = 0.0005
-"""How soon it is looked again whether something is acknowledged that has left."""
+"""How soon it is looked again whether something has left."""
+_UNHEARD_S = 0.005
+"""How soon it is looked again whether something is acknowledged, should the kernel not say so."""
 _LEAST_BATCH_BYTES = 16 << 10
 LEAST_WRITE_BYTES = 4 << 10
 """Fewer are not written at the end of a light: they wait for the next."""
@@ -153,6 +156,7 @@ class Connection:
         self._may_send_at = 0.0
         self._left_port = left_port
         self._clock = clock
+        allow_notices(sock)
         self._spell: Spell | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
@@ -261,8 +265,9 @@ class Connection:
         parts: list[bytes | memoryview] = [message.payload[done - head : end]] if done >= head else []
         if not parts:
             parts = [message.head[done:], message.payload[:end]]
+        whole = room is None or room >= message.size - done
         try:
-            count = self.sock.sendmsg(parts)
+            count = self.sock.sendmsg(parts, NOTICE if whole else ())
         except OSError as error:
             if error.errno in _TRY_AGAIN:
                 return False
@@ -275,24 +280,29 @@ class Connection:
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True
 
-    def unacknowledged(self) -> int:
-        """Bytes that the peer's kernel has not acknowledged yet, queued ones included."""
-        return sum(m.size - m.sent for m in self._queue) + self._in_kernel(_SIOCOUTQ)
+    @property
+    def posted_bytes(self) -> int:
+        """All that was ever to be sent, queued messages included."""
+        return self.sent_bytes + sum(m.size - m.sent for m in self._queue)
 
     def _in_kernel(self, which: int) -> int:
         return int.from_bytes(fcntl.ioctl(self.sock.fileno(), which, b"\0\0\0\0"), sys.byteorder)
 
     def left_s(self, mark: int, *, acknowledged: bool) -> float:
-        """Seconds until the first ``mark`` bytes of this connection have left, or are ``acknowledged``, by the port's
-        rate (0: they have).
+        """When to look again whether the first ``mark`` bytes of this connection have left, by the port's rate, or are
+        ``acknowledged``, unless the kernel says so before (``notices``); 0: they have.
         """
         done = self.sent_bytes - self._in_kernel(_SIOCOUTQ if acknowledged else _SIOCOUTQNSD)
-        by_rate = max(0, mark - done) / self._share / self._bucket.bytes_per_s
+        if mark <= done:
+            return 0.0
+        if acknowledged:
+            return max(self._bucket.backlog_s(time.monotonic()), 0.0) + _UNHEARD_S
+        by_rate = (mark - done) / self._share / self._bucket.bytes_per_s
         return min(by_rate, max(self._bucket.backlog_s(time.monotonic()), _ROUND_TRIP_S))
 
-    def drain_s(self) -> float:
-        """Seconds until all is acknowledged, judged by the port's rate (0: nothing is in flight)."""
-        return self.unacknowledged() / self._share / self._bucket.bytes_per_s
+    def notices(self) -> bool:
+        """Whether the kernel has said since the last call that something is acknowledged."""
+        return take_notices(self.sock)
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -386,6 +396,7 @@ class Connection:
         """Go on with another socket: the call of the one before was lost, and it would call again at its own time."""
         assert not self.connected
         self.sock.close()
+        allow_notices(sock)
         self.sock, self.connected, self._low_water = sock, connected, 1
         self._await_bytes(HEADER_BYTES)
 

@@ -427,7 +427,7 @@ class Courier:
             if self._config.program.eager and isinstance(carriage.op, Send):
                 self._agenda.soon(lambda: self._go_on(carriage))
             else:
-                self._agenda.soon(lambda: self._poll(carriage))
+                self._agenda.soon(lambda: self._drain(carriage))
 
     def tick(self, now: float) -> None:
         """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
@@ -444,11 +444,20 @@ class Courier:
         for connection, mark in marks:
             self._agenda.watch(connection, mark, True, lambda: self._end(carriage))
 
-    def _poll(self, carriage: Carriage) -> None:
-        left = max((c.drain_s() for key, c in carriage.connections.items() if key in carriage.opened), default=0.0)
-        if left > 0:
-            self._agenda.later(left, lambda: self._poll(carriage))
-        else:
+    def _drain(self, carriage: Carriage) -> None:
+        """End when all that was posted by now, on every path of its own, is acknowledged."""
+        marks = [(carriage.connections[key], carriage.connections[key].posted_bytes) for key in carriage.opened]
+        left = len(marks)
+
+        def one() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._end(carriage)
+
+        for connection, mark in marks:
+            self._agenda.watch(connection, mark, True, one)
+        if not marks:
             self._end(carriage)
 
     def _end(self, carriage: Carriage) -> None:
@@ -478,6 +487,9 @@ class Courier:
             if not connection.connected:
                 connection.check_connected()
             connection.flush(now)
+        for connection in {*readable, *writable}:
+            if connection.connected and connection.notices():
+                self._agenda.acknowledged(connection)
         for connection in readable:
             if connection.connected:
                 connection.receive(now)

@@ -31,7 +31,7 @@ class FakeSocket:
     def setsockopt(self, *_: object) -> None:
         return
 
-    def sendmsg(self, parts: list[Any]) -> int:
+    def sendmsg(self, parts: list[Any], *_: object) -> int:
         before = len(self.taken)
         self.taken += b"".join(bytes(part) for part in parts)[: self.most]
         return len(self.taken) - before
