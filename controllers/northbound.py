@@ -12,8 +12,8 @@ checkin  rank, group                    when all members are here: domain, asks,
 request  rank, group, index             when the circuits stand: paths. Where they take turns it is answered for
                                         each slot, with turn (number, began, until or null, guard_s)
 release  rank, group, index             at once
-moved    rank, group, index, slot, idle at once: the rank has sent what it has for this slot of a rotation (and,
-                                        if ``idle``, has nothing for any other)
+moved    rank, group, index, slot, idle only if refused: the rank has sent what it has for this slot of a rotation
+                                        (and, if ``idle``, has nothing for any other)
 alive    job, rank                      never (a heartbeat)
 watch    job, seen                      when there were more than ``seen`` changes of membership: number, state
                                         (replaced, stranded), dead, replacements ([old, new], since ``seen``),
@@ -174,9 +174,7 @@ class Northbound:
         index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
         idle = messages.yes(message, "idle")
         self.speakers.check(waiter[0], rank)
-        actions = () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
-        self.waiters.ok(waiter)
-        return actions
+        return () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
 
     def _alive(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
         job, rank = messages.text(message, "job"), messages.whole(message, "rank")

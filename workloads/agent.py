@@ -349,7 +349,7 @@ class Agent:
     def _ask(self, message: Request | Release | Moved) -> None:
         assert self._channel is not None
         if isinstance(message, Moved):
-            self._channel.ask("moved", **asdict(message))
+            self._channel.tell("moved", **asdict(message))
             return
         op = "request" if isinstance(message, Request) else "release"
         if isinstance(message, Release):

@@ -1,7 +1,7 @@
 """The agent's end of the controller's job channel: requests out, answers in, nothing blocks after connecting.
 
 Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. A message without
-``id`` (``alive``) is not answered.
+``id`` (``alive``, ``moved``) is not answered, but where the controller refuses it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class JobChannel:
         self._next_id += 1
         self._send(line)
 
-    def tell(self, op: str) -> None:
+    def tell(self, op: str, **fields: Any) -> None:
         """Send a message that has no number and is not answered."""
-        message = {"op": op, "job": self._job, "rank": self._rank}
+        message = {"op": op, "job": self._job, "rank": self._rank, **fields}
         self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def flush(self) -> None:
@@ -104,6 +104,8 @@ class JobChannel:
             return self._turning[key][1], answer
         if request is None:
             request = next((asked for at, asked in self._turning.values() if at == number), None)
+        if request is None and number is None:
+            raise ControlError(f"the controller refused what it was told: {answer.get('error', 'no reason given')}")
         if request is None:
             raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):

@@ -59,9 +59,17 @@ def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
 def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controller) -> None:
     controller.channel.ask("request", group="ep", index=0)
     controller.say(slot(0, 0))
-    controller.channel.ask("moved", group="ep", index=0, slot=0, idle=False)
+    controller.channel.ask("release", group="dp", index=0)
     found = controller.say({"id": 1, "ok": True}, slot(0, 1))
-    assert [request["op"] for request, _ in found] == ["moved", "request"]
+    assert [request["op"] for request, _ in found] == ["release", "request"]
+
+
+def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controller) -> None:
+    controller.channel.tell("moved", group="ep", index=0, slot=0, idle=False)
+    (told,) = controller.heard()
+    assert told == {"op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
+    with pytest.raises(ControlError, match="refused what it was told: rank 3 is not a member of group ep"):
+        controller.say({"id": None, "ok": False, "error": "rank 3 is not a member of group ep"})
 
 
 def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
