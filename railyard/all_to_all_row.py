@@ -19,6 +19,8 @@ from railyard.case_run import CasePlan, foresee_row
 
 SPARE = 0.05
 """A slot that is filled but for so much counts as full."""
+MOST_LOST = 0.005
+"""Bytes that may meet a dark port: they are sent again in a later light of their pair and take that much of it."""
 
 
 def all_to_all_columns(
@@ -57,7 +59,7 @@ def all_to_all_columns(
         "sent_bytes": None if delivered is None else delivered.sent_bytes,
         "received_bytes": None if delivered is None else delivered.received_bytes,
         "lost_packets": None if delivered is None else delivered.lost_packets,
-        **_judged(row, delivery_check(delivered, moved)),
+        **_judged(row, (delivery_check(delivered, moved), loss_check(delivered))),
     }
 
 
@@ -71,17 +73,30 @@ def delivery_check(delivered: Delivery | None, moved: Payload) -> Check:
     return Check("delivery", float(wrong), 0.0, "packets", ok, says)
 
 
-def _judged(row: Row, check: Check) -> Row:
-    """The verdict of a row with one more check."""
-    failed = [] if check.ok else [check.says]
+def loss_check(delivered: Delivery | None) -> Check:
+    """Whether what was sent met light: a port that is late in its slot sends the rest into the dark, which the system
+    that it stands for does not.
+    """
+    name, unit = "loss", "of bytes"
+    if delivered is None or not delivered.sent_bytes:
+        return Check(name, None, MOST_LOST, unit, True, f"{name}: not counted")
+    share = delivered.lost_bytes / delivered.sent_bytes
+    says = f"{delivered.lost_packets} packets were lost, {share:.2%} of all bytes (limit {MOST_LOST:.1%})"
+    return Check(name, share, MOST_LOST, unit, share <= MOST_LOST, says)
+
+
+def _judged(row: Row, checks: Sequence[Check]) -> Row:
+    """The verdict of a row with some more checks."""
+    failed = [check.says for check in checks if not check.ok]
     if failed and not row["faithful"]:
         failed.insert(0, row["verdict"])
     elif failed:
         failed[0] = f"{NOT_FAITHFUL}: {failed[0]}"
+    faithful = row["faithful"] and all(check.ok for check in checks)
     return {
-        "faithful": row["faithful"] and check.ok,
+        "faithful": faithful,
         "verdict": "; ".join(failed) or row["verdict"],
-        "checks": [*row["checks"], asdict(check)],
+        "checks": [*row["checks"], *map(asdict, checks)],
     }
 
 

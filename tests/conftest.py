@@ -11,10 +11,14 @@ settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ
 settings.load_profile("railyard")
 
 
+TRIES = 3
+"""What a fault of ours fails, it fails every time; what another's work delayed passes when that is over."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, visibly, what needs root when there is none."""
-    if os.geteuid() == 0:
-        return
+    """Leave out, visibly, what needs root when there is none; try what goes by the clock again, as visibly."""
     for item in items:
-        if item.get_closest_marker("root"):
+        if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo scripts/test.sh"))
+        elif item.get_closest_marker("root") or item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))

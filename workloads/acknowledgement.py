@@ -1,7 +1,7 @@
 """The kernel says when a peer has acknowledged what was written, so that nobody has to ask it again and again.
 
-Time stamps of the acknowledgement of a write's last byte (``SOF_TIMESTAMPING_TX_ACK``, Linux 3.17 and later) come on the
-error queue of the socket, which makes it readable for ``select``. Only that they come counts here.
+Time stamps of the acknowledgement of a write's last byte (``SOF_TIMESTAMPING_TX_ACK``, Linux 3.17 and later) come on
+the error queue of the socket, which makes it readable for ``select``. Only that they come counts here.
 """
 
 from __future__ import annotations

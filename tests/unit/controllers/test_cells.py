@@ -17,6 +17,8 @@ from controllers import rest
 from controllers.conductor import Conductor
 from topos.plan import FabricPlan
 
+pytestmark = pytest.mark.live
+
 CELLS = "/ocs/rail0/cells"
 
 

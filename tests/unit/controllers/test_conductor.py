@@ -23,6 +23,8 @@ from controllers.client import ChannelClient, encode
 from controllers.switchboard import REVALIDATION_GAP_S, Line
 from railyard.errors import ControlError, MachineError
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def world() -> World:

@@ -19,6 +19,8 @@ from controllers.watch import LATE_S, Watch
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 
+pytestmark = pytest.mark.live
+
 PHOTONIC = rack()
 TORUS = rack(fabric="electrical-torus", torus="4x4", reserve="2x2@2,2")
 RACKS = rack(fabric="migrate", torus="4x2")

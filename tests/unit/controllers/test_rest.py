@@ -16,6 +16,8 @@ from controllers import rest
 from controllers.conductor import Conductor
 from railyard.errors import ConfigError
 
+pytestmark = pytest.mark.live
+
 Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 

@@ -17,6 +17,8 @@ from controllers.conductor import Conductor
 from controllers.rotation import Cycle, Turn
 from workloads.program import Group
 
+pytestmark = pytest.mark.live
+
 EP = Group("ep", "ep", (0, 1, 2, 3))
 
 

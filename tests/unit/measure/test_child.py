@@ -9,6 +9,8 @@ import pytest
 from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import MachineError
 
+pytestmark = pytest.mark.live
+
 ECHO = """
 import os, sys
 settings = sys.stdin.readline()

@@ -11,6 +11,8 @@ from measure.counters import Counters, LinkCounters
 from measure.processor import Processor
 from measure.sampler import Changes, PortLabel, port_labels
 
+pytestmark = pytest.mark.live
+
 LABELS = {"rail0-eth1": PortLabel("g0-r0", 0, 0)}
 
 

@@ -99,7 +99,8 @@ def test_the_columns_without_a_ledger() -> None:
     assert row["ideal_duty_cycle"] == pytest.approx((SLOT_S - 0.002) / (SLOT_S + DARK_S))
     assert row["goodput_gbps"] == pytest.approx(3 * 500_000 * 8 / row["time_s"] / 1e9)
     assert row["misdelivered"] is None and row["lost_packets"] is None
-    assert row["faithful"] and row["verdict"] == "faithful" and len(row["checks"]) == 1
+    assert row["faithful"] and row["verdict"] == "faithful"
+    assert [check["name"] for check in row["checks"]] == ["delivery", "loss"]
 
 
 @pytest.mark.parametrize(
@@ -126,3 +127,14 @@ def test_what_goes_astray_is_not_faithful(
     row = all_to_all_columns(made, point(made, scale), events, base, times, delivered)
     assert row["verdict"] == verdict and row["faithful"] == (verdict == "faithful")
     assert row["misdelivered"] == misdelivered and row["sent_bytes"] == 1000
+
+
+@pytest.mark.parametrize(("received", "faithful"), [(1_000_000, True), (995_000, True), (994_000, False)])
+def test_what_many_packets_met_the_dark_is_not_faithful(received: int, faithful: bool) -> None:
+    made, scale = case(), Scale(1.0)
+    events, times = played(0.9, FULL_CYCLES * (N - 1), made, scale)
+    delivered = Delivery(1000, 994, 1_000_000, received, 0)
+    row = all_to_all_columns(made, point(made, scale), events, BASE, times, delivered)
+    assert row["faithful"] == faithful and row["lost_packets"] == 6
+    lost = "NOT FAITHFUL: 6 packets were lost, 0.60% of all bytes (limit 0.5%)"
+    assert row["verdict"] == ("faithful" if faithful else lost)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from railyard.errors import ControlError
 from workloads.pulse import Pulse
+
+pytestmark = pytest.mark.live
 
 EVERY_S = 0.02
 

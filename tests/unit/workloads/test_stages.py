@@ -14,6 +14,8 @@ from workloads.errand import Errand
 from workloads.life import Life
 from workloads.stages import Stages
 
+pytestmark = pytest.mark.live
+
 
 class FakeErrand:
     """Is over when the test says so."""

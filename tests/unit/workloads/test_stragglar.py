@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,16 +57,30 @@ def test_powers_of_two_take_the_least_rounds(n: int) -> None:
         check_ports(made)
 
 
-def test_256_ranks_in_less_than_a_second() -> None:
+def cpu_s(what: Callable[[], object]) -> float:
+    """CPU seconds that it takes: the best of three, on a machine that others slow down."""
     took = []
-    for _ in range(3):  # on a machine that others slow down the best of three says what it takes
+    for _ in range(3):
         began = time.process_time()
-        made = stragglar("all_reduce", 256, straggler=100)
-        verify(made)
+        what()
         took.append(time.process_time() - began)
+    return min(took)
+
+
+def add_up() -> int:
+    """What any Python does: ``ADDS_UP_S`` of it on the machine that the numbers in ``docs`` are from, when idle."""
+    return sum(n * n % 7 for n in range(1_500_000))
+
+
+ADDS_UP_S = 0.07
+
+
+def test_256_ranks_in_less_than_a_second() -> None:
+    made = stragglar("all_reduce", 256, straggler=100)
     assert phase_2(made) == 262
     check_ports(made)
-    assert min(took) < 1
+    took = cpu_s(lambda: verify(stragglar("all_reduce", 256, straggler=100)))
+    assert took < cpu_s(add_up) / ADDS_UP_S, "seconds of that machine"
 
 
 @pytest.mark.parametrize(("n", "rounds"), [*PUBLISHED.items(), *ODD.items(), (3, 3)])
