@@ -12,7 +12,7 @@ from workloads.exchange import Exchange, Part
 from workloads.executor import Blocked, Executor
 from workloads.farewell import Farewell
 from workloads.gatekeeper import Gatekeeper
-from workloads.program import Communication, Dimension
+from workloads.program import Collective, Communication, Dimension, Send
 from workloads.turns import Turns
 from workloads.turnstile import Turnstile
 
@@ -86,3 +86,13 @@ class SimulatedRank:
         if blocked:
             return f"the circuits of group {blocked[0]}"
         return ", ".join(f"{f.op.name} in group {f.op.group}" for f in self.flows.values()) or "another operation"
+
+    def next_name(self, rank: int, op: Communication) -> FlowName:
+        """What ``rank``, which is this one, calls ``op``."""
+        if isinstance(op, Collective):
+            stream = "collective"
+        else:
+            stream = f"{rank}>{op.peer}" if isinstance(op, Send) else f"{op.peer}>{rank}"
+        number = self.count[op.group, stream]
+        self.count[op.group, stream] = number + 1
+        return op.group, stream, number

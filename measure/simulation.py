@@ -198,7 +198,7 @@ class Simulation:
             self._note(
                 "wait", began, rank=rank, step=step, op=op.id, group=intent.group, index=intent.index, phase=phase
             )
-        flow = SimulatedFlow(op, step, phase, Exchange(), self._flow_name(rank, agent, op), self.now)
+        flow = SimulatedFlow(op, step, phase, Exchange(), agent.next_name(rank, op), self.now)
         self._plan(rank, agent, flow)
         flow.unsent = len(flow.exchange.outgoing)
         agent.flows[flow.name] = flow
@@ -232,16 +232,6 @@ class Simulation:
             gated = flow.gate.circuits if flow.gate is not None else None
             circuits = on_circuits(mine, gated, turning=flow.turnstile is not None)
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
-
-    def _flow_name(self, rank: int, agent: SimulatedRank, op: Communication) -> tuple[str, str, int]:
-        """The same on all members: the group, the stream in it, and the number in that stream."""
-        if isinstance(op, Collective):
-            stream = "collective"
-        else:
-            stream = f"{rank}>{op.peer}" if isinstance(op, Send) else f"{op.peer}>{rank}"
-        number = agent.count[op.group, stream]
-        agent.count[op.group, stream] = number + 1
-        return op.group, stream, number
 
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:

@@ -23,6 +23,7 @@ from controllers.rotation import Turn
 from railyard.errors import ControlError, PeerLost, VerifyError
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage
+from workloads.check_in import CheckIn
 from workloads.connection import Connection
 from workloads.courier import Courier
 from workloads.event_log import EventLog
@@ -42,7 +43,7 @@ from workloads.executor import (
 from workloads.farewell import Farewell
 from workloads.job_channel import JobChannel
 from workloads.member import Member
-from workloads.paths import Path, paths_in, turn_in, wired_paths
+from workloads.paths import Path, paths_in, turn_in
 from workloads.phases import phases
 from workloads.program import Compute
 from workloads.turnstile import Moved
@@ -72,14 +73,7 @@ class Agent:
         """A communication that is over, while the member may not go on."""
         self._phases = phases(config.program, config.rank)
         self._waits = Waits(config.rank, self._phases, self._log.note)
-        used = {op.group for op in config.program.communications(config.rank)}
-        self._groups = [
-            group
-            for group in config.program.groups.values()
-            if group.name in used or (group.parent in used and config.rank in group.members)
-        ]
-        self._asks: set[str] = set()
-        self._unchecked: set[str] = set()
+        self._checking = CheckIn(config, self._courier)
         self._executor: Executor | None = None
         self._compute: tuple[int, Compute, float, float] | None = None
         """Step, operation, start and due time of the compute under way."""
@@ -225,23 +219,19 @@ class Agent:
 
     def _check_in(self) -> None:
         """Learn of every group whether it asks and, if not, its paths."""
-        config = self._config
+        config, checking = self._config, self._checking
         if config.channel is None:
-            if config.mode != "native":
-                raise ControlError(f"mode {config.mode} needs a controller, and no job channel was given")
-            self._courier.paths.update({g.name: wired_paths(g, config.plan.ports_per_gpu) for g in self._groups})
+            checking.alone()
             return
         self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
-        self._unchecked = {group.name for group in self._groups}
-        for group in self._groups:
-            self._channel.ask("checkin", group=group.name)
+        checking.ask(self._channel)
         end = time.monotonic() + config.ack_timeout_s
-        while self._unchecked:
+        while checking.missing:
             self._sleep(end)
-            if self._unchecked and time.monotonic() >= end:
+            if checking.missing and time.monotonic() >= end:
                 raise ControlError(
                     f"the controller did not answer the check-in of rank {config.rank} in group "
-                    f"{min(self._unchecked)} within {config.ack_timeout_s:g} s"
+                    f"{min(checking.missing)} within {config.ack_timeout_s:g} s"
                 )
 
     def _begin(self, at: float) -> None:
@@ -249,7 +239,7 @@ class Agent:
         self._executor = Executor(
             config.program.operations[config.rank],
             [phase.operations for phase in self._phases],
-            self._asks,
+            self._checking.asks,
             config.steps,
             first_step=config.life.first_step if config.life is not None else 0,
             provisioned=config.mode == "provisioned",
@@ -279,7 +269,7 @@ class Agent:
             if self._lost:
                 continue  # nothing will be sent any more
             if request["op"] == "checkin":
-                self._checked_in(request["group"], answer)
+                self._checking.answered(request["group"], answer)
             elif request["op"] == "request":
                 assert self._executor is not None
                 group, index = request["group"], request["index"]
@@ -308,17 +298,6 @@ class Agent:
         self._courier.paths[group] = paths
         self._courier.open_early(group)
         self._carry_out(self._executor.acknowledged(group, index), now)
-
-    def _checked_in(self, name: str, answer: dict[str, Any]) -> None:
-        self._unchecked.discard(name)
-        group = self._config.program.groups[name]
-        if answer.get("asks") and group.domain == "scale-out":
-            (self._courier.gates.asking if group.parent else self._asks).add(name)
-            if answer.get("rotates"):
-                self._courier.rotations.groups.add(name)
-            return
-        paths = paths_in(answer)
-        self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
 
     # -- carrying out intents ------------------------------------------------------------------------
 

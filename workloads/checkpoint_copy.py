@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort
 from workloads.checkpoint import Store
-from workloads.connection import new_socket
+from workloads.sockets import new_socket
 
 TCP_PORT = 7701
 _RETRY_S = 0.05

@@ -15,7 +15,6 @@ import termios
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +26,8 @@ from workloads.message import HEADER_BYTES, Header
 from workloads.pacing import Bucket
 from workloads.program import Domain
 from workloads.revival import revive
+from workloads.sockets import BUFFER_BYTES
 
-SOCKET_BUFFER_BYTES = 2 << 20
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
 _ROUND_TRIP_S = 0.0005
@@ -39,20 +38,15 @@ _LEAST_BATCH_BYTES = 16 << 10
 LEAST_WRITE_BYTES = 4 << 10
 """Fewer are not written at the end of a light: they wait for the next."""
 _DISCARD = bytearray(1 << 20)
-_CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_INFO_SEGMENTS = (136, 156)
 """Offsets of ``tcpi_segs_out`` and ``tcpi_data_segs_out`` in ``struct tcp_info``."""
 _BARE_BYTES = TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES
 _TCP_INFO_RETRANSMITS = 100
 """Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
-_TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
-"""What is lost in the dark is sent again after a second at the latest (include/uapi/linux/tcp.h)."""
 _SIOCOUTQ = termios.TIOCOUTQ
 _SIOCOUTQNSD = 0x894B
 """Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-_SO_BINDTODEVICE = 25
 
 
 PeerKey = tuple[Domain, int, int, int]
@@ -97,34 +91,6 @@ class Inbox(Protocol):
         """The last byte of an outgoing message was taken by the kernel."""
 
 
-def new_socket(interface: str) -> socket.socket:
-    """A non-blocking TCP socket that sends and receives on ``interface`` only; ``OSError`` where there is none."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode())
-    except OSError:
-        sock.close()
-        raise
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
-        sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with suppress(OSError):  # Linux 6.15 and later
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _RTO_MAX_MS)
-    _stand_in_for_a_nic(sock)
-    return sock
-
-
-def _stand_in_for_a_nic(sock: socket.socket) -> None:
-    """Take a congestion control that does not probe for a rate by itself: the rail's rate is known."""
-    for name in _CONGESTION_CONTROLS:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-        except OSError:
-            continue
-        return
-
-
 class Connection:
     """A connection from a port of this host to the port of a peer, over one path.
 
@@ -166,7 +132,7 @@ class Connection:
         self._left = 0
         self._into: memoryview | None = None
         self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
-        self._batch = min(self._batch, SOCKET_BUFFER_BYTES // 4)
+        self._batch = min(self._batch, BUFFER_BYTES // 4)
         self._low_water = 1
         self._await_bytes(HEADER_BYTES)
 

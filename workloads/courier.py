@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from controllers.rotation import Turn
-from railyard.errors import PeerLost, VerifyError
+from railyard.errors import PeerLost
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage, FlowKey, Waiting
 from workloads.connection import Connection, Outgoing, PeerKey
-from workloads.early import EarlyArrivals
 from workloads.exchange import Part, Progress
 from workloads.executor import Release, Request
 from workloads.gatekeeper import Gatekeeper
@@ -29,10 +28,12 @@ from workloads.loading import Loader
 from workloads.message import Header
 from workloads.paths import Path
 from workloads.program import Collective, Communication, Recv, Send
+from workloads.reception import Reception
 from workloads.rotations import Rotations
 from workloads.routes import Routes
 from workloads.transport import Transport
 from workloads.turnstile import Moved
+from workloads.welcome import Held, Welcomes
 
 _NOTHING = memoryview(b"")
 
@@ -64,13 +65,8 @@ class Courier:
         self._loader = Loader(config, self.gates, self.rotations.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, Carriage] = {}
-        self._receiving: dict[FlowKey, Carriage] = {}
-        self._early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.real_payload)
-        self._began: dict[PeerKey, float] = {}
-        """When the message that is coming in on a connection began."""
-        self._ready: dict[FlowKey, dict[PeerKey, int]] = {}
-        """Up to which round a receiver takes what comes by a path."""
-        self._held: dict[tuple[PeerKey, FlowKey], list[tuple[Carriage, Part, memoryview]]] = {}
+        self._reception = Reception(config, self._routes, self.rotations)
+        self._welcomes = Welcomes()
         self._unopened: dict[PeerKey, list[Outgoing]] = {}
         """Messages for paths that the peer has yet to open."""
         self._agenda = Agenda()
@@ -112,7 +108,7 @@ class Courier:
         if not isinstance(op, Recv):
             self._sending[key] = carriage
         if not isinstance(op, Send):
-            self._receiving[key] = carriage
+            self._reception.open[key] = carriage
         if carriage.gate is not None:
             self.gates.say(carriage, carriage.gate.begin(), now)
         self._carry_on(carriage, carriage.exchange.begin())
@@ -124,7 +120,7 @@ class Courier:
 
     def _take_early(self, carriage: Carriage) -> None:
         """Data that was here before its receive."""
-        early = self._early.take(carriage.key)
+        early = self._reception.early.take(carriage.key)
         if early is None:
             return
         (part,) = carriage.exchange.incoming.values()
@@ -177,14 +173,14 @@ class Courier:
         elif self._may_send(carriage, key, part):
             self._post(carriage, key, part, content)
         else:
-            self._held.setdefault((key, carriage.key), []).append((carriage, part, content))
+            self._welcomes.hold(key, Held(carriage, part, content))
             self._open(key)  # the receiver cannot say so over a path that it is for this rank to open
 
     def _may_send(self, carriage: Carriage, key: PeerKey, part: Part) -> bool:
         """Whether the receiver takes ``part`` now."""
         if self._config.program.eager and isinstance(carriage.op, Send):
             return True
-        return self._ready.get(carriage.key, {}).get(key, -1) >= part.round
+        return self._welcomes.has(key, carriage.key, part)
 
     def circuit_stands(self, group: str, index: int, now: float) -> None:
         """The controller has acknowledged a circuit that a gate asked for."""
@@ -211,7 +207,7 @@ class Courier:
     def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
-        for carriage in [*self._sending.values(), *self._receiving.values()]:
+        for carriage in self._under_way():
             if carriage.group.name == group:
                 carriage.last_progress = now
         for key in self.rotations.stands(group, index, turn, paths, now):
@@ -281,31 +277,18 @@ class Courier:
     # -- what connections report (Inbox) -------------------------------------------------------------
 
     def awaits(self, connection: Connection, header: Header) -> bool:
-        """In a rotation a peer may be ahead: what it sends then waits until this rank has come so far."""
-        if header.kind == "ready" or header.flow.point_to_point:
-            return True
-        if not self.rotations.groups or self._flow_key(connection, header) in self._receiving:
-            return True
-        groups = list(self._config.program.groups)
-        return header.flow.group >= len(groups) or groups[header.flow.group] not in self.rotations.groups
+        """Whether a message may be taken in now."""
+        return self._reception.awaits(connection, header)
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
         if header.kind == "ready":
             return None
-        self._began[connection.key] = self._now
-        key = self._flow_key(connection, header)
-        carriage = self._receiving.get(key)
-        if carriage is None:
-            return self._expect_early(connection, header, key)
-        part = carriage.exchange.incoming.get(header.transfer)
-        if part is None:
-            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
-        if part.bytes != header.length or not self._comes_by(carriage, part, connection):
-            raise VerifyError(
-                f"misdelivered: {self._describe(connection, header)}, where {part.bytes} bytes from rank {part.peer} "
-                "are due on another path or in another length"
-            )
+        self._reception.began[connection.key] = self._now
+        found = self._reception.find(connection, header)
+        if found is None:
+            return self._reception.keep_early(connection, header, self._now)
+        carriage, part = found
         carriage.connections[connection.key] = connection
         if carriage.first_byte is None:
             carriage.first_byte = self._now
@@ -316,38 +299,9 @@ class Courier:
         values = carriage.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
 
-    def _comes_by(self, carriage: Carriage, part: Part, connection: Connection) -> bool:
-        """Whether ``part`` may come in by this connection: in a rotation by any with its sender."""
-        if carriage.turnstile is not None and not part.scale_up:
-            return connection.key[0] == "scale-out" and connection.peer == part.peer
-        return self._routes.key(carriage, part, incoming=True) == connection.key
-
-    def _expect_early(self, connection: Connection, header: Header, key: FlowKey) -> memoryview | None:
-        op = self._early.receive_of(key)
-        if op is None:
-            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
-        try:
-            return self._early.expect(key, header, self._config.scale.emulated_bytes(op.bytes), self._now)
-        except ValueError:
-            raise VerifyError(
-                f"misdelivered: {self._describe(connection, header)}, where {op.bytes} bytes are due ({op.name})"
-            ) from None
-
-    def _describe(self, connection: Connection, header: Header) -> str:
-        flow = header.flow
-        group = list(self._config.program.groups)[flow.group] if flow.group < len(self._config.program.groups) else "?"
-        return (
-            f"rank {self._rank} got transfer {header.transfer} ({header.length} bytes) of group {group}, "
-            f"operation {flow.sequence}, step {flow.step} from rank {connection.peer}"
-        )
-
-    @staticmethod
-    def _flow_key(connection: Connection, header: Header) -> FlowKey:
-        return header.flow, connection.peer if header.flow.point_to_point else -1
-
     def arrived(self, connection: Connection, header: Header) -> None:
         """A message is complete."""
-        key = self._flow_key(connection, header)
+        key = self._reception.key(connection, header)
         if header.kind == "ready":
             wait = header.length / 1e6 - self._now
             if wait > 0:
@@ -355,28 +309,22 @@ class Courier:
             else:
                 self._take_ready(connection, key, header.transfer)
             return
-        carriage = self._receiving.get(key)
+        carriage = self._reception.open.get(key)
         if carriage is None:
-            self._early.ended(key, self._now)
+            self._reception.early.ended(key, self._now)
             return
         carriage.last_progress = self._now
         part = carriage.exchange.incoming[header.transfer]
-        self._note_transfer(carriage, part, self._began[connection.key], self._now)
+        self._note_transfer(carriage, part, self._reception.began[connection.key], self._now)
         progress = carriage.exchange.arrived(header.transfer)
         self._over(carriage, part)
         self._carry_on(carriage, progress)
 
     def _take_ready(self, connection: Connection, key: FlowKey, last_round: int) -> None:
         """The receiver takes everything up to ``last_round`` by this path."""
-        self._ready.setdefault(key, {})[connection.key] = last_round
-        held = self._held.pop((connection.key, key), [])
-        wait = [entry for entry in held if entry[1].round > last_round]
-        if wait:
-            self._held[connection.key, key] = wait
-        for carriage, part, content in held:
-            if part.round <= last_round:
-                carriage.last_progress = self._now
-                self._post(carriage, connection.key, part, content)
+        for carriage, part, content in self._welcomes.take(connection.key, key, last_round):
+            carriage.last_progress = self._now
+            self._post(carriage, connection.key, part, content)
 
     def _note_transfer(self, carriage: Carriage, part: Part, began: float, ended: float) -> None:
         self._note(
@@ -467,11 +415,14 @@ class Courier:
         self._done(carriage, self._now)
 
     def _forget(self, carriage: Carriage) -> None:
-        for table in (self._sending, self._receiving):
+        for table in (self._sending, self._reception.open):
             if table.get(carriage.key) is carriage:
                 del table[carriage.key]
         if isinstance(carriage.op, Collective | Send):
-            self._ready.pop(carriage.key, None)
+            self._welcomes.forget(carriage.key)
+
+    def _under_way(self) -> list[Carriage]:
+        return [*self._sending.values(), *self._reception.open.values()]
 
     # -- the loop's view -----------------------------------------------------------------------------
 
@@ -498,7 +449,7 @@ class Courier:
         """``PeerLost`` if a peer has not moved a byte for too long, ``ControlError`` if a circuit was not given."""
         limit = self._config.peer_timeout_s
         self.gates.check(now, limit)
-        for carriage in [*self._sending.values(), *self._receiving.values()]:
+        for carriage in self._under_way():
             latest = max((c.last_progress for c in carriage.connections.values()), default=0.0)
             if now - max(latest, carriage.last_progress) > limit:
                 raise PeerLost(

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.connection import Connection, Inbox, PeerKey, new_socket
+from workloads.connection import Connection, Inbox, PeerKey
 from workloads.pacing import Bucket
 from workloads.paths import NETWORK_OF_DOMAIN, Path
 from workloads.port_counter import left_port
 from workloads.program import Domain
+from workloads.sockets import new_socket
 
 TCP_PORT = 7700
 _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network in NETWORK_OF_DOMAIN.items()}

@@ -15,11 +15,10 @@ PATIENCE_S = 5.0
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        with socket.create_connection(listener.getsockname()) as near:
-            far, _ = listener.accept()
-            with far:
-                yield near, far
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        with far:
+            yield near, far
 
 
 def readable(sock: socket.socket, seconds: float) -> bool:

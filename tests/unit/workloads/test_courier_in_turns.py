@@ -142,7 +142,7 @@ def test_what_has_nothing_to_do_with_turns_is_taken_in_at_once(office: Office) -
 def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Office) -> None:
     office.come(0)
     office.start()
-    (carriage,) = office.courier._receiving.values()
+    (carriage,) = office.courier._reception.open.values()
     part = next(iter(carriage.exchange.incoming.values()))
     header = Header("data", carriage.flow, part.transfer, part.bytes)
     with pytest.raises(VerifyError, match="misdelivered: rank 3 got transfer"):
