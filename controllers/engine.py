@@ -253,7 +253,8 @@ class Engine:
         device.fail(port)
         note = Note("port", now, fields={"rail": switch, "port": port, "state": "failed"})
         chip = self._port_of(self.fabric.rank_at(switch, port), f"port {port} of {switch} is down", now)
-        return [note, *chip, *self._drop_broken(switch, now), *self._grants.advance(now)]
+        dropped = [*self._drop_broken(switch, now), *self._grants.port_failed(switch, port, now)]
+        return [note, *chip, *dropped, *self._grants.advance(now)]
 
     def port_restored(self, switch: str, port: int, now: float) -> list[Action]:
         """A port was repaired: the circuit it lost comes back, after the delay, if both ends are free and sound."""

@@ -59,6 +59,15 @@ class Grants:
         self._pending.append(intent)
         return [*notes, *self._try(intent, now)]
 
+    def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
+        """A port broke: a rotation whose slot uses it now would wait for ever for what was under way there."""
+        actions: list[Action] = []
+        for intent in list(self._rounds.values()):
+            rotating = intent.rotating
+            if rotating is not None and rotating.turn is not None and rotating.slot.uses(switch, port):
+                actions += self._refuse(intent, f"port {port} of {switch} has failed while its slot stood", now)
+        return actions
+
     def ended(self, owner: Intent | None, now: float) -> list[Action]:
         """A reconfiguration of ``owner`` has ended well (None: it was nobody's)."""
         actions: list[Action] = []

@@ -67,6 +67,10 @@ class Slot:
     paths: tuple[tuple[int, int, int, int], ...]
     seconds: float | None = None
 
+    def uses(self, switch: str, port: int) -> bool:
+        """Whether one of its circuits ends there."""
+        return switch in self.wiring and port in self.wiring[switch].ports
+
 
 def turned(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
     """All circuits of each switch in slot ``due``: its own in place of whatever has ports of any of ``slots``."""

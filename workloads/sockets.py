@@ -8,8 +8,10 @@ from contextlib import suppress
 BUFFER_BYTES = 2 << 20
 """Of what is sent and of what has come in, each."""
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
-_TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
-"""What is lost in the dark is sent again after a second at the latest (include/uapi/linux/tcp.h)."""
+_TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 5000
+"""What is lost in the dark is sent again after five seconds at the latest (include/uapi/linux/tcp.h). After 15 times,
+here a minute, TCP gives a connection up: later than an agent that knows why its peer is silent.
+"""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_BINDTODEVICE = 25
 

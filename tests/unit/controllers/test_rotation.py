@@ -353,6 +353,17 @@ def test_a_port_that_dies_ends_the_rotation_when_its_turn_comes(cycle: Cycle | N
     assert [note.fields["final"] for note in final] == [True]
 
 
+@pytest.mark.parametrize("cycle", [None, FIXED])
+def test_a_port_that_dies_in_its_slot_ends_the_rotation_at_once(cycle: Cycle | None) -> None:
+    world = turning(5, cycle)
+    used = min(world.standing().ports)
+    world.do(world.engine.port_failed("rail0", used, world.now))
+    said = f"port {used} of rail0 has failed while its slot stood"
+    assert [(r.rank, r.reason) for r in world.refused] == [(rank, said) for rank in range(5)]
+    world.moved("ep")
+    assert len(world.refused) == 5, "once"
+
+
 def test_a_port_that_dies_in_the_dark_ends_the_rotation() -> None:
     world = turning(4)
     world.moved("ep")
