@@ -30,9 +30,10 @@ check "ruff format" ruff format --check .
 check "mypy" mypy
 if [ "$#" -gt 0 ]; then
     check "pytest" pytest "$@"
-else # what needs root measures time on real packets: one after another, and nothing beside it
+else # most of what needs root measures time on real packets: one after another, and nothing beside it
     check "pytest (on all cores)" pytest -m "not root" -n auto
-    check "pytest (with root)" pytest -m root
+    check "pytest (with root, three at a time)" pytest -m "root and beside" -n 3 --dist worksteal
+    check "pytest (with root)" pytest -m "root and not beside"
 fi
 
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -24,7 +24,7 @@ from topos.rails import RailTopo
 from topos.relay import Relay
 from workloads.program import Group
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 GROUPS = [

@@ -16,7 +16,7 @@ from scripts_of_tests import PATIENCE_S, descendants, finish, runs_of, start, wa
 from controllers.client import ChannelClient
 from topos.remains import Run
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 RANKS = 4
 SLOTS_BEFORE = 5

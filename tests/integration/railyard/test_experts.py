@@ -13,7 +13,7 @@ from railyard.experiment import TURNING, make_experiment
 from railyard.job import load_job
 from railyard.run import QuietListener, RailRun
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 WORKLOAD = """
 name: four-experts

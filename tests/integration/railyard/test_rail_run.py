@@ -15,7 +15,7 @@ from scripts_of_tests import PATIENCE_S, ROOT, descendants, finish, rows, runs_o
 
 from topos.remains import Run
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 SCRIPT = "rail_reconfiguration.py"
 KEYS = {

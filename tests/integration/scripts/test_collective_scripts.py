@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 ROOT = Path(__file__).resolve().parents[3]
 ROW_KEYS = {
     "experiment", "algorithm", "collective", "n", "bytes", "fabric", "straggler_delay_s", "time_s", "after_arrival_s",

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.root
+from topos.remains import REGISTRY, Run
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 ROOT = Path(__file__).parents[3]
 MAY_BE_UNFAITHFUL = (0, 8)
@@ -60,7 +62,6 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
-    before = set(Path("/run/railyard").glob("*")) if Path("/run/railyard").exists() else set()
     out = tmp_path / "results"
     command = [sys.executable, str(ROOT / "scripts" / "failover.py"), "--fabric", "photonic", "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
@@ -70,5 +71,5 @@ def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_p
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130 and "stopped" in said
     assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
-    left = set(Path("/run/railyard").glob("*")) if Path("/run/railyard").exists() else set()
-    assert left <= before
+    owners = [owner for path in REGISTRY.glob("*") if (owner := Run(path).owner()) is not None]
+    assert running.pid not in [owner.pid for owner in owners], "what it made is gone"
