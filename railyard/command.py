@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError, RailyardError
+from railyard.settings import Section, read_experiment
 
 STOPPED_EXIT_STATUS = 130
 
@@ -52,6 +54,17 @@ def words(text: str) -> list[str]:
 def given(options: object, *names: str) -> dict[str, Any]:
     """Those of the options ``names`` that stand on the command line."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def under_options(
+    options: argparse.Namespace, quick: Mapping[str, Any], model: type[Section], hint: str
+) -> dict[str, Any]:
+    """What the options of a study are put on: ``quick`` if they say so, and over that the experiment file, if any.
+
+    ``hint``: keys of such a file, for whoever names something else.
+    """
+    values = dict(quick) if options.quick else {}
+    return values if options.experiment is None else values | read_experiment(model, options.experiment, hint)
 
 
 def put_section(values: dict[str, Any], section: str, keys: Mapping[str, Any]) -> None:

@@ -18,7 +18,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -28,10 +27,10 @@ from railyard.all_to_all import STUDIES, AllToAllExperiment
 from railyard.all_to_all_row import all_to_all_columns, foreseen_row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, given, need_root, put_section, results_folder, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.reach import meetings, slot_reach
-from railyard.settings import read_experiment, validated
+from railyard.settings import validated
 
 QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
 
@@ -77,9 +76,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> AllToAllExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(AllToAllExperiment, options.experiment, "studies, ranks, sizes, delays_ms")
+    values = under_options(options, QUICK, AllToAllExperiment, "studies, ranks, sizes, delays_ms")
     plain = ("studies", "policies", "ranks", "sizes", "delays_ms", "slots_ms", "guard_ms", "demand", "simplex")
     values |= given(options, *plain, "most_slots", "mesh", "port_gbps", "mtu", "iterations", "verify", "rest", "seed")
     put_section(values, "scale", given(options, "rate", "time"))

@@ -16,7 +16,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -26,10 +25,10 @@ from measure.ownership import hand_over
 from measure.results import plain
 from railyard.allocation.experiment import MIXES, STUDIES, AllocationExperiment
 from railyard.allocation.studies import Studies
-from railyard.command import carry_out, given, results_folder, words
+from railyard.command import carry_out, given, results_folder, under_options, words
 from railyard.record import Record
 from railyard.scale import Scale
-from railyard.settings import read_experiment, validated
+from railyard.settings import validated
 
 QUICK = {"clusters": 1}
 
@@ -61,9 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> AllocationExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(AllocationExperiment, options.experiment, "studies, racks, mix, freed")
+    values = under_options(options, QUICK, AllocationExperiment, "studies, racks, mix, freed")
     values |= given(options, "studies", "racks", "clusters", "torus", "server", "fibres", "mix", "freed", "request")
     values |= given(options, "failures", "slo", "wrap", "limit_ms", "seed")
     return validated(AllocationExperiment, values)

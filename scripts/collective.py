@@ -19,7 +19,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +33,8 @@ from measure.row import Row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun, foresee_row
 from railyard.collective import CollectiveExperiment
-from railyard.command import carry_out, given, need_root, put_section, results_folder, words
-from railyard.settings import read_experiment, validated
+from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from railyard.settings import validated
 from railyard.size import in_words
 from workloads.collectives.catalog import ALGORITHMS
 from workloads.schedule import CollectiveKind
@@ -75,9 +75,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(CollectiveExperiment, options.experiment, "algorithms, ranks, sizes")
+    values = under_options(options, QUICK, CollectiveExperiment, "algorithms, ranks, sizes")
     plain = ("algorithms", "collective", "ranks", "sizes", "straggler", "iterations", "lockstep", "verify", "seed")
     values |= given(options, *plain)
     fabric = given(options, "reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps", "scale_up_gbps")

@@ -24,10 +24,10 @@ from rich.console import Console
 from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_predictions, print_recoveries
 from measure.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
 from railyard.racks.failover import FABRICS, FailoverExperiment
 from railyard.racks.failover_run import FailoverRun, foresee_rows
-from railyard.settings import read_experiment, validated
+from railyard.settings import validated
 
 QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 6, "kill": "1@3.5", "job": {"checkpoint_every": 2}}
 
@@ -63,9 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> FailoverExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(FailoverExperiment, options.experiment, "fabrics, kill, steps")
+    values = under_options(options, QUICK, FailoverExperiment, "fabrics, kill, steps")
     plain = ("fabrics", "policy", "kill", "random_kills", "steps", "reconfiguration_delay_ms", "stages")
     values |= given(options, *plain, "spare_servers", "controller_dies_after_ms", "verify", "seed")
     if options.random_kills is not None and options.kill is None:

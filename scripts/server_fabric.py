@@ -21,10 +21,10 @@ from rich.console import Console
 from measure.failover.redraw import redraw_failover
 from measure.failover.report import print_server_fabric
 from measure.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, words
+from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
 from railyard.racks.server_fabric import STUDIES, ServerFabricExperiment
 from railyard.racks.server_fabric_run import ServerFabricRun
-from railyard.settings import read_experiment, validated
+from railyard.settings import validated
 
 QUICK: dict[str, Any] = {"studies": ["iperf3", "epoch"], "shapes": ["2x1x1"], "iperf_s": 2, "scale": {"time": 0.1}}
 
@@ -49,9 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> ServerFabricExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(ServerFabricExperiment, options.experiment, "studies, shapes, batch")
+    values = under_options(options, QUICK, ServerFabricExperiment, "studies, shapes, batch")
     values |= given(options, "studies", "shapes", "batch", "iperf_s", "verify", "seed")
     put_section(values, "scale", given(options, "rate", "time"))
     return validated(ServerFabricExperiment, values)

@@ -17,7 +17,6 @@ import _venv  # noqa: F401 # first: it moves this script into the project's virt
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -25,8 +24,8 @@ from measure.case_report import print_cases, redraw_cases
 from measure.report import exit_status
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, given, need_root, put_section, results_folder, words
-from railyard.settings import read_experiment, validated
+from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from railyard.settings import validated
 from railyard.straggler import STUDIES, StragglerExperiment
 from railyard.straggler_report import print_findings, print_predictions
 from railyard.straggler_run import run_studies
@@ -64,9 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> StragglerExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values: dict[str, Any] = dict(QUICK) if options.quick else {}
-    if options.experiment is not None:
-        values |= read_experiment(StragglerExperiment, options.experiment, "studies, ranks, sizes, delays_ms")
+    values = under_options(options, QUICK, StragglerExperiment, "studies, ranks, sizes, delays_ms")
     plain = ("studies", "algorithms", "ranks", "sizes", "straggler", "delays_ms", "reconfiguration_delays_ms")
     values |= given(options, *plain, "inject", "fabric", "port_gbps", "iterations", "verify", "seed")
     if options.inject and options.studies is None:

@@ -287,6 +287,9 @@ class Agent:
 
     def _slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
         """The circuits of a slot of a rotation pass light."""
+        assert self._channel is not None
+        if not self._channel.is_open(group, index):
+            return  # the rank let go between the word and the light
         self._courier.slot_stands(group, index, turn, paths, now)
         if turn.number == 0:
             self._granted(group, index, paths, now)

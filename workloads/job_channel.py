@@ -52,6 +52,10 @@ class JobChannel:
         self._next_id += 1
         self._send(line)
 
+    def is_open(self, group: str, index: int) -> bool:
+        """Whether slots may still come as answers to this request of ``group``: it is not released."""
+        return (group, index) in self._turning
+
     def tell(self, op: str, **fields: Any) -> None:
         """Send a message that has no number and is not answered."""
         message = {"op": op, "job": self._job, "rank": self._rank, **fields}

@@ -75,7 +75,9 @@ def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controlle
 def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
     controller.channel.ask("request", group="ep", index=0)
     controller.say(slot(0, 0))
+    assert controller.channel.is_open("ep", 0) and not controller.channel.is_open("ep", 1)
     controller.channel.ask("release", group="ep", index=0)
+    assert not controller.channel.is_open("ep", 0), "nor is one that came and has not begun"
     assert [request["op"] for request, _ in controller.say(slot(0, 1), {"id": 1, "ok": True})] == ["release"]
     controller.channel.ask("request", group="ep", index=1)
     ((request, answer),) = controller.say(slot(0, 2), slot(2, 0, index=1))
