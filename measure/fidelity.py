@@ -70,8 +70,8 @@ class Limits:
     - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
       step has no other way to show that something went wrong in it.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
-      packets: TCP pays a retransmission time-out of 25 ms for each, and where that moves a step the spread of the
-      steps tells; the emulated network loses nothing but on dark ports.
+      packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, and where that moves a
+      step the spread of the steps tells; the emulated network loses nothing but on dark ports.
     - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
       steps that differ show something nobody asked for: a time-out, a neighbour on the machine. Steps that differ on
       purpose (a straggler) are compared with the prediction of each.

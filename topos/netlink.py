@@ -132,7 +132,8 @@ _RTAX_RTO_MIN = 13
 class RouteTuning:
     """TCP over a route: windows in segments, minimum retransmission time-out in milliseconds.
 
-    The time-out is above what the queue of a port holds (``topos.tuning.unsent_limit``: 12 ms), or it would fire in it.
+    The time-out is above what the queue of a port holds, or it would fire in it: ``topos.tuning.route_tuning`` makes it
+    longer where ports are slow.
     """
 
     initial_window: int = 200

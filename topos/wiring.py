@@ -164,9 +164,10 @@ def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> I
     leaves by that lane.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.route(index, ip, prefix, 10 + lane, host_tuning.route)
+    route = tuning.route_tuning(host_tuning.route, intf.rate_mbps, intf.mtu)
+    yield netlink.route(index, ip, prefix, 10 + lane, route)
     if lane:
-        yield netlink.route(index, ip, prefix, 10, host_tuning.route, _FIRST_TABLE + index)
+        yield netlink.route(index, ip, prefix, 10, route, _FIRST_TABLE + index)
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:

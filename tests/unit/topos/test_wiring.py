@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
+import pytest
 from mininet.net import Mininet
 
 from railyard.scale import bucket_burst_bytes
 from topos import netlink
 from topos.links import RecordedLink
+from topos.netlink import RouteTuning
 from topos.nodes import RailHost, RailSwitch
 from topos.rails import RailTopo
-from topos.tuning import HostTuning
+from topos.tuning import HostTuning, route_tuning, unsent_limit
 from topos.wiring import host_requests, link_requests, number_interfaces, switch_shaping
 
 
@@ -51,6 +54,15 @@ def test_bucket_holds_two_frames_at_least() -> None:
     packed = bytes(netlink.token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
     assert struct.unpack_from("=I", packed, 16 + 4)[0] == 5
     assert struct.pack("=I", 12_500_000) in packed and struct.pack("=HHI", 8, 6, 50_000) in packed
+
+
+@pytest.mark.parametrize(("rate_mbps", "rto_min_ms"), [(None, 25), (1000, 25), (100, 47), (25, 67)])
+def test_a_time_out_is_longer_than_both_queues_of_a_slow_port(rate_mbps: float | None, rto_min_ms: int) -> None:
+    route = RouteTuning()
+    tuned = route_tuning(route, rate_mbps, 9000)
+    assert tuned == replace(route, rto_min_ms=rto_min_ms)
+    if rate_mbps is not None:
+        assert tuned.rto_min_ms / 1e3 >= 4 * unsent_limit(rate_mbps, 9000) / (rate_mbps * 1e6 / 8)
 
 
 def test_a_slow_rank_is_shaped_at_both_ends_of_its_link(monkeypatch) -> None:  # type: ignore[no-untyped-def]
