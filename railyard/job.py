@@ -25,10 +25,15 @@ FOLLOW = "follow"
 
 
 def load_job(experiment: Experiment) -> Workload:
-    """The workload that ``experiment`` names, with its options; ``ConfigError`` naming what is wrong with it."""
+    """The workload that ``experiment`` names, with its options; ``ConfigError`` naming what is wrong with it, or the
+    mode that it has nothing for.
+    """
     training = {key: True for key in ("overlap", "tp_on_packets") if getattr(experiment, key)}
     options: dict[str, Any] = {**experiment.trace.model_dump(), **training}
-    return load_workload(experiment.workload, **options)
+    workload = load_workload(experiment.workload, **options)
+    for mode in experiment.modes:
+        cycle_on(experiment, workload, mode)
+    return workload
 
 
 def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from measure import calibrate
+from railyard.errors import ConfigError
 from railyard.experiment import Mode, make_experiment
 from railyard.forecast import forecast
 from railyard.job import load_job, program_on
@@ -124,3 +125,10 @@ def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
     none, slow = seconds("on-demand", 0, file), seconds("on-demand", 50, file)
     assert (none[1], slow[1]) == (2, 2)
     assert slow[0] - none[0] == pytest.approx(2 * 0.05, rel=0.02)
+
+
+@pytest.mark.parametrize("workload", ["moe-ep-tp", "smoke"])
+def test_modes_that_take_turns_for_nobody_are_refused_before_anything_is_set_up(workload: str) -> None:
+    experiment = make_experiment({"workload": workload, "modes": ["electrical", "rotor"]})
+    with pytest.raises(ConfigError, match=f"mode rotor is for expert parallelism on the rails, which {workload}"):
+        load_job(experiment)
