@@ -140,7 +140,7 @@ class Engine:
             policy=policy,
             readiness=readiness,
             turn=turn,
-            rotating=rotating(policy, readiness.group, job.cycle),
+            rotating=rotation_of(policy, readiness.group, job.cycle),
         )
         return self._grants.ask(intent, now)
 
@@ -158,22 +158,22 @@ class Engine:
         peer's kernel. ``idle``: nor has it anything for other slots; somebody who then gets something says so again.
         """
         membership, readiness = self.roster.group(group)
-        intent = self._grants.turning(group, index)
-        if membership.life_over or intent is None or intent.rotating is None:
+        rotating = self._grants.turning(group, index)
+        if membership.life_over or rotating is None:
             return []
         if rank not in readiness.group.members:
             raise ControlError(f"rank {rank} is not a member of group {group}")
-        if intent.rotating.number != slot or intent.rotating.turn is None:
+        if rotating.number != slot or rotating.turn is None:
             return []
-        intent.rotating.report(rank, idle)
+        rotating.report(rank, idle)
         return self._go_round(readiness, index, now)
 
     def turn_over(self, ends: TurnEnds, now: float) -> list[Action]:
         """The time of a slot is over."""
-        intent = self._grants.turning(ends.group, ends.index)
-        if intent is None or intent.rotating is None or intent.rotating.turn != ends.turn:
+        rotating = self._grants.turning(ends.group, ends.index)
+        if rotating is None or rotating.turn != ends.turn:
             return []
-        return self._grants.turn_over(intent, now)
+        return self._grants.turn_over(ends.group, ends.index, now)
 
     def rewire(
         self,
@@ -318,11 +318,12 @@ class Engine:
 
     def _go_round(self, readiness: Readiness, index: int, now: float) -> list[Action]:
         """On to the next slot of a rotation, if this one is over for all who are still there."""
-        intent = self._grants.turning(readiness.group.name, index)
-        if intent is None or intent.rotating is None or intent.rotating.turn is None:
+        group = readiness.group
+        rotating = self._grants.turning(group.name, index)
+        if rotating is None or rotating.turn is None:
             return []
-        present = frozenset(readiness.group.members) - intent.turn.released
-        return self._grants.turn_over(intent, now) if intent.rotating.over(present) else []
+        present = frozenset(group.members) - readiness.rounds[index].released
+        return self._grants.turn_over(group.name, index, now) if rotating.over(present) else []
 
     def _refuse_left(self, readiness: Readiness, turn: Round) -> list[Action]:
         left = readiness.missing(turn) & self.roster.gone
@@ -346,7 +347,7 @@ class Engine:
         return next((membership.job.dark_s for membership in reversed(self.roster.jobs.values())), 0.0)
 
 
-def rotating(policy: Policy, group: Group, cycle: Cycle | None) -> Rotating | None:
+def rotation_of(policy: Policy, group: Group, cycle: Cycle | None) -> Rotating | None:
     """The rotation of ``group`` from its first slot; None where its circuits stand until it is done."""
     slots = policy.rotation(group)
     return Rotating(slots, cycle.guard_s if cycle is not None else 0.0) if slots else None

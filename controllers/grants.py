@@ -14,6 +14,7 @@ from controllers.intents import GroupIntent, Intent, RewireIntent, StartIntent
 from controllers.ocs import Change
 from controllers.policy import Path
 from controllers.readiness import Readiness, Round
+from controllers.rotation import Rotating
 from controllers.routing import Routing
 from railyard.errors import RailyardError
 
@@ -45,13 +46,14 @@ class Grants:
         self.withdraw(intent)
         return [*_turn_note(intent, now), *self.advance(now)]
 
-    def turning(self, group: str, index: int) -> GroupIntent | None:
-        """The grant of ``group`` whose circuits take turns; None if there is none (any more)."""
+    def turning(self, group: str, index: int) -> Rotating | None:
+        """The rotation of this grant of ``group``; None if its circuits stand, or if there is none (any more)."""
         intent = self._rounds.get((group, index))
-        return intent if intent is not None and intent.rotating is not None else None
+        return None if intent is None else intent.rotating
 
-    def turn_over(self, intent: GroupIntent, now: float) -> list[Action]:
-        """The slot of a rotation that stands is over: on to the next."""
+    def turn_over(self, group: str, index: int, now: float) -> list[Action]:
+        """The slot of a rotation (``turning``) that stands is over: on to the next."""
+        intent = self._rounds[group, index]
         assert intent.rotating is not None
         notes = _turn_note(intent, now)
         intent.rotating.advance()

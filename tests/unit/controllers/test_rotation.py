@@ -10,7 +10,7 @@ from turner import Turner
 
 from controllers.actions import CheckedIn, Rewired, RewireRefused
 from controllers.circuits import Circuit, Matching
-from controllers.engine import Engine, rotating
+from controllers.engine import Engine, rotation_of
 from controllers.jobs import Job
 from controllers.policy import Policy, Wiring
 from controllers.rotation import Cycle, Rotating, Slot, Turn
@@ -127,8 +127,8 @@ def test_a_slot_with_an_end_is_never_over_before() -> None:
 def test_a_group_that_does_not_rotate_has_no_rotation() -> None:
     policy = RotorPolicy(rail_plan(4, ports=1))
     policy.prepare(FIXED)
-    assert rotating(policy, Group("dp", "dp", (0, 1)), FIXED) is None
-    made = rotating(policy, everybody(4), FIXED)
+    assert rotation_of(policy, Group("dp", "dp", (0, 1)), FIXED) is None
+    made = rotation_of(policy, everybody(4), FIXED)
     assert made is not None and made.guard_s == 0.01 and len(made.slots) == 3
 
 
