@@ -42,7 +42,7 @@ class Agenda:
 
     def soon(self, what: Callable[[], None]) -> None:
         """Call ``what`` when the loop comes round."""
-        heapq.heappush(self._calls, (self.now, next(self._tie), what))
+        self.at(self.now, what)
 
     def at(self, moment: float, what: Callable[[], None]) -> None:
         """Call ``what`` at ``moment``."""
@@ -50,7 +50,7 @@ class Agenda:
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Call ``what`` in ``seconds``."""
-        heapq.heappush(self._calls, (self.now + max(seconds, _LEAST_S), next(self._tie), what))
+        self.at(self.now + max(seconds, _LEAST_S), what)
 
     def watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
         """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""

@@ -271,7 +271,6 @@ class Agent:
             if request["op"] == "checkin":
                 self._checking.answered(request["group"], answer)
             elif request["op"] == "request":
-                assert self._executor is not None
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")

@@ -34,10 +34,9 @@ pytestmark = pytest.mark.root
 
 ALL_TO_ALL_OP = 2
 """The operation of a case's step that is its collective; the barrier before it has transfers as well."""
-LATE_S = 0.05
+COLD_LATE_S, LATE_S = 0.05, 0.02
 """A receiver on a busy machine may look this late; until its pair meets again a cycle passes."""
-MOST_LOST = 0.1
-"""Of slots of a length on a machine that others use as well."""
+MOST_LOST = 0.02
 SMALL = "100000"
 
 
@@ -71,19 +70,19 @@ class Outcome:
         assert 0 <= row["sent_bytes"] - row["received_bytes"] <= most_lost * row["sent_bytes"]
 
     def check_light(self) -> None:
-        """Once it is warm every transfer begins and ends in a slot that joins its ranks."""
+        """Every transfer begins and ends in a slot that joins its ranks; while connections are new, a little later."""
         lit: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
         for slot in self.slots:
             assert slot.end is not None
             for a, b in slot["pairs"]:
                 lit[a, b].append((slot.t, slot.end))
                 lit[b, a].append((slot.t, slot.end))
-        warm = [e for e in self.transfers if e["step"] > 0]
-        assert warm
-        for e in warm:
+        assert self.transfers
+        for e in self.transfers:
             for moment in (e.t, e.end):
                 lights = lit[e["peer"], e["rank"]]
-                assert any(t <= moment <= end + LATE_S for t, end in lights), f"{e} in the dark, lit were {lights}"
+                late_s = LATE_S if e["step"] > 0 else COLD_LATE_S
+                assert any(t <= moment <= end + late_s for t, end in lights), f"{e} in the dark, lit were {lights}"
 
 
 class Bench:
@@ -141,7 +140,7 @@ def test_each_pair_meets_in_one_slot_and_the_time_is_that_of_the_formula(bench: 
     found.check_light()
     assert found.row["slots"] == 7
     assert found.row["payload_sent_bytes"] == 2 * 8 * 7 * 625_000
-    assert 0.95 <= found.row["over_formula"] <= 1.5, "how near it is on a quiet machine is a matter of benchmarks"
+    assert 0.95 <= found.row["over_formula"] <= 1.3, "how near it is on a quiet machine is a matter of benchmarks"
     assert set(pairs_served(found).values()) == {2} and len(pairs_served(found)) == 8 * 7, "once an iteration"
     by_turn = [frozenset(map(tuple, slot["pairs"])) for slot in found.slots]
     assert len(by_turn) == 14 and by_turn[:7] == by_turn[7:] and len(set(by_turn)) == 7

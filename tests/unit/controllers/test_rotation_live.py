@@ -15,6 +15,7 @@ from fabric_plans import rail_plan
 from controllers.actions import Action, TurnEnds
 from controllers.conductor import Conductor
 from controllers.rotation import Cycle, Turn
+from controllers.switchboard import Line
 from workloads.program import Group
 
 pytestmark = pytest.mark.live
@@ -94,7 +95,8 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
     assert [e["slot"] for e in world.events if e.kind == "slot"] == [0, 1, 2, 3]
 
 
-def test_slots_with_an_end_come_by_themselves_until_all_let_go() -> None:
+def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "dark_trip_s", 0.0)  # no slot ends before its time, however long orders took before
     world, agents = rotating(Cycle(slot_s=0.03), DELAY_S)
     until(lambda: all(len(agent.told()) >= 4 for agent in agents))
     for agent in agents:
@@ -105,9 +107,7 @@ def test_slots_with_an_end_come_by_themselves_until_all_let_go() -> None:
     assert all(until_ - began == pytest.approx(0.03) for _, began, until_, _ in turns)
     darks = [event.seconds for event in world.events if event.kind == "reconfigure" and event["group"] == "ep"]
     assert len(darks) >= len(turns) and min(darks) >= DELAY_S - 1e-9
-    # the order to go dark is given so much before the end as it takes, and may take less
-    early_s = max(world.conductor.board.lines["rail0"].dark_trips)
-    assert all(later[1] - earlier[2] >= DELAY_S - early_s for earlier, later in pairwise(turns)), "each after the other"
+    assert all(later[1] - earlier[2] >= 0.009 for earlier, later in pairwise(turns)), "the delay"
 
 
 def test_agents_hear_at_check_in_that_circuits_will_take_turns() -> None:
