@@ -12,7 +12,7 @@ from controllers.actions import Darken, Note
 from controllers.ocs import OpticalSwitch
 from controllers.pip_switch import PipSwitch
 from railyard.errors import MachineError
-from topos.path_latency import LEAST_US, PathLatency, Probe
+from topos.kernel.path_latency import LEAST_US, PathLatency, Probe
 
 EMULATED = "emulated"
 NOT_EMULATED = "not emulated"

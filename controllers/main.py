@@ -122,7 +122,7 @@ def _emulate_latency(conductor: Conductor, record: Callable[[Event], None]) -> N
     In the namespace of the switches, and once their interfaces are there.
     """
     from controllers.latency import Latencies
-    from topos import path_latency
+    from topos.kernel import path_latency
 
     latencies = Latencies(conductor.engine.fabric.switches, path_latency.missing, path_latency.reach)
     conductor.on_darken = latencies.darken

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from measure.packets import Packet, pack_record, read_spool
 from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import ConfigError, MachineError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan, Network
 
 MAX_BYTES = 256 << 20

@@ -18,7 +18,7 @@ from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 
 _RECEIVE_BYTES = 1 << 18
 _OTHERHOST = struct.Struct("=Q")

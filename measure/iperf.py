@@ -19,7 +19,7 @@ from typing import Any
 from measure.fidelity import Check, Limits, Verdict
 from railyard.child import end_child
 from railyard.errors import ConfigError, MachineError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 
 PROGRAM = "iperf3"
 FIRST_PORT = 5201

@@ -24,7 +24,7 @@ from typing import Any
 from measure.darktime import MAGIC, PAYLOAD, DarkTime, Probe, dark_time, read_probes
 from railyard.child import end_child, start_child
 from railyard.errors import ConfigError, MachineError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 
 INTERVAL_S = 0.0003
 MAX_TRAIN_S = 30.0

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from railyard.errors import ConfigError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 Port = tuple[int, int]

@@ -17,10 +17,10 @@ from controllers.jobs import Job
 from railyard.control import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from railyard.errors import ControlError
 from railyard.settings import Settings
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
+from topos.kernel.relay import Relay
+from topos.kernel.remains import Run
 from topos.plan import FabricPlan
-from topos.relay import Relay
-from topos.remains import Run
 
 OPENFLOW = ("127.0.0.1", 6653)
 

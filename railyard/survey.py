@@ -14,8 +14,8 @@ from measure.calibrate import FORMAT, Calibration
 from measure.processor import Processor
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
-from topos import namespaces
-from topos.emulation import Emulation
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
 from topos.plan import HostPort
 from topos.rails import RailTopo
 

@@ -121,7 +121,7 @@ def print_predictions(experiment: Experiment, workload: Workload, console: Conso
 
 def open_cli(experiment: Experiment, workload: Workload) -> None:
     """The Mininet CLI on the fabric of the experiment's first mode."""
-    from topos.cli import RailCLI
+    from topos.kernel.cli import RailCLI
 
     scale = resolve_scale(experiment, workload, calibrate.load())
     mode = experiment.points()[0][0]

@@ -60,7 +60,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
         self.addHost(f"g{rank}", ip=ip, rank=rank)
 
     def add_switch(self, name: str, dpid: int, kind: str, network: str, **more: Any) -> None:
-        """A switch; ``more`` are parameters of ``topos.nodes.RailSwitch``."""
+        """A switch; ``more`` are parameters of ``topos.kernel.nodes.RailSwitch``."""
         self.addSwitch(name, dpid=f"{dpid:016x}", kind=kind, network=network, **more)
 
     def add_front_end(self, ranks: int, rate_mbps: object, key: str) -> None:

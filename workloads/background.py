@@ -23,7 +23,7 @@ from typing import Any
 from railyard.child import end_child, start_child, tell_to_stop
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
 
 MOST_S = 3600.0

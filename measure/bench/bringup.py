@@ -7,7 +7,7 @@ from typing import Any
 
 from measure.bench import Measurement
 from measure.bench.stock import stock
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
 LEAST_UP_RATIO = 10.0

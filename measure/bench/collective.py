@@ -18,7 +18,7 @@ from pathlib import Path
 from measure.bench import Measurement
 from measure.timeline import Event, read_events
 from railyard.scale import Scale, goodput_share
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.nursery import AgentTeam, Nursery

@@ -17,7 +17,7 @@ from statistics import median
 from controllers.client import ChannelClient, Decoder, encode
 from measure.bench import Measurement
 from railyard.control import ControllerFiles, ControllerProcess
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.program import Group
 

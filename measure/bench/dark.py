@@ -18,7 +18,7 @@ from measure.bench import Measurement
 from measure.bench.control import controlled
 from measure.darktime import DarkTime
 from measure.probe import ProbeTrain, Receiver, Sender
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 
 DELAYS_MS = (10.0, 25.0, 100.0)
 MEDIAN_LIMIT_MS = 1.0

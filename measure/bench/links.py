@@ -10,7 +10,7 @@ from measure.bench import Measurement
 from measure.bench.rings import ring_goodput
 from measure.bench.stock import stock
 from railyard.scale import MTU_BYTES, goodput_share
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
 LEAST_SHARE = 0.98

@@ -18,11 +18,11 @@ from typing import Any
 
 from measure.bench.rings import ring_goodput
 from railyard.errors import MachineError
-from topos import namespaces
-from topos.netlink import LO_INDEX, Netlink, link_up
-from topos.ovs import PrivateOvs
+from topos.kernel import namespaces
+from topos.kernel.netlink import LO_INDEX, Netlink, link_up
+from topos.kernel.ovs import PrivateOvs
+from topos.kernel.remains import Run
 from topos.rails import RailTopo
-from topos.remains import Run
 
 _ROOT = Path(__file__).resolve().parents[2]
 

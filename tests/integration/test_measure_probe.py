@@ -14,8 +14,8 @@ from measure.probe import ProbeTrain, Receiver, Sender
 from measure.sampler import PortLabel, Sampler, queue_events
 from measure.throughput import throughputs
 from railyard.scale import Scale
-from topos.namespaces import inside, make
-from topos.netlink import End, Netlink, address, link_up, neighbour, route, token_bucket, veth
+from topos.kernel.namespaces import inside, make
+from topos.kernel.netlink import End, Netlink, address, link_up, neighbour, route, token_bucket, veth
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 pytestmark = pytest.mark.root

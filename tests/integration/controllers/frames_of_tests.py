@@ -15,8 +15,8 @@ from mininet.topo import Topo
 from controllers.client import ChannelClient
 from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
-from topos import namespaces
-from topos.emulation import Emulation
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
 
 ETHERTYPE = 0x88B5
 EVERYBODY = "ff:ff:ff:ff:ff:ff"

@@ -19,9 +19,9 @@ from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
 
 from controllers.client import ChannelClient
 from railyard.errors import ControlError
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
+from topos.kernel.relay import Relay
 from topos.rails import RailTopo
-from topos.relay import Relay
 from workloads.program import Group
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]

@@ -14,7 +14,7 @@ from frames_of_tests import Fabric, reaches, running
 
 from controllers.mesh import Mesh
 from railyard.errors import ControlError
-from topos.path_latency import NO_NETEM, missing
+from topos.kernel.path_latency import NO_NETEM, missing
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root

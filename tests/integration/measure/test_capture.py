@@ -18,8 +18,8 @@ from measure.packets import tcp_segment
 from measure.pcapng import write_pcapng
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Scale
-from topos.emulation import Emulation
-from topos.namespaces import inside
+from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import inside
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.collectives.catalog import schedule

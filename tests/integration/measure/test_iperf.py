@@ -12,7 +12,7 @@ from measure import iperf
 from measure.iperf import IperfEnd, IperfLane, measure_iperf
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root

@@ -19,8 +19,8 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings
-from topos.emulation import Emulation
-from topos.namespaces import inside
+from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig

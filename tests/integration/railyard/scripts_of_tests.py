@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from topos.remains import REGISTRY, Run
+from topos.kernel.remains import REGISTRY, Run
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120

@@ -14,7 +14,7 @@ import pytest
 from scripts_of_tests import PATIENCE_S, descendants, finish, runs_of, start, wait_for_agents
 
 from controllers.client import ChannelClient
-from topos.remains import Run
+from topos.kernel.remains import Run
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scripts_of_tests import PATIENCE_S, ROOT, descendants, finish, rows, runs_of, start, wait_for_agents
 
-from topos.remains import Run
+from topos.kernel.remains import Run
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topos.remains import REGISTRY, Run
+from topos.kernel.remains import REGISTRY, Run
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

@@ -15,10 +15,10 @@ from mininet.topo import SingleSwitchTopo
 from traffic_of_tests import drain, pings, pouring
 
 from railyard.errors import ConfigError, MachineError
-from topos.emulation import Emulation
-from topos.namespaces import inside
+from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import inside
+from topos.kernel.remains import REGISTRY, Process
 from topos.rails import RailTopo
-from topos.remains import REGISTRY, Process
 
 pytestmark = pytest.mark.root
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,7 +130,7 @@ def test_two_runs_at_once_and_stop_leaves_nothing() -> None:
 
 HOLD = """
 import sys, time
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 net = Emulation(RailTopo(servers=2, gpus=1, fabric="electrical"), openflow=None)
 net.start()

@@ -12,8 +12,8 @@ from traffic_of_tests import drain, pings, pouring
 
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
-from topos.emulation import Emulation
-from topos.namespaces import inside
+from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import inside
 from topos.racks import MorphluxTopo, RackTopo
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 
 
 def pings(net: Emulation, source: str, *arguments: str) -> bool:

@@ -19,8 +19,8 @@ import pytest
 from measure.timeline import Event, read_events
 from railyard.errors import AgentError
 from railyard.scale import Scale
-from topos import namespaces
-from topos.emulation import Emulation
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.message import Flow, Header

@@ -14,8 +14,8 @@ import pytest
 from measure.counters import Counters
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
-from topos import namespaces
-from topos.emulation import Emulation
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.background import Background, End
 

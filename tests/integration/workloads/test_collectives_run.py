@@ -19,7 +19,7 @@ from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
 from railyard.scale import Scale
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.check import check

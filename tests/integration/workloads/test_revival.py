@@ -12,7 +12,7 @@ import pytest
 
 from railyard.session import Session
 from railyard.settings import Settings
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 from topos.plan import HostPort
 from topos.rails import RailTopo
 from workloads.revival import revive
@@ -20,7 +20,7 @@ from workloads.revival import revive
 pytestmark = pytest.mark.root
 
 DOUBLINGS = 5
-"""Of a time-out of some 50 ms (``topos.tuning.route_tuning``): the next attempt is 1.5 s away."""
+"""Of a time-out of some 50 ms (``topos.kernel.tuning.route_tuning``): the next attempt is 1.5 s away."""
 SLEEPS_S = 0.3
 """At least so much sooner comes what was told."""
 _TCP_INFO_BACKOFF = 4

@@ -16,7 +16,7 @@ from listener_of_tests import Listener
 from measure.timeline import Event, read_events
 from railyard.errors import AgentError
 from railyard.scale import Scale
-from topos.emulation import Emulation
+from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent_config import AgentConfig
 from workloads.checkpoint import Store

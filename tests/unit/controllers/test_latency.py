@@ -12,7 +12,7 @@ from controllers.fabric import Fabric
 from controllers.latency import Latencies
 from controllers.pip_switch import PipSwitch
 from railyard.errors import MachineError
-from topos.path_latency import PathLatency
+from topos.kernel.path_latency import PathLatency
 
 
 class Ports(PathLatency):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from railyard.errors import CircuitError
-from topos.cli import describe_switch, parse_rewire
+from topos.kernel.cli import describe_switch, parse_rewire
 
 
 def test_rewire_words() -> None:

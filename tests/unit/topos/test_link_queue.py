@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from topos.link_queue import _WITHOUT_DATA, link_queue
+from topos.kernel.link_queue import _WITHOUT_DATA, link_queue
 
 
 def frame(payload: bytes, *, flags: int = 0x10, options: int = 12, protocol: int = 6, ip_options: int = 0) -> bytes:

@@ -10,9 +10,9 @@ import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
-from topos import path_latency
-from topos.netlink import Request
-from topos.path_latency import PathLatency, hold_back, let_pass
+from topos.kernel import path_latency
+from topos.kernel.netlink import Request
+from topos.kernel.path_latency import PathLatency, hold_back, let_pass
 
 INTERFACES = {1: (1001, "rail0-eth1"), 2: (1002, "rail0-eth2"), 3: (1003, "rail0-eth3")}
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from mininet.net import Mininet
 
-from topos.links import RecordedLink
-from topos.nodes import RailHost, RailSwitch
+from topos.kernel.links import RecordedLink
+from topos.kernel.nodes import RailHost, RailSwitch
+from topos.kernel.tuning import HostTuning
+from topos.kernel.wiring import cut_requests, host_requests, mend_requests, number_interfaces, own_ends, switch_shaping
 from topos.racks import RackTopo
-from topos.tuning import HostTuning
-from topos.wiring import cut_requests, host_requests, mend_requests, number_interfaces, own_ends, switch_shaping
 
 
 @pytest.fixture

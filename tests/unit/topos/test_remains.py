@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from topos.remains import Process, Run, clear_dead
+from topos.kernel.remains import Process, Run, clear_dead
 
 
 def sleeper() -> subprocess.Popen[bytes]:

@@ -7,13 +7,13 @@ import pytest
 from mininet.net import Mininet
 
 from railyard.scale import bucket_burst_bytes
-from topos import netlink
-from topos.links import RecordedLink
-from topos.netlink import RouteTuning
-from topos.nodes import RailHost, RailSwitch
+from topos.kernel import netlink
+from topos.kernel.links import RecordedLink
+from topos.kernel.netlink import RouteTuning
+from topos.kernel.nodes import RailHost, RailSwitch
+from topos.kernel.tuning import HostTuning, route_tuning, unsent_limit
+from topos.kernel.wiring import host_requests, link_requests, number_interfaces, switch_shaping
 from topos.rails import RailTopo
-from topos.tuning import HostTuning, route_tuning, unsent_limit
-from topos.wiring import host_requests, link_requests, number_interfaces, switch_shaping
 
 
 def recorded(monkeypatch, **shape: object) -> Mininet:  # type: ignore[no-untyped-def]

@@ -11,12 +11,12 @@ from typing import Any
 
 from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
-from topos import netlink, tuning
-from topos.link_queue import link_queue
-from topos.links import RecordedIntf, RecordedLink
-from topos.namespaces import inside
-from topos.netlink import LO_INDEX, End, Netlink, Request
-from topos.nodes import RailSwitch
+from topos.kernel import netlink, tuning
+from topos.kernel.link_queue import link_queue
+from topos.kernel.links import RecordedIntf, RecordedLink
+from topos.kernel.namespaces import inside
+from topos.kernel.netlink import LO_INDEX, End, Netlink, Request
+from topos.kernel.nodes import RailSwitch
 
 LINK_GROUP = 77
 """Interface group of all links of a yard, so that they can be deleted at once."""

@@ -19,14 +19,14 @@ from mininet.net import Mininet
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
-from topos import describe, namespaces, tuning
-from topos.links import RecordedLink
-from topos.netlink import LO_INDEX, Netlink, link_up
-from topos.nodes import LazyNode, RailHost, RailSwitch
-from topos.ovs import Bridge, BridgePort, Datapath, PrivateOvs
-from topos.plan import FabricPlan
-from topos.remains import Run
-from topos.wiring import (
+from topos import describe
+from topos.kernel import namespaces, tuning
+from topos.kernel.links import RecordedLink
+from topos.kernel.netlink import LO_INDEX, Netlink, link_up
+from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
+from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
+from topos.kernel.remains import Run
+from topos.kernel.wiring import (
     clear_links,
     cut_requests,
     host_requests,
@@ -36,6 +36,7 @@ from topos.wiring import (
     own_ends,
     switch_shaping,
 )
+from topos.plan import FabricPlan
 
 _CONTROLLER = ("127.0.0.1", 6653)
 

@@ -12,7 +12,7 @@ import threading
 from types import TracebackType
 
 from railyard.errors import ControlError
-from topos import namespaces
+from topos.kernel import namespaces
 
 _CHUNK_BYTES = 1 << 16
 

@@ -18,8 +18,8 @@ from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
 from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, TC_H_ROOT
 
 from railyard.errors import MachineError
-from topos import namespaces
-from topos.netlink import End, Netlink, Request, veth
+from topos.kernel import namespaces
+from topos.kernel.netlink import End, Netlink, Request, veth
 
 LEAST_US = 1.0
 """Delays below this are none: timers of the kernel do not tell them from the time that forwarding takes."""
@@ -36,7 +36,7 @@ Probe = Callable[[], str | None]
 
 
 class Kernel(Protocol):
-    """What carries out requests (``topos.netlink.Netlink``)."""
+    """What carries out requests (``topos.kernel.netlink.Netlink``)."""
 
     def run(self, requests: Iterable[Request]) -> None:
         """Do all of them, in order; ``MachineError`` for the first that failed."""

@@ -32,7 +32,7 @@ from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET
 from pyroute2.netlink.rtnl.tcmsg.sched_tbf import options as tbf_options
 
 from railyard.errors import MachineError
-from topos.namespaces import inside
+from topos.kernel.namespaces import inside
 
 LO_INDEX = 1
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
@@ -132,8 +132,8 @@ _RTAX_RTO_MIN = 13
 class RouteTuning:
     """TCP over a route: windows in segments, minimum retransmission time-out in milliseconds.
 
-    The time-out is above what the queue of a port holds, or it would fire in it: ``topos.tuning.route_tuning`` makes it
-    longer where ports are slow.
+    The time-out is above what the queue of a port holds, or it would fire in it: ``route_tuning`` of
+    ``topos.kernel.tuning`` makes it longer where ports are slow.
     """
 
     initial_window: int = 200

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
 from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, TC_H_ROOT
 
-from topos.netlink import Request
+from topos.kernel.netlink import Request
 
 _HANDLE = 0x7A0000
 """Not 1:, which Open vSwitch takes for one of its own."""

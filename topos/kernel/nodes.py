@@ -13,7 +13,7 @@ from typing import Any
 from mininet.node import Host, Node, Switch
 
 from railyard.errors import MachineError
-from topos import namespaces
+from topos.kernel import namespaces
 
 _SHELL_S = 2.0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
-from topos.netlink import RouteTuning
+from topos.kernel.netlink import RouteTuning
 
 _LARGEST_PIECE_BYTES = 65536
 _LARGE_SYSCTLS = {

@@ -20,8 +20,8 @@ from typing import Literal
 
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import put_session_ahead
-from topos import buffers, namespaces
-from topos.ovsdb import Ovsdb, Row, as_map, as_set, insert
+from topos.kernel import buffers, namespaces
+from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
 Datapath = Literal["auto", "system", "netdev"]
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
