@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from controllers import app
+from controllers.openflow import app
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import put_ahead
 from topos.plan import FabricPlan
@@ -24,7 +24,7 @@ from topos.plan import FabricPlan
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
     from collections.abc import Callable
 
-    from controllers.conductor import Conductor
+    from controllers.openflow.core import Conductor
     from measure.timeline import Event
 
 CLONE_NEWNET = 0x40000000
@@ -70,8 +70,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # only now: under ryu the standard library has just been patched for green threads
     import threading
 
-    from controllers import channel, rest
-    from controllers.conductor import Conductor
+    from controllers.northbound import channel, rest
+    from controllers.openflow.core import Conductor
 
     plan = _read_plan(options.plan)
     try:
@@ -121,7 +121,7 @@ def _emulate_latency(conductor: Conductor, record: Callable[[Event], None]) -> N
 
     In the namespace of the switches, and once their interfaces are there.
     """
-    from controllers.latency import Latencies
+    from controllers.openflow.latency import Latencies
     from topos.kernel import path_latency
 
     latencies = Latencies(conductor.engine.fabric.switches, path_latency.missing, path_latency.reach)

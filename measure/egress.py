@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from controllers.allocation.boxes import closed_rings
-from controllers.fibres import FibrePlant, Route
+from controllers.circuits.fibres import FibrePlant, Route
 from railyard.errors import CircuitError
 from topos.plan import RackPlan
 from topos.slices import Slice

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controllers.losses import SHORTEST_DARK_S
+from controllers.circuits.losses import SHORTEST_DARK_S
 from measure.point import Point
 from measure.quantiles import Quantiles, median, quantiles
 from measure.stall import Dark, last_rank, read_darks, reconfigurations_per_step, stalls

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers import torus_routes
-from controllers.jobs import Job
-from controllers.policy import Policy
-from controllers.rotation import Cycle
+from controllers.circuits import torus_routes
+from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
 from measure.metrics import PointMetrics, measure_point
 from measure.point import Point
 from measure.simulated_control import Costs

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from controllers.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, TurnEnds
-from controllers.engine import Engine
-from controllers.jobs import Job
-from controllers.policy import Policy
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
+from controllers.engine.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, TurnEnds
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
 from measure.timeline import Event
 from railyard.errors import ControlError
 from topos.plan import FabricPlan

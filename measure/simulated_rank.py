@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controllers.policy import Path
+from controllers.policies.policy import Path
 from workloads.collectives.gate import Gate
 from workloads.exchange import Exchange, Part
 from workloads.executor import Blocked, Executor

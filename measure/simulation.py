@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 
-from controllers.actions import Ack
-from controllers.jobs import Job
-from controllers.policy import Policy
+from controllers.engine.actions import Ack
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
 from measure.simulated_control import Costs, SimulatedControl
 from measure.simulated_rank import InTurn, SimulatedFlow, SimulatedRank
 from measure.timeline import Event

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.rotation import Cycle, Demand
+from controllers.circuits.rotation import Cycle, Demand
 from railyard.all_to_all_formula import at_line_rate
 from railyard.case import Case, Fabric
 from railyard.collective import UnscaledSection

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from controllers.policy import slots_alone
-from controllers.rotation import Cycle, Slot
+from controllers.circuits.rotation import Cycle, Slot
+from controllers.policies.policy import slots_alone
 from railyard.case import WORLD, Case
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_share

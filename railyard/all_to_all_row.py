@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
 from measure.collective import CollectiveTimes
 from measure.delivery import Delivery, Payload, payload
 from measure.fidelity import NOT_FAITHFUL, Check

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from controllers.jobs import Job
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Job
 from measure.delivery import Delivery, Ledger, delivery, read
 from measure.point import Point, within
 from measure.sampler import Sampler, port_labels, queue_events, switch_events

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from controllers.catalog import load_policy
-from controllers.policy import Policy
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
+from controllers.policies.catalog import load_policy
+from controllers.policies.policy import Policy
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
 from railyard.size import in_words

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
 from measure import calibrate
 from measure.annotation import annotate
 from measure.capture import Capture, Captured, taps_of

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 from random import Random
 
-from controllers.decomposition import check_demand
-from controllers.rotation import Demand
+from controllers.circuits.decomposition import check_demand
+from controllers.circuits.rotation import Demand
 from railyard.errors import ConfigError
 
 SKEW = 1.2

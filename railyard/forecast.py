@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from controllers.catalog import load_policy
-from controllers.policy import Policy
-from controllers.rotation import Cycle
-from controllers.switchboard import REVALIDATION_GAP_S
-from controllers.tuning import SETTLE_S
+from controllers.circuits.rotation import Cycle
+from controllers.openflow.datapaths import REVALIDATION_GAP_S
+from controllers.openflow.tuning import SETTLE_S
+from controllers.policies.catalog import load_policy
+from controllers.policies.policy import Policy
 from measure.calibrate import Calibration
 from measure.calibrate import default as default_calibration
 from measure.model import Costs, Prediction, predict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
 from railyard.errors import ConfigError
 from railyard.experiment import TURNING, Experiment, Mode
 from workloads.catalog import Workload, load_workload

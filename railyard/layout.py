@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controllers.oneshot import split_bandwidth
+from controllers.policies.oneshot import split_bandwidth
 from railyard.errors import ConfigError
 from railyard.experiment import Experiment
 from railyard.scale import Floors, Scale

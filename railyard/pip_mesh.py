@@ -16,23 +16,14 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.circuits import Matching
-from controllers.matchings import perfect_matchings
-from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip import (
-    Infeasible,
-    Pair,
-    Routed,
-    check,
-    choose,
-    dead_end,
-    flips,
-    path_latency_s,
-    path_loss_db,
-    route,
-    route_exact,
-    settled,
-)
+from controllers.circuits.circuits import Matching
+from controllers.circuits.matchings import perfect_matchings
+from controllers.mesh.corners import dead_end
+from controllers.mesh.exact import route_exact
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
+from controllers.mesh.negotiation import route
+from controllers.mesh.ports import choose
 from railyard.errors import CircuitError, ConfigError
 from railyard.settings import Section
 

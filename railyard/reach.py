@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from controllers.policy import slots_alone
-from controllers.rotation import Cycle, Slot
-from controllers.rotor import RotorPolicy
+from controllers.circuits.rotation import Cycle, Slot
+from controllers.policies.policy import slots_alone
+from controllers.policies.rotor import RotorPolicy
 from measure.reach import PingMatrix
 from railyard.case import Fabric
 from railyard.scale import Scale

@@ -12,8 +12,8 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from controllers.client import ChannelClient
-from controllers.jobs import Job
+from controllers.engine.jobs import Job
+from controllers.northbound.client import ChannelClient
 from railyard.control import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from railyard.errors import ControlError
 from railyard.settings import Settings

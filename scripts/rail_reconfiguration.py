@@ -21,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from controllers.jobs import Job
+from controllers.engine.jobs import Job
 from measure import calibrate
 from measure.report import exit_status, print_report, redraw
 from railyard.command import carry_out, given, need_root, put_section, results_folder, words

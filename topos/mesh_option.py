@@ -10,7 +10,7 @@ from railyard.errors import ConfigError
 from topos.plan import MeshPlan
 
 if TYPE_CHECKING:
-    from controllers.mesh import Mesh
+    from controllers.mesh.geometry import Mesh
 
 CHOOSE = "choose"
 _WRITTEN = re.compile(r"(\d+)x(\d+)(?:@(.+))?")
@@ -21,8 +21,8 @@ def mesh_plan(value: object, ports: int, cell_latency_us: object) -> MeshPlan | 
     """The mesh for a switch of ``ports`` ports; None for None.
 
     After ``@`` stand the mesh ports behind the switch's ports 1, 2, ..., or ``choose`` for those that
-    ``controllers.pip.choose_ports`` takes; without it they are evenly spaced. ``cell_latency_us``: microseconds.
-    Raises ``ConfigError`` naming the option.
+    ``controllers.mesh.ports.choose_ports`` takes; without it they are evenly spaced. ``cell_latency_us``:
+    microseconds. Raises ``ConfigError`` naming the option.
     """
     latency_us = _latency(cell_latency_us)
     if value is None or str(value).lower() in ("", "none"):
@@ -44,7 +44,7 @@ def mesh_plan(value: object, ports: int, cell_latency_us: object) -> MeshPlan | 
 
 def _mesh(width: int, height: int) -> Mesh:
     """The geometry, which is the controller's; asked for only here, so that a topology without a mesh needs none."""
-    from controllers.mesh import Mesh
+    from controllers.mesh.geometry import Mesh
 
     try:
         return Mesh.of(width, height)
@@ -54,11 +54,11 @@ def _mesh(width: int, height: int) -> Mesh:
 
 def _chosen(mesh: Mesh, count: int, written: str | None) -> tuple[int, ...]:
     if written is None:
-        from controllers.mesh import evenly_spaced
+        from controllers.mesh.geometry import evenly_spaced
 
         return evenly_spaced(mesh, count)
     if written == CHOOSE:
-        from controllers.pip import choose_ports
+        from controllers.mesh.ports import choose_ports
 
         try:
             return choose_ports(mesh, count)

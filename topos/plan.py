@@ -34,7 +34,8 @@ class HostPort:
 
 @dataclass(frozen=True)
 class MeshPlan:
-    """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons (``controllers.mesh``).
+    """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons
+    (``controllers.mesh.geometry``).
 
     ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is what light takes through
     one cell, in emulated microseconds: those of the real system times the time scale.

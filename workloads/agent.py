@@ -19,7 +19,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from railyard.errors import ControlError, PeerLost, VerifyError
 from workloads.agent_config import AgentConfig
 from workloads.carriage import Carriage

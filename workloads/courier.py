@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from railyard.errors import PeerLost
 from workloads.agenda import Agenda
 from workloads.agent_config import AgentConfig

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from controllers.client import Decoder, encode
+from controllers.northbound.client import Decoder, encode
 from railyard.errors import ControlError, PeerLost
 
 _RETRY_S = 0.05

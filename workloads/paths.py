@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 from typing import Any
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from topos.plan import Network
 from workloads.program import Domain, Group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from workloads.carriage import Waiting
 from workloads.connection import Connection, PeerKey
 from workloads.light import Light

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from workloads.paths import Path
 from workloads.turnstile import Moved, Turnstile
 

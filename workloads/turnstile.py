@@ -1,9 +1,9 @@
 """One rank's part in a rotation as a state machine: what may be sent in the slot that stands, and what is said of it.
 
-Pure. The circuits of a rotating group come and go in slots (``controllers.rotation``); what is to be sent waits until
-its peer's turn comes. In a slot with an end its connection stops in time (``Connection.shine``) and goes on in the next
-one. In a slot without, the rank tells the controller when everything it had for it is sent and acknowledged, and then
-sends nothing more in it: the circuits may go at any moment.
+Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); what is to be sent
+waits until its peer's turn comes. In a slot with an end its connection stops in time (``Connection.shine``) and goes on
+in the next one. In a slot without, the rank tells the controller when everything it had for it is sent and
+acknowledged, and then sends nothing more in it: the circuits may go at any moment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from railyard.errors import ControlError
 from workloads.pacing import LATE_S
 from workloads.paths import Path

@@ -16,9 +16,9 @@ from typing import Literal
 
 from controllers.allocation.boxes import Box, boxes, chips_of, largest_box, mask_of
 from controllers.allocation.layout import Parts, layouts
-from controllers.allocation.paths import Edge, Path, server_graph
 from controllers.allocation.program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
-from controllers.fibres import FIBRES
+from controllers.allocation.server_graph import Edge, Path, server_graph
+from controllers.circuits.fibres import FIBRES
 from railyard.errors import ConfigError
 from topos.slices import Slice
 from topos.torus import Extents, Torus

@@ -14,10 +14,10 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from controllers.allocation.boxes import shapes
-from controllers.allocation.paths import ServerGraph
+from controllers.allocation.placement import SlotEdge
 from controllers.allocation.program import Layout
-from controllers.allocation.seats import SlotEdge
-from controllers.fibres import server_pair
+from controllers.allocation.server_graph import ServerGraph
+from controllers.circuits.fibres import server_pair
 from topos.torus import Extents
 
 CHOICE = 4

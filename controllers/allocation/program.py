@@ -10,7 +10,7 @@ Variables: x[slot, server], and y[edge, path] for each candidate path (the best 
 servers which the ends of the edge may take; the paths that leave a server for an edge add up to x of that end.
 
 The whole program has thousands of variables for a slice of half a rack and takes seconds. So slots are first put onto
-servers near each other (``controllers.allocation.seats``), and the program is solved for these servers alone, which
+servers near each other (``controllers.allocation.placement``), and the program is solved for these servers alone, which
 takes milliseconds. An answer whose z is that of the fullest edge before, or of one edge of the slice alone, cannot be
 bettered and ends it. Only if all such attempts fail is the whole program asked, which can also prove that there is no
 answer. Among answers of the same z for the same servers the one with the fewest fibres is taken.
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from controllers.allocation.paths import BEST_PATHS, Edge, Path, ServerGraph, edges_of
-from controllers.allocation.seats import SlotEdge, seats
+from controllers.allocation.placement import SlotEdge, seats
+from controllers.allocation.server_graph import BEST_PATHS, Edge, Path, ServerGraph, edges_of
 from railyard.errors import CircuitError
 
 LIMIT_S = 0.5

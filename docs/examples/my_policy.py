@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controllers.circuits import Matching
-from controllers.policy import Policy, Wiring
-from controllers.wiring import group_paths, path_circuits, rail_of_group
+from controllers.circuits.circuits import Matching
+from controllers.policies.policy import Policy, Wiring
+from controllers.policies.wiring import group_paths, path_circuits, rail_of_group
 from workloads.program import Group
 
 

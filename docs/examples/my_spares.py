@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controllers.lumion import LumionPolicy
+from controllers.policies.lumion import LumionPolicy
 from workloads.program import Group
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from controllers.client import ChannelClient, Decoder, encode
+from controllers.northbound.client import ChannelClient, Decoder, encode
 from measure.bench import Measurement
 from railyard.control import ControllerFiles, ControllerProcess
 from topos.kernel.emulation import Emulation

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from measure.bench import Measurement
 from measure.bench.control import controlled
 from measure.darktime import DarkTime

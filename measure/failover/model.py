@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controllers.jobs import Detection
+from controllers.engine.jobs import Detection
 from measure.simulated_control import Costs
 from measure.wires import wire_bytes
 from railyard.errors import ConfigError

@@ -23,7 +23,7 @@ from matplotlib.path import Path as Curve
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
-from controllers.mesh import Mesh, bar, cross
+from controllers.mesh.geometry import Mesh, bar, cross
 from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
 
 Vector = NDArray[np.float64]

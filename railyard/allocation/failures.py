@@ -20,7 +20,7 @@ from random import Random
 from statistics import fmean
 
 from controllers.allocation.allocator import Allocator
-from controllers.fibres import FibrePlant, Route
+from controllers.circuits.fibres import FibrePlant, Route
 from measure.row import Row
 from railyard.allocation.cluster import fill
 from railyard.allocation.experiment import AllocationExperiment, read_mix

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from controllers.allocation.allocator import Allocation, Allocator
-from controllers.spares import draw_probabilities, spares_needed
+from controllers.policies.spares import draw_probabilities, spares_needed
 from measure.egress import UsableRule, static_share, steered_shares
 from measure.row import Row
 from railyard.allocation.cluster import Cluster, filled, freed

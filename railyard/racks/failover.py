@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.jobs import Detection
+from controllers.engine.jobs import Detection
 from railyard.errors import ConfigError
 from railyard.racks.kill import Kill, check_kills, parse_kills, random_kill
 from railyard.scale import MTU_BYTES, Scale
@@ -102,7 +102,8 @@ class DetectionSection(Section):
 class FailoverExperiment(Settings):
     """Real units everywhere; ``scale`` says how they fit on this machine.
 
-    ``policy`` leads the photonic rack: ``lumion``, ``morphlux``, or a class of one's own (``controllers.catalog``).
+    ``policy`` leads the photonic rack: ``lumion``, ``morphlux``, or a class of one's own
+    (``controllers.policies.catalog``).
 
     The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each; on an electrical torus
     ``reserve`` is the server kept free (E1; of chips equally near the first is taken), ``adjacent_reserve`` the one

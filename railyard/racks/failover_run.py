@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from controllers.catalog import load_policy
-from controllers.policy import Path as LightPath
+from controllers.policies.catalog import load_policy
+from controllers.policies.policy import Path as LightPath
 from measure.failover.neighbour import neighbour_effect
 from measure.failover.recovery import Recovery
 from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controllers import torus_routes
-from controllers.catalog import load_policy
-from controllers.standing import Standing
+from controllers.circuits import torus_routes
+from controllers.engine.cluster_state import Standing
+from controllers.policies.catalog import load_policy
 from measure import calibrate
 from measure.failover.job_model import JobPrediction, predicted_jobs
 from measure.failover.model import PredictedRecovery, Restart, foresee_recovery

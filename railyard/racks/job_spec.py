@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controllers.jobs import Detection
+from controllers.engine.jobs import Detection
 from railyard.racks.failover import Setting, TenantSection
 from workloads.program import Program
 from workloads.training_job import training_job

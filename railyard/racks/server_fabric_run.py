@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.jobs import Job
-from controllers.policy import Path as LightPath
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Path as LightPath
 from measure.failover.lives import lives_of, read_lives
 from measure.failover.recovery import all_reduce_bandwidth
 from measure.failover.row import with_ratios

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from controllers.jobs import Job
+from controllers.engine.jobs import Job
 from railyard.errors import AgentError, ControlError
 from railyard.racks.job_spec import JobSpec
 from railyard.racks.site import Site

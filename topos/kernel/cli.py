@@ -12,7 +12,7 @@ from railyard.errors import CircuitError, RailyardError
 
 
 class Channel(Protocol):
-    """The job channel, as ``controllers.client.ChannelClient`` offers it."""
+    """The job channel, as ``controllers.northbound.client.ChannelClient`` offers it."""
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """One request and its answer; raises ``RailyardError`` when refused."""

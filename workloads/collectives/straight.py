@@ -1,7 +1,8 @@
 """An all-to-all in which everything goes straight to where it is wanted and nothing waits for anything else.
 
-For circuits that come in turns (``controllers.rotation``): whatever has a circuit may go. Each pair's data may be cut
-into pieces, so that a turn that ends does not have to wait for all of it; pairs may have different amounts to send.
+For circuits that come in turns (``controllers.circuits.rotation``): whatever has a circuit may go. Each pair's data may
+be cut into pieces, so that a turn that ends does not have to wait for all of it; pairs may have different amounts to
+send.
 """
 
 from __future__ import annotations

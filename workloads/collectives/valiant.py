@@ -1,7 +1,7 @@
 """An all-to-all in two hops: everybody's data is spread over all positions, which pass it on to where it is wanted.
 
-Each circuit then carries about as much whatever the demand, so turns that know nothing of it (``controllers.rotor``)
-are used evenly; for that nearly everything crosses the fabric twice.
+Each circuit then carries about as much whatever the demand, so turns that know nothing of it
+(``controllers.policies.rotor``) are used evenly; for that nearly everything crosses the fabric twice.
 
 Source: Valiant and Brebner, "Universal schemes for parallel communication", STOC 1981; RotorNet, SIGCOMM'17.
 """

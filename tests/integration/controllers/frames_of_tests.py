@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mininet.topo import Topo
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
 from topos.kernel import namespaces

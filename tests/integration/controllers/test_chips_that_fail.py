@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from measure.timeline import Event
 from topos.plan import FabricPlan
 from topos.racks import RackTopo

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from railyard.errors import ControlError
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from frames_of_tests import Fabric, reaches, running
 
-from controllers.mesh import Mesh
+from controllers.mesh.geometry import Mesh
 from railyard.errors import ControlError
 from topos.kernel.path_latency import NO_NETEM, missing
 from topos.rails import RailTopo

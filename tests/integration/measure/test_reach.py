@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controllers.matchings import one_factorization
-from controllers.switchboard import REVALIDATION_GAP_S
-from controllers.tuning import SETTLE_S
+from controllers.circuits.matchings import one_factorization
+from controllers.openflow.datapaths import REVALIDATION_GAP_S
+from controllers.openflow.tuning import SETTLE_S
 from measure.delivery import Delivery, delivery, payload, read, read_at_rest
 from measure.reach import PingMatrix, reach
 from measure.timeline import read_events
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.root
 
 Pairs = Sequence[tuple[int, int]]
 CACHES_S = 3 * (SETTLE_S + REVALIDATION_GAP_S)
-"""A person's rewiring is answered when the switch's tables are changed; its caches follow (``controllers.tuning``)."""
+"""A manual rewiring is answered when the tables of the switch are changed; the caches of Open vSwitch follow later."""
 
 
 def rail(ranks: int, ports: int = 1, fabric: str = "ocs") -> RailTopo:

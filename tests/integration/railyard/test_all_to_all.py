@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controllers.jobs import Job
-from controllers.rotation import Slot
+from controllers.circuits.rotation import Slot
+from controllers.engine.jobs import Job
 from measure.collective import CollectiveTimes
 from measure.delivery import Delivery
 from measure.point import Point

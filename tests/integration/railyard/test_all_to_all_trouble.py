@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scripts_of_tests import PATIENCE_S, descendants, finish, runs_of, start, wait_for_agents
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from topos.kernel.remains import Run
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]

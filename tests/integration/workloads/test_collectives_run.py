@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controllers.client import ChannelClient
+from controllers.northbound.client import ChannelClient
 from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
@@ -320,7 +320,7 @@ def check_no_loss(events: list[Event]) -> None:
 
 
 def test_groups_of_a_job_survive_the_job_channel() -> None:
-    from controllers import messages
+    from controllers.northbound.operations import messages
 
     program = circuit_program(("stragglar",), 1000)
     for group in program.groups.values():

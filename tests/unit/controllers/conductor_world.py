@@ -11,7 +11,7 @@ from typing import Any
 from fabric_plans import pipeline_groups
 from fake_openflow import FakeSwitch
 
-from controllers.conductor import Conductor
+from controllers.openflow.core import Conductor
 from measure.timeline import Event
 from topos.plan import FabricPlan
 

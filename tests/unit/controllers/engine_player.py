@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controllers.actions import Ack, Action, Darken, Note, Refuse
-from controllers.circuits import Circuit
-from controllers.engine import Engine
-from controllers.jobs import Job
-from controllers.policy import Policy
+from controllers.circuits.circuits import Circuit
+from controllers.engine.actions import Ack, Action, Darken, Note, Refuse
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
 from workloads.program import Group
 
 
@@ -84,7 +84,7 @@ class Player:
 
     def circuits(self, group: str) -> set[tuple[str, Circuit]]:
         """The circuits of a group's paths, from the engine's plan and the Opus wiring."""
-        from controllers.wiring import group_paths, path_circuits
+        from controllers.policies.wiring import group_paths, path_circuits
 
         switch = self.engine.plan.rail_of(self.groups[group].members[0])
         return {(switch.name, c) for c in path_circuits(switch, group_paths(self.groups[group]))}

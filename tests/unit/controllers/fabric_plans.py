@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controllers.jobs import Job
+from controllers.engine.jobs import Job
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.program import Group
 

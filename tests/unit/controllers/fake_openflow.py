@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from controllers import flows
+from controllers.openflow import flows
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # ryu is of 2020

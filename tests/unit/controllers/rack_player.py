@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from controllers.actions import (
+from controllers.engine.actions import (
     Action,
     CheckedIn,
     Darken,
@@ -20,9 +20,9 @@ from controllers.actions import (
     RegisterRefused,
     Reroute,
 )
-from controllers.engine import Engine
-from controllers.jobs import Detection, Job
-from controllers.policy import Policy
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Detection, Job
+from controllers.policies.policy import Policy
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.racks import RackTopo

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from controllers.allocation.allocator import Allocation, Allocator, Refusal
 from controllers.allocation.boxes import boxes, chips_of, largest_box, mask_of, shapes
-from controllers.allocation.paths import edges_of, server_graph
+from controllers.allocation.placement import SlotEdge, seats
 from controllers.allocation.program import Layout, Placed, Unplaced, check_fibres, fibres_of, place
-from controllers.allocation.seats import SlotEdge, seats
+from controllers.allocation.server_graph import edges_of, server_graph
 from railyard.errors import CircuitError, ConfigError
 from topos.torus import Extents, Torus
 

@@ -13,8 +13,8 @@ from fabric_plans import rail_plan
 from fake_openflow import parse
 from pip_plans import pip_plan
 
-from controllers import rest
-from controllers.conductor import Conductor
+from controllers.northbound.operations import rest
+from controllers.openflow.core import Conductor
 from topos.plan import FabricPlan
 
 pytestmark = pytest.mark.live

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.circuits import Circuit, Matching
+from controllers.circuits.circuits import Circuit, Matching
 from railyard.errors import CircuitError
 
 

@@ -18,9 +18,9 @@ import pytest
 from conductor_world import World, until
 from fabric_plans import pipeline_groups, rail_plan
 
-from controllers import channel
-from controllers.client import ChannelClient, encode
-from controllers.switchboard import REVALIDATION_GAP_S, Line
+from controllers.northbound.client import ChannelClient, encode
+from controllers.northbound.operations import channel
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Line
 from railyard.errors import ControlError, MachineError
 
 pytestmark = pytest.mark.live
@@ -95,7 +95,7 @@ def test_a_late_goodbye_of_an_old_connection_is_ignored(world: World) -> None:
 
 
 def test_a_switch_that_never_answers_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controllers.conductor.ANSWER_S", 0.05)
+    monkeypatch.setattr("controllers.openflow.core.ANSWER_S", 0.05)
     world.register()
     world.mute = True
     pair_asks(world, 0, 2)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.decomposition import (
+from controllers.circuits.decomposition import (
     Weighted,
     birkhoff_von_neumann,
     check_demand,
@@ -22,7 +22,7 @@ from controllers.decomposition import (
     optimal_matching,
     optimal_matchings,
 )
-from controllers.matchings import one_factorization
+from controllers.circuits.matchings import one_factorization
 from railyard.errors import ConfigError
 
 Matrix = list[list[float]]

@@ -8,12 +8,12 @@ from fabric_plans import job, pipeline_groups, rail_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.actions import CheckedIn, Registered, RegisterRefused, Rewired, RewireRefused
-from controllers.circuits import Matching
-from controllers.engine import Engine
-from controllers.jobs import Job
-from controllers.opus import OpusPolicy
-from controllers.policy import Policy, Wiring
+from controllers.circuits.circuits import Matching
+from controllers.engine.actions import CheckedIn, Registered, RegisterRefused, Rewired, RewireRefused
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.policies.opus import OpusPolicy
+from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError, ConfigError, ControlError
 from workloads.program import Group
 

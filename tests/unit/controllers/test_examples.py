@@ -8,9 +8,9 @@ from engine_player import Player
 from fabric_plans import job, rail_plan
 from rack_player import RackPlayer, rack, rented
 
-from controllers.catalog import load_policy
-from controllers.circuits import Matching
-from controllers.engine import Engine
+from controllers.circuits.circuits import Matching
+from controllers.engine.engine import Engine
+from controllers.policies.catalog import load_policy
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 

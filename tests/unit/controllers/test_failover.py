@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from rack_player import RackPlayer, rack, rented, ring
 
-from controllers.circuits import Matching
-from controllers.engine import Engine
-from controllers.jobs import Detection, Job
-from controllers.lumion import LumionPolicy
-from controllers.policy import Policy, Wiring
-from controllers.standing import Standing
+from controllers.circuits.circuits import Matching
+from controllers.engine.cluster_state import Standing
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Detection, Job
+from controllers.policies.lumion import LumionPolicy
+from controllers.policies.policy import Policy, Wiring
 from railyard.errors import ConfigError, ControlError
 from workloads.program import Group
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rack_player import RackPlayer, rack, ranks, rented
 
-from controllers.lumion import LumionPolicy
-from controllers.torus import TorusPolicy
-from controllers.torus_routes import path
+from controllers.circuits.torus_routes import path
+from controllers.policies.lumion import LumionPolicy
+from controllers.policies.torus import TorusPolicy
 from railyard.errors import ControlError
 
 PHOTONIC = rack(spare_servers=2)

@@ -9,9 +9,9 @@ from fake_openflow import FakeSwitch, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers import flows
-from controllers.actions import Darken
-from controllers.circuits import Matching
+from controllers.circuits.circuits import Matching
+from controllers.engine.actions import Darken
+from controllers.openflow import flows
 
 ports = st.integers(1, 64)
 

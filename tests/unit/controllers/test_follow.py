@@ -6,10 +6,10 @@ import pytest
 from engine_player import Player
 from fabric_plans import rail_plan
 
-from controllers.circuits import Circuit, Matching
-from controllers.engine import Engine
-from controllers.follow import FollowPolicy
-from controllers.jobs import Job
+from controllers.circuits.circuits import Circuit, Matching
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.policies.follow import FollowPolicy
 from railyard.errors import ConfigError
 from workloads.collectives.catalog import schedule
 from workloads.collectives.circuits import circuit_groups

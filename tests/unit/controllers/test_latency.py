@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 from pip_plans import pip_plan
 
-from controllers.circuits import Circuit, Matching
-from controllers.fabric import Fabric
-from controllers.latency import Latencies
-from controllers.pip_switch import PipSwitch
+from controllers.circuits.circuits import Circuit, Matching
+from controllers.engine.optical_state import Fabric
+from controllers.mesh.switch import PipSwitch
+from controllers.openflow.latency import Latencies
 from railyard.errors import MachineError
 from topos.kernel.path_latency import PathLatency
 

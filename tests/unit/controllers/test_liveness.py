@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.liveness import Liveness
+from controllers.engine.liveness import Liveness
 
 
 def test_nobody_is_watched_before_the_first_sign_of_life() -> None:

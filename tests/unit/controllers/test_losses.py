@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controllers.losses import Losses
+from controllers.circuits.losses import Losses
 
 
 def test_what_came_between_two_readings_is_lost() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rack_plans import electrical_plan, photonic_plan
 
-from controllers.circuits import Matching
-from controllers.lumion import LumionPolicy
-from controllers.policy import Path
-from controllers.wiring import steered_paths
+from controllers.circuits.circuits import Matching
+from controllers.policies.lumion import LumionPolicy
+from controllers.policies.policy import Path
+from controllers.policies.wiring import steered_paths
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
 from topos.torus import Torus

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.matchings import cyclic_shifts, one_factorization, perfect_matchings
+from controllers.circuits.matchings import cyclic_shifts, one_factorization, perfect_matchings
 from railyard.errors import ConfigError
 
 sizes = st.integers(2, 65)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers import messages
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
+from controllers.northbound.operations import messages
 from railyard.errors import ConfigError
 
 JOB = {"job": "j", "mode": "on-demand", "groups": []}

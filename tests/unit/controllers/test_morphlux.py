@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rack_plans import electrical_plan, photonic_plan
 from rack_player import RackPlayer, rack, rented
 
-from controllers.circuits import Matching
-from controllers.fibres import FibrePlant, fibres_used, server_pair
-from controllers.lumion import LumionPolicy
-from controllers.morphlux import MorphluxPolicy
+from controllers.circuits.circuits import Matching
+from controllers.circuits.fibres import FibrePlant, fibres_used, server_pair
+from controllers.policies.lumion import LumionPolicy
+from controllers.policies.morphlux import MorphluxPolicy
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import RackPlan
 from topos.torus import Torus

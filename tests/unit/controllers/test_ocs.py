@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.circuits import Matching
-from controllers.ocs import Change, OpticalSwitch
+from controllers.circuits.circuits import Matching
+from controllers.circuits.ocs import Change, OpticalSwitch
 from railyard.errors import CircuitError, ControlError
 
 

@@ -6,10 +6,11 @@ from itertools import product
 
 import pytest
 
-from controllers.matchings import one_factorization
-from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip import Infeasible, Routed, check, route, route_exact
-from controllers.pip_exact import _Program
+from controllers.circuits.matchings import one_factorization
+from controllers.mesh.exact import _Program, route_exact
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.light_paths import Infeasible, Routed, check
+from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError
 
 Pairs = list[tuple[int, int]]
@@ -44,7 +45,7 @@ def test_the_optima_of_5x5(number: int, cells: int) -> None:
 def test_a_hint_with_detours_is_improved(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = Mesh.of(7, 3)
     pairs = turns(mesh, 8)[5]
-    monkeypatch.setattr("controllers.pip_routing.AGAIN", 0)
+    monkeypatch.setattr("controllers.mesh.negotiation.AGAIN", 0)
     hint = route(mesh, pairs)
     assert hint is not None
     found = route_exact(mesh, pairs, hint=hint)

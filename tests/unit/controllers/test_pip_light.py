@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.mesh import Mesh
-from controllers.pip import Routed, check, flips, path_latency_s, path_loss_db, route, settled
-from controllers.pip_light import hops, laid
+from controllers.mesh.geometry import Mesh
+from controllers.mesh.light_paths import Routed, check, flips, hops, laid, path_latency_s, path_loss_db, settled
+from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError, ConfigError
 
 MESH = Mesh.of(3, 3)

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.matchings import one_factorization
-from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip import Infeasible, check, choose, choose_ports, dead_end, forced_exits, route, route_exact, why_not
-from controllers.pip_ports import choices, spaced_clear
+from controllers.circuits.matchings import one_factorization
+from controllers.mesh.corners import dead_end, forced_exits
+from controllers.mesh.exact import route_exact
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.light_paths import Infeasible, check
+from controllers.mesh.negotiation import route
+from controllers.mesh.ports import choices, choose, choose_ports, spaced_clear, why_not
 from railyard.errors import ConfigError
 
 
@@ -69,7 +72,7 @@ def test_light_between_two_cells_at_a_corner_can_go_one_way_only() -> None:
 @given(st.permutations(range(28)), st.integers(2, 6))
 @settings(max_examples=25, deadline=None)
 def test_what_the_corners_forbid_no_solver_finds(order: list[int], count: int) -> None:
-    from controllers.pip_exact import _Program
+    from controllers.mesh.exact import _Program
 
     mesh = Mesh.of(3, 3)
     pairs = [(min(p), max(p)) for p in zip(order[:count], order[count : 2 * count], strict=True)]

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controllers.matchings import one_factorization
-from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip import check, choose_ports, dead_end, route, route_exact
-from controllers.pip_light import Infeasible
-from controllers.pip_routing import cells_to
+from controllers.circuits.matchings import one_factorization
+from controllers.mesh.corners import dead_end
+from controllers.mesh.exact import route_exact
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.light_paths import Infeasible, check
+from controllers.mesh.negotiation import cells_to, route
+from controllers.mesh.ports import choose_ports
 from railyard.errors import CircuitError, ConfigError
 
 sizes = st.sampled_from([(3, 3), (5, 3), (5, 5), (7, 3)])

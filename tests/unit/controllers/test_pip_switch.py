@@ -8,15 +8,15 @@ from random import Random
 import pytest
 from pip_plans import pip_plan
 
-from controllers import pip_layouts
-from controllers.actions import Ack, Darken, Rewired, RewireRefused
-from controllers.circuits import Circuit, Matching
-from controllers.engine import Engine
-from controllers.fabric import Fabric
-from controllers.jobs import Job
-from controllers.ocs import Change, OpticalSwitch
-from controllers.pip_switch import LaidMatching, PipSwitch
-from controllers.policy import Policy, Wiring
+from controllers.circuits.circuits import Circuit, Matching
+from controllers.circuits.ocs import Change, OpticalSwitch
+from controllers.engine.actions import Ack, Darken, Rewired, RewireRefused
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.engine.optical_state import Fabric
+from controllers.mesh import layouts
+from controllers.mesh.switch import LaidMatching, PipSwitch
+from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError
 from workloads.program import Group
 
@@ -123,7 +123,7 @@ def test_a_refusal_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         with pytest.raises(CircuitError, match="proved"):
             switch.change_to(Matching([(1, 3), (2, 4)]))
-        monkeypatch.setattr(pip_layouts, "route", searched_again)
+        monkeypatch.setattr(layouts, "route", searched_again)
 
 
 def searched_again(*_: object, **__: object) -> None:
@@ -133,7 +133,7 @@ def searched_again(*_: object, **__: object) -> None:
 def test_a_rotation_that_was_warmed_costs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric, turns = Fabric(pip_plan(8)), round_robin(8)
     fabric.warm({"rail0": turn} for turn in turns)
-    monkeypatch.setattr(pip_layouts, "route", searched_again)
+    monkeypatch.setattr(layouts, "route", searched_again)
     switch = fabric.switch("rail0")
     assert isinstance(switch, PipSwitch)
     for number, turn in enumerate(turns * 2):

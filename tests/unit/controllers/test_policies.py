@@ -10,15 +10,15 @@ from fabric_plans import pipeline_groups, rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.arcs import arcs_of
-from controllers.catalog import POLICIES, load_policy
-from controllers.circuits import Matching
-from controllers.electrical import ElectricalPolicy
-from controllers.oneshot import OneShotPolicy, split_bandwidth
-from controllers.opus import OpusPolicy
-from controllers.policy import Path, Policy
-from controllers.static import StaticPolicy
-from controllers.wiring import group_paths, ring_paths
+from controllers.circuits.circuits import Matching
+from controllers.policies.arcs import arcs_of
+from controllers.policies.catalog import POLICIES, load_policy
+from controllers.policies.electrical import ElectricalPolicy
+from controllers.policies.oneshot import OneShotPolicy, split_bandwidth
+from controllers.policies.opus import OpusPolicy
+from controllers.policies.policy import Path, Policy
+from controllers.policies.static import StaticPolicy
+from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
 from workloads.paths import choose_path
 from workloads.program import Group
@@ -244,9 +244,9 @@ def test_our_policies_are_found_by_name(name: str) -> None:
         (":Class", "is not a policy"),
         ("no_such_module:Class", "there is no module no_such_module"),
         ("controllers.no_such:Class", "there is no module controllers.no_such"),
-        ("controllers.opus:Nobody", "module controllers.opus has no class Nobody"),
-        ("controllers.opus:RailGroups", "RailGroups of controllers.opus is not a policy"),
-        ("controllers.opus:wire", "wire of controllers.opus is not a policy"),
+        ("controllers.policies.opus:Nobody", "module controllers.policies.opus has no class Nobody"),
+        ("controllers.policies.opus:RailGroups", "RailGroups of controllers.policies.opus is not a policy"),
+        ("controllers.policies.opus:wire", "wire of controllers.policies.opus is not a policy"),
         ("nowhere/my.py:Class", "there is no file nowhere/my.py"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_policy_that_cannot_be_loaded_is_named(name: str, reason: str) -> None
 
 def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("from controllers.policy import Policy\nclass Mine(Policy):\n    pass\n")
+    file.write_text("from controllers.policies.policy import Policy\nclass Mine(Policy):\n    pass\n")
     assert type(load_policy(f"{file}:Mine", rail_plan(2))).__name__ == "Mine"
     file.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match=r"mine.py cannot be imported: ModuleNotFoundError"):

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from rack_player import RackPlayer, rack, rented
 
-from controllers.jobs import Job
-from controllers.torus import MigratePolicy, TorusPolicy
-from controllers.torus_routes import path
+from controllers.circuits.torus_routes import path
+from controllers.engine.jobs import Job
+from controllers.policies.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 from topos.torus import Torus

@@ -12,8 +12,8 @@ import pytest
 from fabric_plans import rail_plan
 from fake_openflow import parse
 
-from controllers import rest
-from controllers.conductor import Conductor
+from controllers.northbound.operations import rest
+from controllers.openflow.core import Conductor
 from railyard.errors import ConfigError
 
 pytestmark = pytest.mark.live

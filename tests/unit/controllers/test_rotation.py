@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turner import Turner
 
-from controllers.actions import CheckedIn, Rewired, RewireRefused
-from controllers.circuits import Circuit, Matching
-from controllers.engine import Engine, rotation_of
-from controllers.jobs import Job
-from controllers.policy import Policy, Wiring
-from controllers.rotation import Cycle, Rotating, Slot, Turn
-from controllers.rotor import RotorPolicy
+from controllers.circuits.circuits import Circuit, Matching
+from controllers.circuits.rotation import Cycle, Rotating, Slot, Turn
+from controllers.engine.actions import CheckedIn, Rewired, RewireRefused
+from controllers.engine.engine import Engine, rotation_of
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy, Wiring
+from controllers.policies.rotor import RotorPolicy
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 from workloads.program import Group

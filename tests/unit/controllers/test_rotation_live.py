@@ -12,10 +12,10 @@ import pytest
 from conductor_world import World, until
 from fabric_plans import rail_plan
 
-from controllers.actions import Action, TurnEnds
-from controllers.conductor import Conductor
-from controllers.rotation import Cycle, Turn
-from controllers.switchboard import Line
+from controllers.circuits.rotation import Cycle, Turn
+from controllers.engine.actions import Action, TurnEnds
+from controllers.openflow.core import Conductor
+from controllers.openflow.datapaths import Line
 from workloads.program import Group
 
 pytestmark = pytest.mark.live

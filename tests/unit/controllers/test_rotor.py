@@ -11,13 +11,13 @@ from fabric_plans import rail_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.circuits import Matching
-from controllers.decomposition import birkhoff_von_neumann, covering_matchings
-from controllers.matchings import one_factorization
-from controllers.policy import Path, Wiring
-from controllers.rotation import Cycle, Slot
-from controllers.rotor import DemandPolicy, RotorPolicy
-from controllers.wiring import group_paths, path_circuits, ring_paths
+from controllers.circuits.circuits import Matching
+from controllers.circuits.decomposition import birkhoff_von_neumann, covering_matchings
+from controllers.circuits.matchings import one_factorization
+from controllers.circuits.rotation import Cycle, Slot
+from controllers.policies.policy import Path, Wiring
+from controllers.policies.rotor import DemandPolicy, RotorPolicy
+from controllers.policies.wiring import group_paths, path_circuits, ring_paths
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 from workloads.pacing import HEADROOM_BYTES, LATE_S

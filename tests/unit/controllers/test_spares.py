@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.spares import at_least_failed, draw_probabilities, spares_needed
+from controllers.policies.spares import at_least_failed, draw_probabilities, spares_needed
 from railyard.errors import ConfigError
 
 GOLDEN = [

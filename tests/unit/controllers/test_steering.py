@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rack_plans import electrical_plan
 
-from controllers.split import ports_needed, split_ports
-from controllers.wiring import matched_paths, ring_neighbours, ring_paths, steered_paths
+from controllers.policies.split import ports_needed, split_ports
+from controllers.policies.wiring import matched_paths, ring_neighbours, ring_paths, steered_paths
 from railyard.errors import ConfigError
 from topos.torus import Torus
 from workloads.program import Group

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rack_plans import electrical_plan, photonic_plan
 
-from controllers.standing import Standing
-from controllers.torus import MigratePolicy, TorusPolicy
+from controllers.engine.cluster_state import Standing
+from controllers.policies.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
 from topos.torus import Torus
 from workloads.program import Group

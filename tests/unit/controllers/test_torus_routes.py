@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rack_plans import electrical_plan, photonic_plan
 
-from controllers.torus_routes import distances, path, routes
+from controllers.circuits.torus_routes import distances, path, routes
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 from topos.torus import Torus

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from fabric_plans import rail_plan
 
-from controllers.actions import Ack, Action, Darken, Note, Registered, Rewired, TurnEnds
-from controllers.circuits import Matching
-from controllers.engine import Engine
-from controllers.jobs import Job
-from controllers.opus import OpusPolicy
-from controllers.policy import Policy
-from controllers.rotation import Cycle, Turn
-from controllers.rotor import RotorPolicy
-from controllers.southbound import Decide
-from controllers.switchboard import REVALIDATION_GAP_S, Step, Switchboard
-from controllers.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
+from controllers.circuits.circuits import Matching
+from controllers.circuits.rotation import Cycle, Turn
+from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, TurnEnds
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.openflow.datapath_sender import Decide
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Step, Switchboard
+from controllers.openflow.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
+from controllers.policies.opus import OpusPolicy
+from controllers.policies.policy import Policy
+from controllers.policies.rotor import RotorPolicy
 from topos.plan import FabricPlan
 from workloads.program import Group
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controllers.actions import Ack, Refuse
-from controllers.rotation import Turn
-from controllers.waiters import Waiters
+from controllers.circuits.rotation import Turn
+from controllers.engine.actions import Ack, Refuse
+from controllers.northbound.pending_replies import Waiters
 
 PATHS = ((0, 0, 1, 0),)
 

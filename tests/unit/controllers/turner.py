@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.actions import Ack, Action, Darken, Note, Refuse, Registered, RegisterRefused, TurnEnds
-from controllers.circuits import Matching
-from controllers.engine import Engine
-from controllers.jobs import Job
-from controllers.policy import Policy
+from controllers.circuits.circuits import Matching
+from controllers.engine.actions import Ack, Action, Darken, Note, Refuse, Registered, RegisterRefused, TurnEnds
+from controllers.engine.engine import Engine
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
 from workloads.program import Group
 
 

@@ -11,7 +11,7 @@ from failover_events import DETECT, FAULT, RESUMED, SLOW_STEP, STEP, struck
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from controllers.jobs import Detection
+from controllers.engine.jobs import Detection
 from measure.failover.model import Restart, foresee_recovery
 from measure.failover.neighbour import neighbour_effect
 from measure.failover.recovery import recoveries

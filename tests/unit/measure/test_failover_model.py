@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.jobs import Detection
+from controllers.engine.jobs import Detection
 from measure.failover.model import Restart, checkpoint_seconds, detection_bounds, foresee_recovery
 from measure.simulated_control import Costs
 from measure.wires import wire_bytes

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.catalog import load_policy
+from controllers.policies.catalog import load_policy
 from measure.model import Costs, Prediction, predict
 from measure.wires import wire_bytes
 from railyard.scale import Scale

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Curve
 
-from controllers.mesh import Mesh, evenly_spaced
-from controllers.pip_routing import route
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.negotiation import route
 from measure.figures.mesh import Lit, bend, colour_of, drawn, mesh_figure, path_of_light, place, port_place
 
 SIZES = [(1, 1), (3, 3), (7, 3), (9, 9)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.catalog import load_policy
+from controllers.policies.catalog import load_policy
 from measure.model import Costs, Prediction, predict
 from measure.stall import stall_law
 from measure.wires import wire_bytes

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.catalog import load_policy
-from controllers.rotation import Cycle
+from controllers.circuits.rotation import Cycle
+from controllers.policies.catalog import load_policy
 from measure.model import Costs, Prediction, predict
 from measure.timeline import Event
 from railyard.errors import ControlError

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from controllers.jobs import Job
+from controllers.engine.jobs import Job
 from railyard.errors import AgentError, ControlError
 from railyard.racks.failover import FailoverExperiment
 from railyard.racks.failover_run import specs_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.catalog import load_policy
+from controllers.policies.catalog import load_policy
 from railyard.errors import ConfigError
 from railyard.racks.failover import FABRICS, GRADIENT_BYTES, PAPER_STAGES, FabricName, FailoverExperiment
 from railyard.racks.failover_run import FailoverRun, specs_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.oneshot import split_bandwidth
+from controllers.policies.oneshot import split_bandwidth
 from measure import calibrate
 from railyard.errors import ConfigError
 from railyard.experiment import make_experiment

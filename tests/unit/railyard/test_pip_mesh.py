@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controllers.mesh import Mesh, evenly_spaced
+from controllers.mesh.geometry import Mesh, evenly_spaced
 from railyard.errors import CircuitError, ConfigError
 from railyard.pip_mesh import (
     MeshStudy,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from controllers.mesh import Mesh
+from controllers.mesh.geometry import Mesh
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.plan import FabricPlan, MeshPlan

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.matchings import one_factorization
-from controllers.rotation import Turn
+from controllers.circuits.matchings import one_factorization
+from controllers.circuits.rotation import Turn
 from railyard.errors import VerifyError
 from railyard.scale import Scale
 from topos.describe import plan

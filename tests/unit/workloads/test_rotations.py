@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from controllers.rotation import Turn
+from controllers.circuits.rotation import Turn
 from workloads.carriage import Carriage, Waiting
 from workloads.connection import PeerKey
 from workloads.exchange import Part

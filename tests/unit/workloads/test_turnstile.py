@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.matchings import one_factorization
-from controllers.rotation import Turn
+from controllers.circuits.matchings import one_factorization
+from controllers.circuits.rotation import Turn
 from railyard.errors import ControlError
 from workloads.pacing import LATE_S
 from workloads.paths import Path

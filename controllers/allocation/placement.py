@@ -1,0 +1,122 @@
+"""Which server each slot of a slice should take: near each other, so that circuits pass few servers on their way.
+
+A quadratic assignment, solved well enough rather than best: from a drawn start, exchanges and moves as long as the
+circuits need fewer fibres. ``controllers.allocation.program`` then says whether the circuits really find their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+from controllers.allocation.server_graph import Edge, ServerGraph
+
+_NO_WAY = 1_000
+"""Counts as so many hops: no candidate path has room."""
+
+
+@dataclass(frozen=True)
+class SlotEdge:
+    """Slots ``a`` and ``b`` are neighbours in the slice: ``circuits`` between them, all along one path."""
+
+    a: int
+    b: int
+    circuits: int
+
+
+Seats = tuple[int, ...]
+"""The server of each slot."""
+
+
+def seats(
+    graph: ServerGraph,
+    slots: Sequence[Sequence[int]],
+    edges: Sequence[SlotEdge],
+    used: Mapping[Edge, int],
+    fibres: int,
+    attempts: int,
+    seed: int,
+) -> Iterator[Seats]:
+    """Up to ``attempts`` different assignments, each slot one of its servers and no server twice.
+
+    None if there is no such assignment, or if none was found that gives every edge of the slice a path with room.
+    """
+    random, seen = Random(seed), set[Seats]()
+    table = _Table(graph, edges, used, fibres)
+    for _ in range(attempts):
+        start = _drawn(slots, random)
+        if start is None:
+            return
+        better = _improved(list(start), slots, table)
+        if better not in seen and table.total(better) < _NO_WAY:
+            seen.add(better)
+            yield better
+
+
+class _Table:
+    """What an assignment costs: fibres, over the best candidate path of each edge by itself."""
+
+    def __init__(self, graph: ServerGraph, edges: Sequence[SlotEdge], used: Mapping[Edge, int], fibres: int) -> None:
+        self._graph, self._used, self._fibres = graph, used, fibres
+        self._edges = edges
+        self._of_slot: dict[int, list[SlotEdge]] = {}
+        for slot_edge in edges:
+            self._of_slot.setdefault(slot_edge.a, []).append(slot_edge)
+            self._of_slot.setdefault(slot_edge.b, []).append(slot_edge)
+        self._hops: dict[tuple[int, int, int], int] = {}
+
+    def total(self, servers: Sequence[int]) -> int:
+        """Fibres in all."""
+        return sum(self._cost(slot_edge, servers) for slot_edge in self._edges)
+
+    def of_slots(self, servers: Sequence[int], *slots: int) -> int:
+        """Fibres of the edges of ``slots``."""
+        return sum(self._cost(slot_edge, servers) for slot in slots for slot_edge in self._of_slot.get(slot, ()))
+
+    def _cost(self, slot_edge: SlotEdge, servers: Sequence[int]) -> int:
+        u, v = servers[slot_edge.a], servers[slot_edge.b]
+        key = (u, v, slot_edge.circuits)
+        if key not in self._hops:
+            found = self._graph.candidates(u, v, self._used, self._fibres - slot_edge.circuits)
+            self._hops[key] = self._hops[v, u, slot_edge.circuits] = (
+                slot_edge.circuits * (min(map(len, found)) - 1) if found else _NO_WAY
+            )
+        return self._hops[key]
+
+
+def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Seats | None:
+    """A start by chance: the slots with the least choice first. None if servers run out."""
+    taken: dict[int, int] = {}
+    for slot in sorted(range(len(slots)), key=lambda s: (len(slots[s]), random.random())):
+        left = [server for server in slots[slot] if server not in taken.values()]
+        if not left:
+            return None
+        taken[slot] = random.choice(left)
+    return tuple(taken[slot] for slot in range(len(slots)))
+
+
+def _improved(servers: list[int], slots: Sequence[Sequence[int]], table: _Table) -> Seats:
+    """Exchange two slots, or move one to a server that nobody has, while that needs fewer fibres."""
+    allowed = [set(choices) for choices in slots]
+    better = True
+    while better:
+        better = False
+        for a, b in combinations(range(len(servers)), 2):
+            if servers[b] in allowed[a] and servers[a] in allowed[b]:
+                before = table.of_slots(servers, a, b)
+                servers[a], servers[b] = servers[b], servers[a]
+                if table.of_slots(servers, a, b) < before:
+                    better = True
+                else:
+                    servers[a], servers[b] = servers[b], servers[a]
+        for a, choices in enumerate(slots):
+            for server in (s for s in choices if s not in servers):
+                before, old = table.of_slots(servers, a), servers[a]
+                servers[a] = server
+                if table.of_slots(servers, a) < before:
+                    better = True
+                    break
+                servers[a] = old
+    return tuple(servers)

@@ -1,0 +1,43 @@
+"""What is there beside a job: told to its policy before each decision (``Policy.see``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controllers.circuits.circuits import Circuit
+
+if TYPE_CHECKING:  # each of them needs policies
+    from controllers.engine.optical_state import Fabric
+    from controllers.engine.registry import Roster
+    from controllers.policies.policy import Policy
+
+Light = tuple[str, Circuit]
+"""(switch, circuit)."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``policies`` are those of the other jobs, in order of registration, and ``ranks`` all who are or were in these.
+
+    ``circuits`` are those between ``ranks`` that stand, are being tuned, or come back if what is being tuned fails.
+    ``dead`` are all chips that have failed.
+    """
+
+    policies: tuple[Policy, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    circuits: frozenset[Light] = frozenset()
+    dead: frozenset[int] = frozenset()
+
+
+def standing_beside(job: str, fabric: Fabric, roster: Roster) -> Standing:
+    """What is there beside ``job``, registered or about to be. Circuits that a finished job left are nobody's."""
+    others = [membership for name, membership in roster.jobs.items() if name != job]
+    mine = roster.jobs[job].ever if job in roster.jobs else set()
+    ranks = frozenset(rank for membership in others for rank in membership.ever) - mine
+    circuits = frozenset(
+        (name, circuit)
+        for name, circuit in fabric.standing()
+        if all(fabric.rank_at(name, port) in ranks for port in circuit.ports)
+    )
+    return Standing(tuple(m.policy for m in others), ranks, circuits, frozenset(roster.dead))

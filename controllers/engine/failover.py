@@ -1,0 +1,191 @@
+"""A chip has failed: who stands in, and what changes for it. No clock, no I/O.
+
+The members of a job keep their positions; the one who stands in takes that of the failed one, and only circuits that
+differ change. Failures of one job are dealt with one after the other, in order, so that no two changes want the same
+port. Source: LUMION (arXiv 2505.23105) and MORPHLUX (arXiv 2508.03674): the spare gets circuits to the dead chip's
+neighbours, nobody else's links change, and the job restarts from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
+from controllers.engine.cluster_state import standing_beside
+from controllers.engine.liveness import Liveness
+from controllers.engine.membership import Membership
+from controllers.engine.optical_state import Fabric
+from controllers.engine.readiness import Readiness
+from controllers.engine.registry import Roster
+from controllers.engine.request_queue import Grants
+from controllers.engine.requests import DetourIntent, SpliceIntent
+from controllers.engine.routing import Routing
+from controllers.policies.policy import Wiring
+from railyard.errors import ControlError, RailyardError
+from workloads.program import Group
+
+
+class Failover:
+    """Deaths in, changes of membership out."""
+
+    def __init__(self, fabric: Fabric, routing: Routing, roster: Roster, grants: Grants, liveness: Liveness) -> None:
+        self._fabric = fabric
+        self._routing = routing
+        self._roster = roster
+        self._grants = grants
+        self._liveness = liveness
+        self._splices: dict[str, SpliceIntent] = {}
+
+    def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
+        """``rank`` is dead from now on; a second report of it changes nothing. ``heard``: its last sign of life."""
+        self._roster.check_rank(rank)
+        if rank in self._roster.dead:
+            return []
+        self._roster.dead.add(rank)
+        heard = self._liveness.last(rank) if heard is None else heard
+        self._liveness.forget([rank])
+        jobs = self._roster.jobs_of(rank)
+        actions: list[Action] = []
+        for name in [membership.job.name for membership in jobs] or [""]:
+            actions.append(Note("failed", now, fields={"job": name, "rank": rank, "cause": cause, "heard": heard}))
+        for membership in jobs:
+            actions += self._interrupt(membership, rank, now)
+        for membership in self._roster.jobs.values():
+            if membership.state == "running" and (reason := self._cut_off(membership)):
+                membership.life_over = True
+                actions += [*self.end_life(membership, reason), *self._strand(membership, reason, now)]
+        if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
+            # nobody's change leads packets of others round the dead chip at once
+            actions += self._grants.ask(DetourIntent(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
+        return actions + self._grants.advance(now)
+
+    def end_life(self, membership: Membership, reason: str) -> list[Action]:
+        """Whoever of this job waits for others is refused; what was granted means nothing any more."""
+        return [action for readiness in membership.readiness.values() for action in self._refuse_all(readiness, reason)]
+
+    def withdraw(self, job: str) -> None:
+        """Nobody waits for a change of ``job`` any more."""
+        intent = self._splices.pop(job, None)
+        if intent is not None:
+            self._grants.withdraw(intent)
+
+    # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _interrupt(self, membership: Membership, rank: int, now: float) -> list[Action]:
+        name = membership.job.name
+        refused = self._grants.refuse_start(name, f"rank {rank} failed before the circuits of job {name} stood", now)
+        if refused:
+            return refused
+        membership.fail(rank)
+        actions = self.end_life(membership, f"rank {rank} has failed")
+        return actions if membership.state == "replacing" else actions + self._next(membership, now)
+
+    def _refuse_all(self, readiness: Readiness, reason: str) -> list[Action]:
+        actions: list[Action] = []
+        for turn in list(readiness.rounds.values()):
+            actions += self._grants.refuse_round(readiness, turn, reason, lost=True)
+        if len(readiness.checked_in) < len(readiness.group.members):
+            actions += [Refuse(r, readiness.group.name, None, reason, lost=True) for r in sorted(readiness.checked_in)]
+            readiness.checked_in.clear()
+        return actions
+
+    def _next(self, membership: Membership, now: float) -> list[Action]:
+        """Deal with the next failure of a job, if one waits."""
+        while membership.waiting:
+            rank = membership.waiting.pop(0)
+            if rank in membership.ranks:  # a change before this one may have moved everybody away from it
+                return self._replace(membership, rank, now)
+        return []
+
+    def _replace(self, membership: Membership, rank: int, now: float) -> list[Action]:
+        if membership.state == "stranded":
+            return self._strand(membership, membership.reason, now)
+        free = self._roster.free()
+        try:
+            membership.policy.see(standing_beside(membership.job.name, self._fabric, self._roster))
+            chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
+            if not chosen:
+                raise ControlError(f"rank {rank} has failed and nobody stands in: {self._roster.why_nobody()}")
+            groups = self._check(membership, rank, chosen)
+            wiring = membership.policy.start(groups)
+        except RailyardError as error:
+            return self._strand(membership, str(error), now)
+        except Exception as error:  # a user's policy may raise anything
+            return self._strand(membership, f"the policy failed with {type(error).__name__}: {error}", now)
+        return self._splice(membership, groups, wiring, now)
+
+    def _check(self, membership: Membership, rank: int, chosen: Mapping[int, int]) -> tuple[Group, ...]:
+        """The groups after the replacement; ``ControlError`` for one that cannot be."""
+        job = membership.job.name
+        others = {r: m for m in self._roster.jobs.values() if m is not membership for r in m.ranks}
+        for new in chosen.values():
+            self._roster.check_rank(new)
+            if new in self._roster.dead:
+                raise ControlError(f"the policy of job {job} chose rank {new} to stand in, which has failed itself")
+            if new in others:
+                raise ControlError(f"the policy of job {job} chose rank {new}, which is in job {others[new].job.name}")
+        groups = membership.after(chosen)
+        if any(rank in group.members for group in groups):
+            raise ControlError(f"the policy of job {job} put nobody in the place of rank {rank}")
+        for group in groups:
+            if len(set(group.members)) != len(group.members):
+                raise ControlError(f"the policy of job {job} put a rank into group {group.name} twice")
+        return groups
+
+    def _splice(self, membership: Membership, groups: tuple[Group, ...], wiring: Wiring, now: float) -> list[Action]:
+        before = set(membership.ranks)
+        membership.take(groups)
+        intent = SpliceIntent(
+            asked=now,
+            delay_s=membership.job.dark_s,
+            reroutes=True,
+            job=membership.job.name,
+            wiring=wiring,
+            broken=lambda name: self._fabric.switch(name).failed,
+            mine=self._fabric.ports_of_ranks(before.union(membership.ranks)),
+            arrive=membership.arrive,
+            settle=lambda later: self._settle(membership, intent, later),
+            strand=lambda reason, later: self._strand(membership, reason, later),
+        )
+        self._splices[membership.job.name] = intent
+        return self._grants.ask(intent, now)
+
+    def _settle(self, membership: Membership, intent: SpliceIntent, now: float) -> list[Action]:
+        """The circuits or routes of the new members stand."""
+        reason = self._cut_off(membership)
+        if reason:
+            return self._strand(membership, reason, now)
+        self._splices.pop(membership.job.name, None)
+        membership.settle()
+        fields = self._change(membership)
+        fields["replacements"] = [list(pair) for pair in membership.replacements(membership.number - 1)]
+        fields["ports"] = [list(port) for port in sorted(intent.changed)]
+        fields["kept"] = sum(
+            all((name, port) not in intent.changed for port in circuit.ports)
+            for name, matching in self._fabric.target().items()
+            for circuit in matching
+        )
+        note = Note("replaced", intent.asked, now, fields)
+        actions = [note, *self._next(membership, now)]
+        # whoever watches sees the newest members: not those that are just being replaced again
+        return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions
+
+    def _cut_off(self, membership: Membership) -> str:
+        """Why the members of a job cannot reach each other any more; empty if they can."""
+        rank = self._routing.cut_off(membership.ranks)
+        if rank is None:
+            return ""
+        return f"rank {rank} and rank {membership.ranks[0]} cannot reach each other: every way leads through dead chips"
+
+    def _strand(self, membership: Membership, reason: str, now: float) -> list[Action]:
+        """Nobody stands in; the circuits of the job stay as they are."""
+        self._splices.pop(membership.job.name, None)
+        membership.strand(reason)
+        note = Note("stranded", now, fields={**self._change(membership), "reason": reason})
+        return [note, MembersChanged(membership.job.name)]
+
+    def _change(self, membership: Membership) -> dict[str, Any]:
+        """What a note on a change says of it; ``dead`` are those that this change and the ones before dealt with."""
+        dead = [rank for rank in membership.dead if rank not in membership.waiting]
+        return {"job": membership.job.name, "number": membership.number, "dead": dead}

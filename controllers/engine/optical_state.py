@@ -1,0 +1,200 @@
+"""All optical switches of a plan: what they hold, what is under way, and which ports carry somebody's traffic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controllers.circuits.circuits import Matching
+from controllers.circuits.ocs import Change, OpticalSwitch
+from controllers.engine.actions import Darken
+from controllers.engine.cluster_state import Light
+from controllers.engine.requests import Intent
+from controllers.mesh.layouts import SEARCH_S
+from controllers.mesh.switch import PipSwitch
+from controllers.policies.policy import Path
+from railyard.errors import CircuitError, ControlError
+from topos.plan import FabricPlan, SwitchPlan
+
+SwitchPort = tuple[str, int]
+"""(switch, port number)."""
+
+
+@dataclass
+class Reconfiguration:
+    """One that is under way: ``owner`` waits for it (None: nobody does)."""
+
+    darken: Darken
+    owner: Intent | None
+    asked: float
+    began: float
+
+
+class Fabric:
+    """The optical switches, by name. Ports are *held* by an owner from its reconfiguration or ack until it lets go."""
+
+    def __init__(self, plan: FabricPlan) -> None:
+        self.switches = {s.name: _device(s) for s in plan.switches if s.kind == "ocs"}
+        self._number: dict[tuple[int, int], SwitchPort] = {
+            (p.rank, p.lane): (s.name, p.number) for s in plan.network("rail") if s.kind == "ocs" for p in s.ports
+        }
+        self._holders: dict[SwitchPort, dict[Intent, None]] = {}
+        self._holding: dict[Intent, tuple[SwitchPort, ...]] = {}
+        self._running: dict[int, Reconfiguration] = {}
+        self._rank = {port: rank for (rank, _), port in self._number.items()}
+        self._ids = itertools.count(1)
+
+    def switch(self, name: str) -> OpticalSwitch:
+        """The switch ``name``; ``ControlError`` if there is none."""
+        try:
+            return self.switches[name]
+        except KeyError:
+            known = ", ".join(self.switches) or "none"
+            raise ControlError(f"{name} is not an optical switch of this fabric; those are: {known}") from None
+
+    def next_id(self) -> int:
+        """A number for a reconfiguration that was not used yet."""
+        return next(self._ids)
+
+    def rank_at(self, switch: str, port: int) -> int | None:
+        """The chip whose rail port is plugged in there."""
+        return self._rank.get((switch, port))
+
+    def sound(self, rank: int) -> bool:
+        """Whether no optical port of ``rank`` is broken."""
+        ports = self.ports_of_ranks([rank])
+        return all(self.switches[name].failed.isdisjoint(found) for name, found in ports.items())
+
+    def target(self) -> dict[str, Matching]:
+        """All circuits of every switch, those still tuning included."""
+        return {name: switch.target for name, switch in self.switches.items()}
+
+    def standing(self) -> set[Light]:
+        """The same one by one, and the circuits that come back if a reconfiguration under way fails."""
+        found = {(name, circuit) for name, switch in self.switches.items() for circuit in switch.target}
+        for darken in (running.darken for running in self._running.values()):
+            found.update((darken.switch, c) for c in darken.before if darken.ports.issuperset(c.ports))
+        return found
+
+    def light(self) -> dict[str, Matching]:
+        """The circuits of every switch that pass light now."""
+        return {name: switch.lit for name, switch in self.switches.items()}
+
+    def ports_of(self, paths: Iterable[Path]) -> tuple[SwitchPort, ...]:
+        """The optical ports under ``paths``, the far ends of their circuits included."""
+        ports: dict[SwitchPort, None] = {}
+        for rank, lane, peer, peer_lane in paths:
+            for end in ((rank, lane), (peer, peer_lane)):
+                if end in self._number:
+                    name, number = self._number[end]
+                    far = self.switches[name].target.peer(number)
+                    ports[name, number] = None
+                    if far is not None:
+                        ports[name, far] = None
+        return tuple(ports)
+
+    def ports_of_ranks(self, ranks: Iterable[int]) -> dict[str, frozenset[int]]:
+        """All optical ports of ``ranks``, by switch."""
+        wanted = set(ranks)
+        ports: dict[str, set[int]] = {}
+        for (rank, _), (name, number) in self._number.items():
+            if rank in wanted:
+                ports.setdefault(name, set()).add(number)
+        return {name: frozenset(found) for name, found in ports.items()}
+
+    # ---- in use -----------------------------------------------------------------------------------------------
+
+    def hold(self, owner: Intent, ports: Iterable[SwitchPort]) -> None:
+        """From now on ``owner`` has ``ports`` in use (and no others)."""
+        self.let_go(owner)
+        self._holding[owner] = tuple(ports)
+        for port in self._holding[owner]:
+            self._holders.setdefault(port, {})[owner] = None
+
+    def let_go(self, owner: Intent) -> None:
+        """``owner`` has nothing in use any more."""
+        for port in self._holding.pop(owner, ()):
+            holders = self._holders[port]
+            del holders[owner]
+            if not holders:
+                del self._holders[port]
+
+    def users(self, switch: str, ports: Iterable[int], but: Intent) -> list[Intent]:
+        """Who, apart from ``but``, has one of ``ports`` in use."""
+        found: dict[Intent, None] = {}
+        for port in sorted(ports):
+            found.update(self._holders.get((switch, port), {}))
+        found.pop(but, None)
+        return list(found)
+
+    # ---- reconfigurations -------------------------------------------------------------------------------------
+
+    def changes(self, wiring: Mapping[str, Matching]) -> dict[str, Change]:
+        """What of ``wiring`` does not stand yet; ``CircuitError`` where it needs a broken or unknown port."""
+        changes: dict[str, Change] = {}
+        for name, matching in wiring.items():
+            switch = self.switch(name)
+            change = switch.change_to(matching)
+            if change is None:
+                continue
+            broken = sorted(change.ports & switch.failed & matching.ports)
+            if broken:
+                raise CircuitError(
+                    f"port {broken[0]} of {name} has failed; the circuit it should hold cannot be set up"
+                )
+            changes[name] = change
+        return changes
+
+    def warm(self, turns: Iterable[Mapping[str, Matching]], search_s: float = SEARCH_S) -> None:
+        """Have switches that are meshes find paths for a rotation before it turns: ``turns`` are the complete circuits
+        of each switch, turn by turn. Costs nothing elsewhere.
+
+        ``search_s``: seconds for each. ``CircuitError`` for the first turn that a mesh cannot hold.
+        """
+        by_switch: dict[str, list[Matching]] = {}
+        for wiring in turns:
+            for name, matching in wiring.items():
+                by_switch.setdefault(name, []).append(matching)
+        for name, matchings in by_switch.items():
+            device = self.switch(name)
+            if isinstance(device, PipSwitch):
+                device.warm(matchings, search_s)
+
+    def begin(
+        self, name: str, change: Change, owner: Intent | None, delay_s: float, asked: float, now: float
+    ) -> Darken:
+        """Start ``change`` on switch ``name``."""
+        number = self.next_id()
+        self.switches[name].begin(change, number)
+        quiet = owner is not None and owner.quiet
+        darken = Darken(number, name, change.ports, change.before, change.after, delay_s, quiet)
+        self._running[number] = Reconfiguration(darken, owner, asked, now)
+        if owner is not None:
+            owner.awaiting.add(number)
+        return darken
+
+    def finish(self, reconfiguration_id: int) -> Reconfiguration:
+        """The light of this reconfiguration is on."""
+        done = self._take(reconfiguration_id)
+        self.switches[done.darken.switch].finish(reconfiguration_id)
+        return done
+
+    def abort(self, reconfiguration_id: int) -> Reconfiguration:
+        """The switch did not do this reconfiguration: everything is as before it."""
+        done = self._take(reconfiguration_id)
+        self.switches[done.darken.switch].abort(reconfiguration_id)
+        return done
+
+    def _take(self, reconfiguration_id: int) -> Reconfiguration:
+        try:
+            done = self._running.pop(reconfiguration_id)
+        except KeyError:
+            raise ControlError(f"no reconfiguration {reconfiguration_id} is under way") from None
+        if done.owner is not None:
+            done.owner.awaiting.discard(reconfiguration_id)
+        return done
+
+
+def _device(plan: SwitchPlan) -> OpticalSwitch:
+    return OpticalSwitch(plan.name, (port.number for port in plan.ports)) if plan.mesh is None else PipSwitch(plan)

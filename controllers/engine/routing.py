@@ -1,0 +1,109 @@
+"""Which way packets go on an electrical torus: the tables that its switches hold, and re-routing round dead chips.
+
+Pure. A re-routing has three moments: it is begun (a delay may have to pass), it is due (what differs now is sent), it
+has ended (every switch has said that it holds the new table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controllers.circuits.torus_routes import routes
+from controllers.engine.actions import Reroute
+from controllers.engine.requests import Intent
+from railyard.errors import ControlError
+from topos.plan import FabricPlan
+
+Table = Mapping[str, int | None]
+"""Destination MAC -> output port; None: there is no way any more."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """What has to be sent, by switch. ``dead`` are those whose chip has failed: nobody waits for their answer."""
+
+    tables: dict[str, Table]
+    dead: frozenset[str]
+
+
+class Routing:
+    """The tables of every switch of an electrical torus; on other fabrics there is nothing to it.
+
+    ``avoid()`` are the chips that no way may lead to or through; ``number()`` gives each re-routing its number.
+    """
+
+    def __init__(self, plan: FabricPlan, avoid: Callable[[], frozenset[int]], number: Callable[[], int]) -> None:
+        self._plan = plan
+        self._avoid = avoid
+        self._number = number
+        self._running: dict[int, Intent] = {}
+        self._known: tuple[frozenset[int], dict[str, dict[str, int]]] | None = None
+        self._chip = {s.name: s.ports[0].rank for s in plan.network("rail") if plan.links and s.kind == "electrical"}
+        self.held: dict[str, dict[str, int]] = self._wanted()
+        """What every switch holds, or will hold when what was sent to it has arrived."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether this fabric is an electrical torus."""
+        return bool(self._chip)
+
+    def cut_off(self, ranks: Sequence[int]) -> int | None:
+        """A chip of ``ranks`` that the first of them cannot reach; None if it reaches them all (or needs no routes)."""
+        if not self._chip or not ranks:
+            return None
+        port = {chip: self._plan.rail_of(chip).ports[0] for chip in ranks}
+        table = self._wanted()[self._plan.rail_of(ranks[0]).name]
+        return next((chip for chip in ranks if port[chip].mac not in table), None)
+
+    def has(self, number: int) -> bool:
+        """Whether this re-routing is under way."""
+        return number in self._running
+
+    @property
+    def stale(self) -> bool:
+        """Whether the tables are not what they should be now."""
+        return self._wanted() != self.held
+
+    def begin(self, owner: Intent, delay_s: float) -> Reroute:
+        """``owner`` waits for a re-routing that begins now."""
+        number = self._number()
+        self._running[number] = owner
+        owner.awaiting.add(number)
+        return Reroute(number, delay_s)
+
+    def due(self, number: int, dead: frozenset[int]) -> Due:
+        """The delay is over: what differs is to be sent. ``ControlError`` if the re-routing is not under way."""
+        self._check(number)
+        self._running[number].delayed()
+        wanted = self._wanted()
+        tables = {name: _difference(self.held[name], wanted[name]) for name in wanted}
+        self.held = wanted
+        return Due(
+            {name: table for name, table in tables.items() if table},
+            frozenset(name for name, chip in self._chip.items() if chip in dead),
+        )
+
+    def end(self, number: int) -> Intent:
+        """It is done, or was given up: who waited for it."""
+        self._check(number)
+        owner = self._running.pop(number)
+        owner.awaiting.discard(number)
+        return owner
+
+    def _wanted(self) -> dict[str, dict[str, int]]:
+        if not self._chip:
+            return {}
+        avoid = self._avoid()
+        if self._known is None or self._known[0] != avoid:
+            self._known = avoid, routes(self._plan, avoid)
+        return self._known[1]
+
+    def _check(self, number: int) -> None:
+        if number not in self._running:
+            raise ControlError(f"no re-routing {number} is under way")
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> Table:
+    gone: dict[str, int | None] = dict.fromkeys(before.keys() - after.keys())
+    return gone | {mac: port for mac, port in after.items() if before.get(mac) != port}

@@ -1,0 +1,44 @@
+"""Ports that hem each other in at the corners of a mesh, whatever the rest of it does.
+
+A cell on the border may have two ports, both on its outer side. In state bar it joins them, so as soon as light is to
+go from one of them to somewhere else it is in state cross. Where two such cells meet, at a corner of the mesh, light
+that enters by the one can be forced out through the other: the ports of both cells cannot be used together. These are
+what makes evenly spaced ports fail first, and they are seen without a search.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from controllers.mesh.geometry import Mesh
+from controllers.mesh.light_paths import Pair
+
+
+def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()) -> dict[int, int]:
+    """The ports among ``ports``, all in use at once, whose light can come out at one port only -> that port.
+
+    ``joined`` are the circuits, where they are known: a cell whose two ports are joined to each other is free.
+    """
+    ports_of = Counter(port.cell for port in mesh.ports)
+    free = {mesh.ports[a].cell for a, b in joined if mesh.ports[a].cell == mesh.ports[b].cell}
+    crossed = {mesh.ports[p].cell for p in ports if ports_of[mesh.ports[p].cell] == 2} - free
+    exits = {}
+    for port in ports:
+        end = mesh.ports[port].end
+        while end >= 0 and end >> 2 in crossed:
+            end = mesh.facing[end ^ 3]
+        if end < 0:
+            exits[port] = -1 - end
+    return exits
+
+
+def dead_end(mesh: Mesh, pairs: Collection[Pair]) -> tuple[int, int] | None:
+    """A port of ``pairs`` and the only one where its light can come out, which is not its partner; None if there is
+    no such port (which does not mean that there is a way).
+    """
+    partner = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
+    for port, out in sorted(forced_exits(mesh, list(partner), pairs).items()):
+        if partner[port] != out:
+            return port, out
+    return None

@@ -1,0 +1,220 @@
+"""A programmable photonic mesh: optical gates on the edges of a honeycomb, and the light followed through them.
+
+Geometry after the hexagonal meshes of programmable integrated photonics (arXiv 2501.18136): a cell, a 2x2 gate, on
+every edge of ``width`` columns of hexagons. Everything here is a value; the other modules of
+this folder decide which configuration a mesh should have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from railyard.errors import ConfigError
+
+Point = tuple[float, float]
+
+MOST_HEXAGONS = 31
+"""The longest side of a mesh: nearly 3000 cells, ten times what anybody has routed."""
+
+PORT_OFFSET = 0.1
+"""How far a port lies beyond its vertex and to its side of the cell (edge lengths); only angles come of it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An optical gate on the edge between vertices ``a`` and ``b`` (numbers; ``start`` and ``end`` their places, in
+    edge lengths). A waveguide reaches it at both, to the left and to the right of the way from ``a`` to ``b``: these
+    are its ends ``4 * number + 2 * (at b) + (on the right)``.
+    """
+
+    number: int
+    a: int
+    b: int
+    start: Point
+    end: Point
+
+
+@dataclass(frozen=True)
+class Port:
+    """An end that meets no other: ``number`` by angle, ``end`` as in ``Cell``, ``place`` in edge lengths."""
+
+    number: int
+    end: int
+    place: Point
+
+    @property
+    def cell(self) -> int:
+        """The cell that light from outside comes to first."""
+        return self.end >> 2
+
+
+@dataclass(frozen=True)
+class Light:
+    """Where light came out, and the cells that it crossed, in order (one may come twice)."""
+
+    port_out: int
+    cells: tuple[int, ...]
+
+
+def bar(end: int) -> int:
+    """The end that light entering at ``end`` leaves a cell by in state bar: the same side, the other vertex."""
+    return end ^ 2
+
+
+def cross(end: int) -> int:
+    """The same in state cross: the other side, the other vertex."""
+    return end ^ 3
+
+
+class Mesh:
+    """``width`` columns of flat-top hexagons, even ones ``height`` high, odd ones ``height - 1`` and half a hexagon up.
+
+    ``cells`` stand by column and row, ``ports`` counter-clockwise by their angle around the centre, from the positive
+    x axis. ``facing[end]`` is the end that an end meets, or ``-1 - port`` for one that leads outside.
+
+    Raises ``ConfigError`` for a width that is even, and for a width or height that is not from 1 to ``MOST_HEXAGONS``.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        _check_size(width, height)
+        self.width = width
+        self.height = height
+        self.cells: tuple[Cell, ...] = _cells(width, height)
+        meeting = _meeting_ends(self.cells)
+        self.ports: tuple[Port, ...] = _ports(self.cells, [e for e in range(4 * len(self.cells)) if e not in meeting])
+        outside = {port.end: -1 - port.number for port in self.ports}
+        self.facing: tuple[int, ...] = tuple(
+            meeting[end] if end in meeting else outside[end] for end in range(4 * len(self.cells))
+        )
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(width: int, height: int) -> Mesh:
+        """The mesh of this size, made once."""
+        return Mesh(width, height)
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.width}, {self.height})"
+
+    @cached_property
+    def waveguides(self) -> tuple[tuple[int, int], ...]:
+        """The waveguides between two cells: the two ends that are one, the lower first. Ports are not among them."""
+        return tuple((end, other) for end, other in enumerate(self.facing) if end < other)
+
+    def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
+        """Raise ``ConfigError`` for a port that the mesh has not."""
+        for port in ports:
+            if port not in range(len(self.ports)):
+                raise ConfigError(
+                    f"port {port} is not on a mesh of {self.width} x {self.height}; its ports are 0 to "
+                    f"{len(self.ports) - 1}",
+                    key=key,
+                )
+
+    def check_states(self, states: Sequence[bool]) -> None:
+        """Raise ``ConfigError`` unless there is one state per cell."""
+        if len(states) != len(self.cells):
+            raise ConfigError(
+                f"{len(states)} states for {len(self.cells)} cells; give one per cell of a mesh of "
+                f"{self.width} x {self.height}",
+                key="states",
+            )
+
+    def trace(self, states: Sequence[bool], port: int) -> Light:
+        """The light that enters at ``port`` when ``states[i]`` says whether cell i is in state cross (else bar).
+
+        Every step can be taken back, so light comes out in the end, and not where it went in. ``ConfigError`` for an
+        unknown port, or if there is not one state per cell.
+        """
+        self.check_states(states)
+        self.check_ports([port], "port")
+        end, crossed = self.ports[port].end, []
+        while end >= 0:
+            crossed.append(end >> 2)
+            end = self.facing[end ^ 3 if states[end >> 2] else end ^ 2]
+        return Light(-1 - end, tuple(crossed))
+
+
+def evenly_spaced(mesh: Mesh, n: int) -> tuple[int, ...]:
+    """``n`` of the mesh's ports, the k-th of them ``floor(k P / n)`` of P; ``ConfigError`` if it has fewer."""
+    if not 1 <= n <= len(mesh.ports):
+        raise ConfigError(
+            f"{n} ports asked of a mesh of {mesh.width} x {mesh.height}; it has {len(mesh.ports)}, ask for 1 to that "
+            "many",
+            key="ports",
+        )
+    return tuple(k * len(mesh.ports) // n for k in range(n))
+
+
+def _check_size(width: int, height: int) -> None:
+    for key, value in (("width", width), ("height", height)):
+        if not 1 <= value <= MOST_HEXAGONS:
+            raise ConfigError(f"must be from 1 to {MOST_HEXAGONS} hexagons, not {value}", key=key)
+    if width % 2 == 0:
+        raise ConfigError(f"must be odd, not {width}: the columns at both sides are high ones", key="width")
+    if height == 1 and width > 1:
+        raise ConfigError("must be at least 2 when there are several columns: every second one is lower", key="height")
+
+
+def _cells(width: int, height: int) -> tuple[Cell, ...]:
+    """A cell per edge of the honeycomb, ordered by the middle of the edge: x, then y."""
+    # Whole numbers while places are compared: x in half edges, y in half heights of a hexagon.
+    corners = ((2, 0), (1, 1), (-1, 1), (-2, 0), (-1, -1), (1, -1))
+    edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
+    for column in range(width):
+        for row in range(height - column % 2):
+            x, y = 3 * column, 2 * row + column % 2
+            around = [(x + dx, y + dy) for dx, dy in corners]
+            edges.update((min(p, q), max(p, q)) for p, q in zip(around, around[1:] + around[:1], strict=True))
+    number = {vertex: i for i, vertex in enumerate(sorted({v for edge in edges for v in edge}))}
+    ordered = sorted(edges, key=lambda e: (e[0][0] + e[1][0], e[0][1] + e[1][1]))
+    return tuple(Cell(i, number[p], number[q], _place(p), _place(q)) for i, (p, q) in enumerate(ordered))
+
+
+def _place(vertex: tuple[int, int]) -> Point:
+    return vertex[0] / 2, vertex[1] * math.sqrt(3) / 2
+
+
+def _meeting_ends(cells: Iterable[Cell]) -> dict[int, int]:
+    """For every end that is one waveguide with another cell's: that end."""
+    around: dict[int, list[tuple[float, int, int]]] = {}
+    for cell in cells:
+        angle = math.degrees(math.atan2(cell.end[1] - cell.start[1], cell.end[0] - cell.start[0]))
+        # Looking from the vertex along the cell: its angle, its end on the left, its end on the right.
+        around.setdefault(cell.a, []).append((round(angle) % 360, 4 * cell.number, 4 * cell.number + 1))
+        around.setdefault(cell.b, []).append((round(angle + 180) % 360, 4 * cell.number + 3, 4 * cell.number + 2))
+    meeting: dict[int, int] = {}
+    for fan in around.values():
+        for angle, left, _ in fan:
+            for other, _, right in fan:
+                if (other - angle) % 360 == 120:
+                    meeting[left], meeting[right] = right, left
+    return meeting
+
+
+def _ports(cells: Sequence[Cell], ends: Iterable[int]) -> tuple[Port, ...]:
+    """The ends that lead outside, in order of their angle."""
+    places = {end: _port_place(cells[end >> 2], end) for end in ends}
+    xs = [x for cell in cells for x, _ in (cell.start, cell.end)]
+    ys = [y for cell in cells for _, y in (cell.start, cell.end)]
+    middle = (min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2
+
+    def angle(end: int) -> float:
+        x, y = places[end]
+        return round(math.atan2(y - middle[1], x - middle[0]) % math.tau, 9)
+
+    return tuple(Port(i, end, places[end]) for i, end in enumerate(sorted(places, key=angle)))
+
+
+def _port_place(cell: Cell, end: int) -> Point:
+    """The vertex of ``end``, moved a little outward along the cell and a little to the end's side."""
+    along = cell.end[0] - cell.start[0], cell.end[1] - cell.start[1]
+    vertex, outward = (cell.end, 1) if end & 2 else (cell.start, -1)
+    side = -1 if end & 1 else 1
+    return (
+        vertex[0] + PORT_OFFSET * (outward * along[0] - side * along[1]),
+        vertex[1] + PORT_OFFSET * (outward * along[1] + side * along[0]),
+    )

@@ -1,0 +1,189 @@
+"""Which ports of a mesh to use, in which order, so that all matchings of an all-to-all have a way between them.
+
+Evenly spaced ports are tried first, then such that stay clear of each other at the corners, from several starting
+points; then the same ports in other orders, which is another 1-factorization over them; then any.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+from controllers.circuits.matchings import one_factorization
+from controllers.mesh.corners import dead_end, forced_exits
+from controllers.mesh.exact import route_exact
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from controllers.mesh.light_paths import Infeasible, Pair, Paths, Routed, ordered_pairs
+from controllers.mesh.negotiation import route
+from railyard.errors import CircuitError, ConfigError
+
+SEARCH_S = 60.0
+"""How long to look for ports; those of 9x9 with 32 take a second."""
+
+STARTS = 4
+"""Starting points of ports that are spread out."""
+
+ORDERS = 6
+"""Orders of the same ports."""
+
+DRAWN = 40
+"""Choices of any ports."""
+
+TRIES = (2, 8, 40)
+"""Negotiations for each matching: few for all choices first, then more."""
+
+PROOF_S = 20.0
+"""How long ``why_not`` looks for a proof."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Ports between which everybody can meet everybody: position i of ``one_factorization`` stands at ``ports[i]``,
+    ``matchings`` is how its matchings lie, in order, and ``how`` says in words which choice it is.
+    """
+
+    ports: tuple[int, ...]
+    matchings: tuple[Routed, ...]
+    how: str
+
+
+def choose_ports(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> tuple[int, ...]:
+    """The ports of ``choose``."""
+    return choose(mesh, n, seed=seed, time_s=time_s).ports
+
+
+@lru_cache(maxsize=64)
+def choose(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> Choice:
+    """``n`` ports of the mesh, in an order in which every matching of ``one_factorization(n)`` has a way.
+
+    The same call gives the same choice, unless time runs out. ``ConfigError`` if the mesh has fewer ports, or if no
+    choice was found in ``time_s`` seconds.
+    """
+    evenly_spaced(mesh, n)  # it has so many
+    until = time.monotonic() + time_s
+    turns = one_factorization(n)
+    for tries in TRIES:
+        for ports, how in choices(mesh, n, seed):
+            found = _all_routed(mesh, [[(ports[a], ports[b]) for a, b in turn] for turn in turns], tries, until)
+            if found is not None:
+                return Choice(ports, found, how)
+            if time.monotonic() > until:
+                break
+    raise ConfigError(
+        f"no {n} ports of a mesh of {mesh.width} x {mesh.height} were found between which all {len(turns)} matchings "
+        "of an all-to-all have a way; take fewer ports or a larger mesh",
+        key="ports",
+    )
+
+
+def choices(mesh: Mesh, n: int, seed: int = 0) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Ports to try and what they are, in words; those that hem each other in are left out."""
+    seen: set[tuple[int, ...]] = set()
+    for ports, how in _wanted(mesh, n, Random(seed)):
+        if ports not in seen and not forced_exits(mesh, ports):
+            seen.add(ports)
+            yield ports, how
+
+
+def _wanted(mesh: Mesh, n: int, random: Random) -> Iterator[tuple[tuple[int, ...], str]]:
+    spread = [(evenly_spaced(mesh, n), "evenly spaced")]
+    for start in _starts(mesh, n):
+        ports = spaced_clear(mesh, n, start)
+        if ports is not None:
+            spread.append((ports, f"evenly spaced from {start:g}, clear of each other at the corners"))
+    yield from spread
+    for order in range(ORDERS):
+        for ports, how in spread:
+            yield tuple(random.sample(ports, n)), f"{how}; in another order ({order + 1})"
+    for number in range(DRAWN):
+        drawn = _drawn(mesh, n, random)
+        if drawn is not None:
+            yield drawn, f"drawn ({number + 1})"
+
+
+def spaced_clear(mesh: Mesh, n: int, start: float = 0.0) -> tuple[int, ...] | None:
+    """``n`` ports, the k-th of them near ``start + k P / n`` of P, that do not hem each other in at the corners."""
+    count = len(mesh.ports)
+    places = (int(start + k * count / n) for k in range(n))
+    nearest = (sorted(range(count), key=lambda port: _apart(port, place, count)) for place in places)
+    taken = _taken_clear(mesh, nearest)
+    return None if taken is None else tuple(sorted(taken))
+
+
+def _apart(port: int, place: int, count: int) -> tuple[int, bool]:
+    """How far a port is from a place going round; of two equally far the later is nearer."""
+    ahead = (port - place) % count
+    return min(ahead, count - ahead), ahead > count - ahead
+
+
+def _drawn(mesh: Mesh, n: int, random: Random) -> tuple[int, ...] | None:
+    """Any ports in any order."""
+    order = random.sample(range(len(mesh.ports)), len(mesh.ports))
+    taken = _taken_clear(mesh, [order] * n)
+    return None if taken is None else tuple(taken)
+
+
+def _taken_clear(mesh: Mesh, wishes: Iterable[Sequence[int]]) -> list[int] | None:
+    """For each wish the first of its ports that is free and hems nobody in; None if one gets nothing."""
+    taken: list[int] = []
+    for ports in wishes:
+        fitting = (p for p in ports if p not in taken and not forced_exits(mesh, [*taken, p]))
+        port = next(fitting, None)
+        if port is None:
+            return None
+        taken.append(port)
+    return taken
+
+
+def _starts(mesh: Mesh, n: int) -> tuple[float, ...]:
+    """Starting points over one gap between two ports."""
+    return tuple(round(k * len(mesh.ports) / n / STARTS, 2) for k in range(STARTS))
+
+
+def _all_routed(mesh: Mesh, matchings: Iterable[Sequence[Pair]], tries: int, until: float) -> tuple[Routed, ...] | None:
+    """Every matching laid; None as soon as one is not."""
+    found = []
+    for pairs in matchings:
+        routed = route(mesh, pairs, tries=tries, time_s=until - time.monotonic())
+        if routed is None:
+            return None
+        found.append(routed)
+    return tuple(found)
+
+
+def why_not(mesh: Mesh, pairs: Iterable[Pair], *, fixed: Paths | None = None, time_s: float = PROOF_S) -> str | None:
+    """Why the mesh does not carry ``pairs`` (with the circuits ``fixed`` staying as they are), and what it does, in
+    one sentence; None if it carries them. Errors as in ``route``.
+    """
+    asked = ordered_pairs(mesh, [*pairs, *(fixed or {})])
+    if route(mesh, asked, fixed=fixed, time_s=time_s / 4) is not None:
+        return None
+    found = route_exact(mesh, asked, fixed=fixed, time_s=time_s)
+    if isinstance(found, Routed):
+        return None
+    size = f"a mesh of {mesh.width} x {mesh.height}"
+    circuits = ", ".join(f"{a}-{b}" for a, b in asked)
+    said = (
+        f"no configuration of {size} carries the circuits {circuits} at once (proved{_why(mesh, asked)})"
+        if isinstance(found, Infeasible)
+        else f"no way was found for the circuits {circuits} at once on {size} (and no proof that there is none)"
+    )
+    return f"{said}; {_offer(mesh, asked, fixed, time_s)}"
+
+
+def _why(mesh: Mesh, pairs: Sequence[Pair]) -> str:
+    lost = dead_end(mesh, pairs)
+    return "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
+
+
+def _offer(mesh: Mesh, pairs: Sequence[Pair], fixed: Paths | None, time_s: float) -> str:
+    if fixed and route(mesh, pairs, time_s=time_s / 4) is not None:
+        return "it does when the circuits that stand may take other paths"
+    try:
+        other = choose(mesh, 2 * len(pairs), time_s=time_s)
+    except (ConfigError, CircuitError):
+        return "take fewer ports or a larger mesh"
+    return f"between ports {', '.join(map(str, other.ports))}, in this order, every matching has a way ({other.how})"

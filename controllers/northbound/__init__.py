@@ -1,0 +1,1 @@
+"""The faces of the controller for agents, people and scripts: job channel and REST."""

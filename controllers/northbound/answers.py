@@ -1,0 +1,101 @@
+"""What goes back north: who asked, the inside of answers, and descriptions of jobs and switches as plain data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from controllers.engine.engine import Engine
+from controllers.mesh.switch import STATES, PipSwitch
+from controllers.openflow.datapaths import Switchboard
+from topos.plan import FabricPlan
+
+
+class Speaker(Protocol):
+    """Whoever sends requests: one connection of the job channel, or one REST call."""
+
+    trusted: bool
+    """Whether it may name code to be loaded (it runs as the same user)."""
+
+    def answer(self, request_id: object, fragment: str) -> None:
+        """Send ``{"id": request_id, <fragment>}``."""
+
+
+Waiter = tuple[Speaker, object]
+"""Who waits, and the id of its request."""
+
+
+def fragment(**fields: Any) -> str:
+    """The inside of a JSON object, without braces."""
+    return json.dumps(fields, separators=(",", ":"))[1:-1]
+
+
+def failure(reason: str, kind: str = "") -> str:
+    """The inside of an answer that says no."""
+    return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
+
+
+def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> list[dict[str, Any]]:
+    """Every switch; circuits and port states of the optical ones, and the mesh of those that are made of one."""
+    switches = []
+    for switch in plan.switches:
+        line = board.lines.get(switch.name)
+        entry: dict[str, Any] = {
+            "name": switch.name,
+            "dpid": switch.dpid,
+            "kind": switch.kind,
+            "network": switch.network,
+            "connected": line is not None and line.filled,
+        }
+        device = engine.fabric.switches.get(switch.name)
+        if device is not None:
+            entry["circuits"] = [list(c.ports) for c in device.target]
+            entry["ports"] = {str(port): state for port, state in device.states().items()}
+        if isinstance(device, PipSwitch):
+            entry["mesh"] = describe_mesh(device)
+        switches.append(entry)
+    return switches
+
+
+def describe_mesh(device: PipSwitch) -> dict[str, Any]:
+    """The mesh inside a switch: which of its ports are behind the switch's (in order), the state of every cell, the
+    ports that hold no circuit, and for each circuit the cells of its path and what light takes through them.
+    """
+    states = device.states()
+    return {
+        "width": device.mesh.width,
+        "height": device.mesh.height,
+        "ports": list(device.mesh.ports),
+        "cells": [STATES[crossed] for crossed in device.layout.routed.states],
+        "blocked": [port for port in states if device.target.peer(port) is None],
+        "paths": [
+            {"circuit": list(circuit.ports), "cells": list(path), "latency_us": device.latency_us(circuit)}
+            for circuit in device.target
+            for path in [device.path(circuit)]
+        ],
+        "cell_latency_us": device.mesh.cell_latency_us,
+        "latency": device.latency,
+    }
+
+
+def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
+    """Every job, its groups and its members as they are now, and what became of those that failed."""
+    return [
+        {
+            "name": job.name,
+            "state": membership.state,
+            "changes": membership.number,
+            "dead": membership.dead,
+            "reason": membership.reason,
+            "members": membership.ranks,
+            "mode": job.mode,
+            "reconfiguration_delay_s": job.reconfiguration_delay_s,
+            "link_recovery_s": job.link_recovery_s,
+            "groups": [
+                {"name": g.name, "dimension": g.dimension, "domain": g.domain, "stage": g.stage, "members": g.members}
+                for g in job.groups
+            ],
+        }
+        for membership in engine.roster.jobs.values()
+        for job in [membership.job]
+    ]

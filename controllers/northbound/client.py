@@ -1,0 +1,160 @@
+"""The job channel's client: a blocking one for people and scripts, and lines to and from bytes for an agent's loop."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from controllers.circuits.ocs import UpdateMode
+from controllers.policies.policy import Path as LightPath
+from railyard.errors import ControlError
+from workloads.program import Group
+
+
+def encode(request_id: int, op: str, **fields: Any) -> bytes:
+    """One request as a line."""
+    return json.dumps({"id": request_id, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+
+
+class Decoder:
+    """Bytes as they arrive, to answers."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Every answer that is complete now; what is not is kept."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+class ChannelClient:
+    """One connection that waits for each answer.
+
+    A refusal or no answer within ``timeout_s`` raises ``ControlError``: without an ack nothing may be sent.
+    """
+
+    def __init__(self, path: Path | str, timeout_s: float = 30.0) -> None:
+        self._timeout_s = timeout_s
+        self._decoder = Decoder()
+        self._answers: list[dict[str, Any]] = []
+        self._last_id = 0
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise ControlError(f"no controller listens at {path} ({error.strerror or error}); start one") from error
+
+    def __enter__(self) -> ChannelClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send encoded requests without waiting; read what comes with ``receive``."""
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """Whatever has arrived (for a ``Decoder``); ``ControlError`` when the controller has hung up."""
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise ControlError("the controller has hung up; see its log")
+        return data
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one request and wait for its answer."""
+        self._last_id += 1
+        try:
+            self._socket.sendall(encode(self._last_id, op, **fields))
+            answer = self._wait(self._last_id)
+        except TimeoutError:
+            raise ControlError(f"the controller did not answer {op} within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise ControlError(f"the connection to the controller broke during {op}: {error}") from error
+        if not answer.get("ok"):
+            raise ControlError(str(answer.get("error", "the controller refused and did not say why")))
+        return answer
+
+    def _wait(self, request_id: int) -> dict[str, Any]:
+        while True:
+            for answer in self._answers:
+                if answer.get("id") in (request_id, None):
+                    self._answers.remove(answer)
+                    return answer
+            self._answers += self._decoder.feed(self.receive())
+
+    # ---- what agents and runs ask -----------------------------------------------------------------------------
+
+    def register(
+        self,
+        job: str,
+        policy: str,
+        mode: str,
+        groups: Iterable[Group],
+        reconfiguration_delay_s: float = 0.0,
+        link_recovery_s: float = 0.0,
+    ) -> None:
+        """Register a job; returns when its starting circuits stand."""
+        self.call(
+            "register",
+            job=job,
+            policy=policy,
+            mode=mode,
+            groups=[asdict(group) for group in groups],
+            reconfiguration_delay_s=reconfiguration_delay_s,
+            link_recovery_s=link_recovery_s,
+        )
+
+    def check_in(self, job: str, rank: int, group: str) -> dict[str, Any]:
+        """Check in; returns (``domain``, ``asks``, ``paths``) when all members have."""
+        return self.call("checkin", job=job, rank=rank, group=group)
+
+    def request(self, job: str, rank: int, group: str, index: int) -> tuple[LightPath, ...]:
+        """Ask for circuits and wait for the ack; its paths."""
+        answer = self.call("request", job=job, rank=rank, group=group, index=index)
+        return tuple((a, b, c, d) for a, b, c, d in answer["paths"])
+
+    def release(self, job: str, rank: int, group: str, index: int) -> None:
+        """Nothing of this rank is in flight any more."""
+        self.call("release", job=job, rank=rank, group=group, index=index)
+
+    def finish(self, job: str) -> None:
+        """Forget the job."""
+        self.call("finish", job=job)
+
+    # ---- what people ask --------------------------------------------------------------------------------------
+
+    def circuits(self) -> list[dict[str, Any]]:
+        """All switches, with circuits and port states."""
+        return list(self.call("circuits")["switches"])
+
+    def rewire(
+        self,
+        switch: str,
+        circuits: Iterable[tuple[int, int]],
+        update: UpdateMode = "update",
+        delay_s: float | None = None,
+    ) -> None:
+        """Rewire one switch; returns when it is tuned."""
+        pairs = [list(pair) for pair in circuits]
+        self.call("rewire", switch=switch, circuits=pairs, update=update, delay_s=delay_s)
+
+    def fault(self, switch: str, port: int, state: str) -> None:
+        """Break (``failed``) or repair (``restored``) a port."""
+        self.call("fault", switch=switch, port=port, state=state)

@@ -1,0 +1,217 @@
+"""The operations of the job channel and of REST: a message in, the engine asked, an answer now or later.
+
+Operations (newline-delimited JSON with ``op`` and, if an answer is wanted, ``id``):
+
+======== ============================== =====================================================================
+op       fields                         answered
+======== ============================== =====================================================================
+register job, policy, mode, groups,     when the starting circuits stand. ``detection``: {heartbeat_s, misses,
+         reconfiguration_delay_s,       exit, port} says what counts as the failure of a chip
+         link_recovery_s, detection
+checkin  rank, group                    when all members are here: domain, asks, paths, rotates
+request  rank, group, index             when the circuits stand: paths. Where they take turns it is answered for
+                                        each slot, with turn (number, began, until or null, guard_s)
+release  rank, group, index             at once
+moved    rank, group, index, slot, idle only if refused: the rank has sent what it has for this slot of a rotation
+                                        (and, if ``idle``, has nothing for any other)
+alive    job, rank                      never (a heartbeat)
+watch    job, seen                      when there were more than ``seen`` changes of membership: number, state
+                                        (replaced, stranded), dead, replacements ([old, new], since ``seen``),
+                                        members (group -> ranks), reason
+restart  job                            at once: number, state, members. A new life begins; connections that
+                                        spoke for its ranks mean nothing any more
+failed   rank, cause                    at once: ``rank`` is dead, whether or not it is in a job
+finish   job                            at once
+circuits                                at once: every switch
+jobs                                    at once: every job
+rewire   switch, circuits, update,      when the switch is tuned
+         delay_s
+cells    switch, cells, blocked,        when the switch is tuned: its circuits are those that light makes of the
+         delay_s                        states of its cells
+fault    switch, port, state            at once: the port has ``failed`` or is ``restored``
+======== ============================== =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from controllers.engine.actions import Action
+from controllers.engine.engine import Engine
+from controllers.northbound import messages
+from controllers.northbound.answers import Speaker, Waiter, describe_jobs, describe_switches, fragment
+from controllers.northbound.cells import set_cells
+from controllers.northbound.messages import Message
+from controllers.northbound.pending_replies import Waiters
+from controllers.northbound.sessions import Speakers
+from controllers.openflow.datapaths import Switchboard
+from controllers.policies.catalog import POLICIES, load_policy
+from railyard.errors import ConfigError, ControlError
+from topos.plan import FabricPlan
+
+Operation = Callable[[Message, Waiter, float], Iterable[Action]]
+
+
+class Northbound:
+    """Each operation returns what the engine wants done; ``waiters`` keeps who is to be answered."""
+
+    def __init__(self, plan: FabricPlan, engine: Engine, board: Switchboard, watched: Callable[[], None]) -> None:
+        self._plan = plan
+        self._engine = engine
+        self._board = board
+        self._watched = watched
+        self.speakers = Speakers()
+        self.waiters = Waiters(engine.news)
+        self._operations: dict[str, Operation] = {
+            "register": self._register,
+            "checkin": self._check_in,
+            "request": self._request,
+            "release": self._release,
+            "moved": self._moved,
+            "alive": self._alive,
+            "watch": self._watch,
+            "restart": self._restart,
+            "failed": self._failed,
+            "finish": self._finish,
+            "circuits": self._circuits,
+            "jobs": self._jobs,
+            "rewire": self._rewire,
+            "cells": partial(set_cells, engine),
+            "fault": self._fault,
+        }
+
+    def operation(self, message: Message) -> Operation:
+        """What ``message`` asks for; ``ConfigError`` if there is no such operation."""
+        found = self._operations.get(str(message.get("op")))
+        if found is None:
+            raise ConfigError(f"must be one of {', '.join(self._operations)}, not {message.get('op')!r}", key="op")
+        return found
+
+    def beats(self, message: Message, speaker: Speaker, now: float) -> bool:
+        """Take a heartbeat of a rank that is watched already: the only operation that needs no lock."""
+        rank = message.get("rank")
+        return type(rank) is int and self.speakers.speaks(speaker, rank) and self._engine.liveness.heard(rank, now)
+
+    def closed(self, speaker: Speaker, now: float) -> list[Action]:
+        """A connection has ended; whoever waits for a rank behind it is told."""
+        self.waiters.forget(speaker)
+        return [action for rank in self.speakers.close(speaker) for action in self._engine.gone(rank, now)]
+
+    # ---- jobs -------------------------------------------------------------------------------------------------
+
+    def _register(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        name = messages.text(message, "policy")
+        if name not in POLICIES and not waiter[0].trusted:
+            raise ConfigError(f"{name} names code to load, which only the user of the controller may", key="policy")
+        job = messages.job(message)
+        missing = self._board.missing()
+        if missing:
+            raise ControlError(f"{missing[0]} has not joined the controller, so no job can start")
+        actions = self._engine.register(job, load_policy(name, self._plan), now)
+        self.waiters.registrations[job.name] = waiter
+        return actions
+
+    def _watch(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        name, seen = messages.text(message, "job"), messages.whole({"seen": 0, **message}, "seen")
+        self._engine.roster.job(name)
+        self.waiters.watch(name, seen, waiter)
+        return ()
+
+    def _restart(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        name = messages.text(message, "job")
+        actions = self._engine.restart(name, now)
+        membership = self._engine.roster.job(name)
+        self.speakers.end_life(membership.ever)
+        text = fragment(ok=True, number=membership.number, state=membership.state, members=membership.members)
+        self.waiters.tell(waiter, text)
+        return actions
+
+    def _finish(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        name = messages.text(message, "job")
+        membership = self._engine.roster.job(name)
+        actions = self._engine.finish(name, now)
+        self.speakers.forget(membership.ever)
+        self.waiters.forget_job(name, membership.readiness, f"job {name} was finished")
+        self.waiters.ok(waiter)
+        return actions
+
+    def _jobs(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        self.waiters.tell(waiter, fragment(ok=True, jobs=describe_jobs(self._engine)))
+        return ()
+
+    # ---- agents -----------------------------------------------------------------------------------------------
+
+    def _check_in(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, group = messages.whole(message, "rank"), messages.text(message, "group")
+        self.speakers.check(waiter[0], rank)
+        actions = self._engine.check_in(rank, group, now)
+        self.speakers.speak(waiter[0], rank)
+        self.waiters.check_ins[rank, group] = waiter
+        return actions
+
+    def _request(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, group = messages.whole(message, "rank"), messages.text(message, "group")
+        index = messages.whole(message, "index")
+        self.speakers.check(waiter[0], rank)
+        actions = self._engine.request(rank, group, index, now)
+        self.speakers.speak(waiter[0], rank)
+        self.waiters.requests[rank, group, index] = waiter
+        return actions
+
+    def _release(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, group = messages.whole(message, "rank"), messages.text(message, "group")
+        index = messages.whole(message, "index")
+        actions: Iterable[Action] = ()
+        if not self.speakers.is_old(waiter[0]):
+            actions = self._engine.release(rank, group, index, now)
+            self.waiters.requests.pop((rank, group, index), None)
+        self.waiters.ok(waiter)
+        return actions
+
+    def _moved(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, group = messages.whole(message, "rank"), messages.text(message, "group")
+        index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
+        idle = messages.yes(message, "idle")
+        self.speakers.check(waiter[0], rank)
+        return () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
+
+    def _alive(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        job, rank = messages.text(message, "job"), messages.whole(message, "rank")
+        self.speakers.check(waiter[0], rank)
+        self._engine.alive(job, rank, now)
+        self.speakers.speak(waiter[0], rank)
+        self._watched()
+        return ()
+
+    # ---- people and scripts -----------------------------------------------------------------------------------
+
+    def _failed(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        rank, cause = messages.whole(message, "rank"), messages.text({"cause": "somebody says so", **message}, "cause")
+        actions = self._engine.chip_failed(rank, cause, now)
+        self.waiters.ok(waiter)
+        return actions
+
+    def _circuits(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        text = fragment(ok=True, switches=describe_switches(self._plan, self._board, self._engine))
+        self.waiters.tell(waiter, text)
+        return ()
+
+    def _rewire(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        return self._engine.rewire(
+            messages.text(message, "switch"),
+            messages.circuits(message),
+            messages.update_mode(message),
+            now,
+            delay_s=messages.seconds(message, "delay_s", None),
+            ticket=waiter,
+        )
+
+    def _fault(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+        switch, port, state = messages.text(message, "switch"), messages.whole(message, "port"), message.get("state")
+        if state not in ("failed", "restored"):
+            raise ConfigError(f"must be failed or restored, not {state!r}", key="state")
+        change = self._engine.port_failed if state == "failed" else self._engine.port_restored
+        actions = change(switch, port, now)
+        self.waiters.ok(waiter)
+        return actions

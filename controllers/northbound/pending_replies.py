@@ -1,0 +1,114 @@
+"""Who waits for what on the job channel and over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from controllers.circuits.rotation import Turn
+from controllers.engine.actions import (
+    Ack,
+    Action,
+    CheckedIn,
+    MembersChanged,
+    Refuse,
+    Registered,
+    RegisterRefused,
+    Rewired,
+    RewireRefused,
+)
+from controllers.northbound.answers import Speaker, Waiter, failure, fragment
+
+News = Callable[[str, int], dict[str, Any] | None]
+"""What is known of the members of a job beyond a number of changes (``Engine.news``)."""
+
+
+class Waiters:
+    """``answers`` are those that are ready to be sent."""
+
+    def __init__(self, news: News) -> None:
+        self.answers: list[tuple[Waiter, str]] = []
+        self.check_ins: dict[tuple[int, str], Waiter] = {}
+        self.requests: dict[tuple[int, str, int], Waiter] = {}
+        self.registrations: dict[str, Waiter] = {}
+        self._watchers: dict[str, list[tuple[int, Waiter]]] = {}
+        self._news = news
+        self._encoded: tuple[object, str] = (None, "")
+
+    def tell(self, waiter: Waiter | None, text: str) -> None:
+        """Answer, if anybody waits."""
+        if waiter is not None:
+            self.answers.append((waiter, text))
+
+    def ok(self, waiter: Waiter) -> None:
+        """Answer that it was done."""
+        self.answers.append((waiter, '"ok":true'))
+
+    def watch(self, job: str, seen: int, waiter: Waiter) -> None:
+        """``waiter`` is told when more than ``seen`` changes of ``job`` are known."""
+        self._watchers.setdefault(job, []).append((seen, waiter))
+        self._tell_watchers(job)
+
+    def forget(self, speaker: Speaker) -> None:
+        """A connection has ended; nothing that it waited for is of use any more."""
+        tables: tuple[dict[Any, Waiter], ...] = (self.check_ins, self.requests, self.registrations)
+        for table in tables:
+            for key in [key for key, (who, _) in table.items() if who is speaker]:
+                del table[key]
+        for job, watchers in self._watchers.items():
+            self._watchers[job] = [entry for entry in watchers if entry[1][0] is not speaker]
+
+    def forget_job(self, job: str, groups: Iterable[str], reason: str) -> None:
+        """A job is no more: whoever still waits for it is told."""
+        names = set(groups)
+        for key in [key for key in self.check_ins if key[1] in names]:
+            self.tell(self.check_ins.pop(key), failure(reason))
+        for _, waiter in self._watchers.pop(job, ()):
+            self.tell(waiter, failure(reason, "ControlError"))
+
+    def report(self, action: Action) -> None:
+        """Tell whoever waits for what ``action`` says."""
+        match action:
+            case Ack(rank, group, index, paths, None):
+                if self._encoded[0] is not paths:
+                    self._encoded = paths, fragment(ok=True, group=group, index=index, paths=paths)
+                self.tell(self.requests.pop((rank, group, index), None), self._encoded[1])
+            case Ack(rank, group, index, paths, Turn() as turn):
+                if self._encoded[0] is not turn:
+                    told = (turn.number, turn.began, turn.until, turn.guard_s)
+                    self._encoded = turn, fragment(ok=True, group=group, index=index, paths=paths, turn=told)
+                self.tell(self.requests.get((rank, group, index)), self._encoded[1])
+            case CheckedIn(rank, group, domain, asks, paths, rotates):
+                text = fragment(ok=True, domain=domain, asks=asks, paths=paths, rotates=rotates)
+                self.tell(self.check_ins.pop((rank, group), None), text)
+            case Refuse(rank, group, index, reason, lost):
+                if index is None:
+                    waiter = self.check_ins.pop((rank, group), None)
+                else:
+                    waiter = self.requests.pop((rank, group, index), None)
+                self.tell(waiter, failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError"))
+            case Registered(job):
+                self.tell(self.registrations.pop(job, None), '"ok":true')
+            case RegisterRefused(job, reason):
+                self.tell(self.registrations.pop(job, None), failure(reason, "ControlError"))
+                self.forget_job(job, (), reason)
+            case MembersChanged(job):
+                self._tell_watchers(job)
+            case Rewired(ticket):
+                self._tell_ticket(ticket, '"ok":true')
+            case RewireRefused(ticket, reason):
+                self._tell_ticket(ticket, failure(reason, "ControlError"))
+
+    def _tell_ticket(self, ticket: object, text: str) -> None:
+        self.tell(ticket, text)  # type: ignore[arg-type]  # the ticket of a rewiring is who waits for it
+
+    def _tell_watchers(self, job: str) -> None:
+        still = []
+        for seen, waiter in self._watchers.pop(job, ()):
+            news = self._news(job, seen)
+            if news is None:
+                still.append((seen, waiter))
+            else:
+                self.tell(waiter, fragment(ok=True, **news))
+        if still:
+            self._watchers[job] = still

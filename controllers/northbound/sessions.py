@@ -1,0 +1,56 @@
+"""Which connections speak for which rank, in which life of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controllers.northbound.answers import Speaker
+from railyard.errors import ControlError
+
+
+class Speakers:
+    """Which connections speak for which rank. Those of a life that is over are *old*: they mean nothing any more."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[Speaker, None]] = {}
+        self._old: set[Speaker] = set()
+
+    def speaks(self, speaker: Speaker, rank: int) -> bool:
+        """Whether ``speaker`` has spoken for ``rank`` in this life. May be called from any thread."""
+        return speaker in self._of.get(rank, ())
+
+    def is_old(self, speaker: Speaker) -> bool:
+        """Whether it spoke for a rank in a life that is over."""
+        return speaker in self._old
+
+    def check(self, speaker: Speaker, rank: int) -> None:
+        """``ControlError`` if ``speaker`` is old."""
+        if speaker in self._old:
+            raise ControlError(f"this connection spoke in a life of rank {rank}'s job that is over; open a new one")
+
+    def speak(self, speaker: Speaker, rank: int) -> None:
+        """``speaker`` speaks for ``rank``."""
+        self._of.setdefault(rank, {})[speaker] = None
+
+    def close(self, speaker: Speaker) -> list[int]:
+        """It is gone: the ranks that it spoke for in this life."""
+        self._old.discard(speaker)
+        ranks = [rank for rank, speakers in self._of.items() if speaker in speakers]
+        for rank in ranks:
+            self._drop(rank, speaker)
+        return ranks
+
+    def end_life(self, ranks: Iterable[int]) -> None:
+        """All who speak for ``ranks`` are old from now on."""
+        for rank in ranks:
+            self._old.update(self._of.pop(rank, ()))
+
+    def forget(self, ranks: Iterable[int]) -> None:
+        """Nobody speaks for ``ranks`` any more; their connections may be used again."""
+        for rank in ranks:
+            self._of.pop(rank, None)
+
+    def _drop(self, rank: int, speaker: Speaker) -> None:
+        del self._of[rank][speaker]
+        if not self._of[rank]:
+            del self._of[rank]

@@ -1,0 +1,1 @@
+"""The live controller: actions of the engine become OpenFlow messages, switch events come back."""

@@ -1,0 +1,75 @@
+"""The latency of paths in a mesh, put on the switch's ports as circuits are set up; where that cannot be, it is said.
+
+Set when the ports of a circuit go dark, so that it holds from the first packet after them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from controllers.circuits.ocs import OpticalSwitch
+from controllers.engine.actions import Darken, Note
+from controllers.mesh.switch import PipSwitch
+from railyard.errors import MachineError
+from topos.kernel.path_latency import LEAST_US, PathLatency, Probe
+
+EMULATED = "emulated"
+NOT_EMULATED = "not emulated"
+
+Reach = Callable[[str], PathLatency]
+"""The ports of a switch, by its name; ``MachineError`` if they are out of reach."""
+
+
+class Latencies:
+    """The switches of a fabric that are meshes, and whoever delays their packets.
+
+    ``probe`` is asked, once, whether the machine can (why not, or None), and only if a path takes any time at all.
+    """
+
+    def __init__(self, switches: Mapping[str, OpticalSwitch], probe: Probe, reach: Reach) -> None:
+        self._devices = {name: device for name, device in switches.items() if isinstance(device, PipSwitch)}
+        self._ports: dict[str, PathLatency] = {}
+        self._reach = reach
+        missing = probe() if any(map(_takes_time, self._devices.values())) else None
+        for name, device in self._devices.items():
+            device.latency = self._begin(name, device, missing)
+
+    def _begin(self, name: str, device: PipSwitch, missing: str | None) -> str:
+        """Whether packets of ``device`` will be held back, in words."""
+        if not device.mesh.cell_latency_us:
+            return f"{NOT_EMULATED}: light takes no time through a cell (cell_latency_us is 0)"
+        if not _takes_time(device):
+            return f"{NOT_EMULATED}: no path of this mesh takes {LEAST_US:g} us, the least that can be held back"
+        if missing is not None:
+            return f"{NOT_EMULATED}: {missing}"
+        try:
+            self._ports[name] = self._reach(name)
+        except MachineError as error:
+            return f"{NOT_EMULATED}: {error}"
+        return f"{EMULATED} (by netem; paths below {LEAST_US:g} us pass at once)"
+
+    def notes(self, now: float) -> list[Note]:
+        """What the timeline should say about it: a line for every switch that is a mesh."""
+        return [
+            Note("latency", now, fields={"rail": name, "cell_latency_us": d.mesh.cell_latency_us, "latency": d.latency})
+            for name, d in self._devices.items()
+        ]
+
+    def darken(self, darken: Darken) -> None:
+        """A reconfiguration begins: give the ports of all circuits the delay of the path that they will have."""
+        ports, device = self._ports.get(darken.switch), self._devices.get(darken.switch)
+        if ports is None or device is None:
+            return
+        delays = {port: device.latency_us(circuit) for circuit in device.target for port in circuit.ports}
+        try:
+            ports.set(delays)
+        except MachineError as error:
+            del self._ports[darken.switch]
+            device.latency = f"{NOT_EMULATED}: {error}"
+            print(f"controller: the latency of paths in {darken.switch} is {device.latency}", file=sys.stderr)
+
+
+def _takes_time(device: PipSwitch) -> bool:
+    """Whether any path can take as long as can be held back: light crosses each cell at most twice."""
+    return 2 * len(device.layouts.mesh.cells) * device.mesh.cell_latency_us >= LEAST_US

@@ -1,0 +1,52 @@
+"""What the policies of racks have in common: groups do not ask; circuits change at allocation and on failure only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controllers.policies.policy import Policy, Wiring
+from controllers.policies.wiring import rails_of_group
+from railyard.errors import ConfigError
+from topos.plan import RackPlan, SwitchKind
+from topos.torus import Torus
+from workloads.program import Group
+
+
+class RackPolicy(Policy):
+    """Base of them: groups are told their paths at check-in, and nobody asks."""
+
+    def asks(self, group: Group) -> bool:
+        """Never: the paths are told once, at check-in."""
+        return False
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        """Nothing changes while a job runs."""
+        return {}
+
+    @property
+    def rack(self) -> RackPlan:
+        """The rack; ``ConfigError`` on a fabric that is none."""
+        if self.plan.rack is None:
+            raise ConfigError(
+                f"this policy needs a rack of accelerators on a torus; fabric {self.plan.fabric} is none", key="policy"
+            )
+        return self.plan.rack
+
+    @property
+    def torus(self) -> Torus:
+        """The geometry of one rack."""
+        return Torus(self.rack.torus, self.rack.server)
+
+    def scale_out(self, groups: Sequence[Group], kind: SwitchKind) -> list[Group]:
+        """The scale-out groups; ``ConfigError`` where one has a rank that is unknown or on a switch of another kind."""
+        found = [group for group in groups if group.domain == "scale-out"]
+        rails = self.plan.network("rail")
+        for group in found:
+            for rail in rails_of_group(self.plan, group):
+                if rails[rail].kind != kind:
+                    raise ConfigError(
+                        f"group {group.name} is on {rails[rail].name}, which is {rails[rail].kind}; this policy needs "
+                        f"a rack of kind {kind}",
+                        key="fabric.kind",
+                    )
+        return found

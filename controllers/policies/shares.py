@@ -1,0 +1,81 @@
+"""How many circuits per hop each ring gets where the fibres do not do for all.
+
+Every hop of a ring gets as many as its others, since a ring is as fast as its slowest hop. Of several rings none gets
+another circuit as long as one that could have it has fewer. (MORPHLUX, arXiv 2508.03674, has 4 fibres between adjacent
+servers and says nothing of what becomes of a ring that needs more; this rule is ours.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controllers.circuits.fibres import FibrePlant, Route
+from controllers.engine.cluster_state import Light
+from railyard.errors import CircuitError
+
+Ends = tuple[int, int]
+"""The two chips that a circuit joins."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a ring would use: ``rounds[k]`` are the circuits that it has more with k + 1 per hop than with k."""
+
+    name: str
+    rounds: tuple[Mapping[Light, Ends], ...]
+
+    def circuits(self, count: int) -> dict[Light, Ends]:
+        """Its circuits with ``count`` per hop."""
+        return {light: ends for added in self.rounds[:count] for light, ends in added.items()}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """``routes`` of all circuits, ``counts`` of circuits per hop by claim; ``limits``: why a claim got no more."""
+
+    routes: Mapping[Light, Route]
+    counts: Mapping[str, int]
+    limits: Mapping[str, str]
+
+
+def share(
+    plant: FibrePlant,
+    claims: Sequence[Claim],
+    kept: Mapping[Light, Route] | None = None,
+    preferred: Mapping[Light, Route] | None = None,
+) -> Shares:
+    """The fibres of ``plant`` beside ``kept``, shared out: first as many circuits per hop for all as fit at once.
+
+    Then one more for each ring in turn, in the order of ``claims``, for as long as it fits. A circuit takes its
+    ``preferred`` route if that is free. The same claims always get the same.
+    """
+    limits: dict[str, str] = {}
+    level, routes = _level(plant, claims, kept or {}, preferred or {})
+    counts = {claim.name: min(level, len(claim.rounds)) for claim in claims}
+    growing = [claim for claim in claims if counts[claim.name] < len(claim.rounds)]
+    while growing:
+        for claim in list(growing):
+            try:
+                routes = plant.routed(claim.rounds[counts[claim.name]], routes, preferred)
+            except CircuitError as error:
+                limits[claim.name] = str(error)
+                growing.remove(claim)
+                continue
+            counts[claim.name] += 1
+            if counts[claim.name] == len(claim.rounds):
+                growing.remove(claim)
+    return Shares(routes, counts, limits)
+
+
+def _level(
+    plant: FibrePlant, claims: Iterable[Claim], kept: Mapping[Light, Route], preferred: Mapping[Light, Route]
+) -> tuple[int, dict[Light, Route]]:
+    """The most circuits per hop that all claims can have at once, and their routes beside ``kept``."""
+    for level in range(max((len(claim.rounds) for claim in claims), default=0), 0, -1):
+        wanted = {light: ends for claim in claims for light, ends in claim.circuits(level).items()}
+        try:
+            return level, plant.routed(wanted, kept, preferred)
+        except CircuitError:
+            continue
+    return 0, dict(kept)

@@ -1,0 +1,81 @@
+"""Circuits given once and no control path afterwards (``native`` on electrical rails)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controllers.circuits.circuits import Circuit, Matching
+from controllers.policies.arcs import arcs_of
+from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
+from railyard.errors import CircuitError, ConfigError
+from topos.plan import FabricPlan
+from workloads.program import Group
+
+
+class StaticPolicy(Policy):
+    """Every group of the job is wired at the start; nobody asks.
+
+    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group talks
+    over the ring of the DP group that has its members. On electrical rails there is nothing to install.
+    """
+
+    def __init__(self, plan: FabricPlan) -> None:
+        super().__init__(plan)
+        self._arcs: dict[str, tuple[Path, ...]] = {}
+
+    def lanes(self, group: Group) -> tuple[int, int]:
+        """The (low, high) lanes that ``group`` uses: both the same on packet switches with one port per GPU."""
+        one_port = self.plan.ports_per_gpu == 1 and rail_of_group(self.plan, group).kind == "electrical"
+        return 0, 0 if one_port else 1
+
+    def asks(self, group: Group) -> bool:
+        """Never: the paths are told once, at check-in."""
+        return False
+
+    def start(self, groups: Sequence[Group]) -> Wiring:
+        """The circuits of all groups together."""
+        self._arcs = arcs_of(group for group in groups if self._is_optical(group))
+        circuits: dict[str, list[Circuit]] = {}
+        for group in groups:
+            if self._is_optical(group) and group.name not in self._arcs:
+                switch = rail_of_group(self.plan, group)
+                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
+        try:
+            return {name: Matching(found) for name, found in circuits.items()}
+        except CircuitError as error:
+            raise ConfigError(
+                f"the circuits of all groups do not fit at once: {error}; more ports per GPU would", key="fabric.ports"
+            ) from None
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        """Nothing ever changes."""
+        return {}
+
+    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+        """The group's paths; on an optical rail those whose circuits stand."""
+        if self._found_by_packets(group):
+            return ()
+        switch = rail_of_group(self.plan, group)
+        meant = self._meant(group)
+        if switch.kind != "ocs":
+            return meant
+        here = standing.get(switch.name, Matching())
+        return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
+
+    def _found_by_packets(self, group: Group) -> bool:
+        """A group over several rails (a hierarchical collective) on packet switches, which find each transfer's way."""
+        optical = any(switch.kind == "ocs" for switch in self.plan.network("rail"))
+        return not optical and len(rails_of_group(self.plan, group)) > 1
+
+    def _is_optical(self, group: Group) -> bool:
+        """Whether it is on the rails, and they are optical."""
+        if group.domain != "scale-out" or self._found_by_packets(group):
+            return False
+        return rail_of_group(self.plan, group).kind == "ocs"
+
+    def _meant(self, group: Group) -> tuple[Path, ...]:
+        if group.name in self._arcs:
+            return self._arcs[group.name]
+        low, high = self.lanes(group)
+        return group_paths(group, low, high)

@@ -1,0 +1,103 @@
+"""How a ring and a pipeline pair are plugged: port assignments shared by every policy.
+
+Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring takes both, a pipeline chain one to each side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from controllers.circuits.circuits import Circuit
+from controllers.policies.policy import Path
+from railyard.errors import ConfigError
+from topos.plan import FabricPlan, SwitchPlan
+from workloads.program import Group
+
+
+def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """Member i's lane ``high`` to member i+1's lane ``low``, all the way round (two members: two paths)."""
+    if len(members) < 2:
+        return ()
+    following = [*members[1:], members[0]]
+    return tuple((rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
+
+
+def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Path, ...]:
+    """The ring of ``members`` over all ``lanes``, which every member has: what a rack steers to one group."""
+    return matched_paths(members, [lanes] * len(members))
+
+
+def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Path, ...]:
+    """The same where members use different lanes: ``lanes[i]`` are those of member i, as many for each.
+
+    Lanes are matched by position: circuit k of a hop joins position 2k + 1 of a member to position 2k of the next.
+    Of an odd number the last stays dark, unless there are two members: then it joins the two as well.
+    """
+    if len(members) < 2:
+        return ()
+    following = [*range(1, len(members)), 0]
+    count = len(lanes[0])
+    paths = [
+        (members[here], lanes[here][low + 1], members[there], lanes[there][low])
+        for low in range(0, count - 1, 2)
+        for here, there in enumerate(following)
+    ]
+    if len(members) == 2 and count % 2:
+        paths.append((members[0], lanes[0][-1], members[1], lanes[1][-1]))
+    return tuple(paths)
+
+
+def ring_neighbours(members: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The members before and after ``rank`` on the ring (one of two members, none of one)."""
+    at = members.index(rank)
+    beside = (members[at - 1], members[(at + 1) % len(members)])
+    return tuple(r for r in dict.fromkeys(beside) if r != rank)
+
+
+def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """The upstream stage's lane ``high`` to the downstream stage's lane ``low``."""
+    return ((upstream, high, downstream, low),)
+
+
+def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+    """The paths ``group`` is meant to have: a pair in dimension pp, a ring in every other."""
+    if group.dimension == "pp":
+        if len(group.members) != 2:
+            raise ConfigError(f"group {group.name} has {len(group.members)} members; a pipeline pair has 2")
+        return pair_paths(group.members[0], group.members[1], low, high)
+    return ring_paths(group.members, low, high)
+
+
+def path_circuits(switch: SwitchPlan, paths: Iterable[Path]) -> tuple[Circuit, ...]:
+    """The circuits on ``switch`` that light up ``paths``; ``ConfigError`` where a GPU lacks the lane."""
+    number = {(port.rank, port.lane): port.number for port in switch.ports}
+
+    def port(rank: int, lane: int) -> int:
+        try:
+            return number[rank, lane]
+        except KeyError:
+            raise ConfigError(
+                f"GPU {rank} has no port {lane} on {switch.name}; this wiring needs at least {lane + 1} ports per GPU",
+                key="fabric.ports",
+            ) from None
+
+    return tuple(Circuit(port(rank, lane), port(peer, peer_lane)) for rank, lane, peer, peer_lane in paths)
+
+
+def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:
+    """The one rail that all members of ``group`` are on; ``ConfigError`` if they are on several."""
+    rails = rails_of_group(plan, group)
+    if len(rails) != 1:
+        raise ConfigError(
+            f"group {group.name} has members on rails {', '.join(map(str, rails))}; a group on a rail needs members "
+            "of one local rank"
+        )
+    return plan.rail_of(group.members[0])
+
+
+def rails_of_group(plan: FabricPlan, group: Group) -> list[int]:
+    """The rails that the members of ``group`` are on; ``ConfigError`` for a rank that the fabric does not have."""
+    for rank in group.members:
+        if not 0 <= rank < plan.ranks:
+            raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
+    return sorted({plan.rail_index(rank) for rank in group.members})
