@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from measure.packets import Packet
 from measure.streams import Message, Place, places
 from topos.plan import FabricPlan
+from workloads.agent.transport.message import Flow, Header
 from workloads.collectives.catalog import schedule_of
-from workloads.message import Flow, Header
 from workloads.program import Collective, Group, Program
 
 

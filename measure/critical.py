@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from measure.bounds import before, critical_bytes, round_bytes
 from railyard.scale import Scale
+from workloads.agent.exchange import elements_of
 from workloads.collectives.catalog import schedule_of
-from workloads.exchange import elements_of
 from workloads.program import Collective, Program
 from workloads.schedule import Schedule
 

@@ -13,8 +13,8 @@ from controllers.policies.policy import Policy
 from measure.timeline import Event
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
-from workloads.executor import Release, Request
-from workloads.turnstile import Moved
+from workloads.agent.executor import Release, Request
+from workloads.agent.transport.slot_sender import Moved
 
 
 @dataclass(frozen=True)

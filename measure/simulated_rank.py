@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from controllers.policies.policy import Path
-from workloads.collectives.gate import Gate
-from workloads.exchange import Exchange, Part
-from workloads.executor import Blocked, Executor
-from workloads.farewell import Farewell
-from workloads.gatekeeper import Gatekeeper
+from workloads.agent.circuit_client import Gate
+from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.deferred_release import Farewell
+from workloads.agent.exchange import Exchange, Part
+from workloads.agent.executor import Blocked, Executor
+from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.slot_sender import Turnstile
 from workloads.program import Collective, Communication, Dimension, Send
-from workloads.turns import Turns
-from workloads.turnstile import Turnstile
 
 FlowName = tuple[str, str, int]
 """(group, stream, number): what one communication is called on all ranks that take part in it."""

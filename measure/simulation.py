@@ -20,8 +20,8 @@ from measure.wires import Routing, Wires
 from railyard.errors import ControlError
 from railyard.scale import Scale, goodput_share
 from topos.plan import FabricPlan
-from workloads.collectives.catalog import schedule_of
-from workloads.exchange import (
+from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.exchange import (
     Exchange,
     Part,
     Progress,
@@ -32,7 +32,7 @@ from workloads.exchange import (
     recv_exchange,
     send_exchange,
 )
-from workloads.executor import (
+from workloads.agent.executor import (
     Blocked,
     Executor,
     Intent,
@@ -45,13 +45,13 @@ from workloads.executor import (
     StepBegan,
     StepEnded,
 )
-from workloads.gatekeeper import Gatekeeper
-from workloads.pacing import LATE_S
-from workloads.paths import choose_path, wired_paths
+from workloads.agent.transport.pacing import LATE_S
+from workloads.agent.transport.paths import choose_path, wired_paths
+from workloads.agent.transport.slot_scheduler import Turns
+from workloads.collectives.catalog import schedule_of
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send
 from workloads.schedule import Transfer
-from workloads.turns import Turns
 
 
 class Simulation:

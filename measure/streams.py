@@ -9,7 +9,7 @@ from functools import cached_property
 
 from measure.packets import End, Packet, Segment, tcp_segment
 from railyard.errors import VerifyError
-from workloads.message import HEADER_BYTES, Header
+from workloads.agent.transport.message import HEADER_BYTES, Header
 
 _MODULUS = 1 << 32
 

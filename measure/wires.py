@@ -9,7 +9,7 @@ from math import ceil
 
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from topos.plan import FabricPlan
-from workloads.paths import NETWORK_OF_DOMAIN
+from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
 from workloads.program import Domain
 
 Done = Callable[[float, float], None]

@@ -15,8 +15,8 @@ from measure.sampler import Sampler, port_labels, queue_events, switch_events
 from measure.timeline import Event, read_events
 from railyard.errors import ControlError, RailyardError
 from railyard.session import Session
-from workloads.agent_config import AgentConfig
-from workloads.nursery import Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
 
 _LAST_BREATH_S = 0.5
 _START_AFTER_S = 0.2

@@ -18,13 +18,13 @@ from railyard.size import in_words
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
-from workloads.agent_config import AgentMode
+from workloads.agent.config import AgentMode
 from workloads.check import check
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
-from workloads.stragglers import Injection, inject
-from workloads.stragglers_gaps import Fixed
+from workloads.stragglers.gaps import Fixed
+from workloads.stragglers.injection import Injection, inject
 
 CaseFabric = Literal["electrical", "ocs"]
 OCS_PORTS = 2

@@ -33,10 +33,10 @@ from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings
 from topos.plan import FabricPlan
-from workloads.agent_config import AgentConfig
-from workloads.background import Background
-from workloads.nursery import Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
 from workloads.program import Program
+from workloads.stragglers.background import Background
 
 _SLACK_S = 60.0
 

@@ -9,8 +9,8 @@ from railyard.errors import ConfigError
 from railyard.experiment import TURNING, Experiment, Mode
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
-from workloads.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
 from workloads.program import Program
+from workloads.training.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
 
 POLICY_OF_MODE: dict[Mode, str] = {
     "native": "static",

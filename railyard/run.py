@@ -30,9 +30,9 @@ from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
 from workloads.catalog import Workload
-from workloads.nursery import Nursery
 from workloads.program import Program
 
 _SLACK_S = 60.0

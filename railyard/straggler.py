@@ -22,7 +22,7 @@ from railyard.settings import Settings
 from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
-from workloads.stragglers import parse_injection
+from workloads.stragglers.injection import parse_injection
 
 Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]
 STUDIES: tuple[Study, ...] = get_args(Study)
@@ -43,7 +43,8 @@ RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 class StragglerExperiment(Settings):
     """``straggler`` is the late rank (None: the last one). ``delays_ms`` None: chosen around the break-even delay.
 
-    ``inject`` is the cause of study ``injection`` (``workloads.stragglers``); ``iterations`` of each case are measured.
+    ``inject`` is the cause of study ``injection`` (``workloads.stragglers.injection``); ``iterations`` of each case are
+    measured.
     """
 
     experiment: Literal["straggler"] = "straggler"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from railyard.case_run import CaseRun
 from railyard.straggler import LATE_ENOUGH, StragglerExperiment
-from workloads.stragglers import parse_injection
-from workloads.stragglers_detector import Detector
+from workloads.stragglers.detector import Detector
+from workloads.stragglers.injection import parse_injection
 
 DETECTOR_STEPS = 16
 DETECTOR_PERSISTENCE = 0.9

@@ -29,7 +29,7 @@ from railyard.settings import validated
 from railyard.straggler import STUDIES, StragglerExperiment
 from railyard.straggler_report import print_findings, print_predictions
 from railyard.straggler_run import run_studies
-from workloads.stragglers import INJECTIONS
+from workloads.stragglers.injection import INJECTIONS
 
 QUICK = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}
 

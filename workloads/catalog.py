@@ -43,9 +43,9 @@ from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
 from workloads.program import Group, Program
-from workloads.ranks import Parallelism
-from workloads.recipe import Recipe, make_recipe, read_recipe
-from workloads.training import Training, training_step
+from workloads.training.ranks import Parallelism
+from workloads.training.recipe import Recipe, make_recipe, read_recipe
+from workloads.training.training import Training, training_step
 
 LLAMA_LAYER_S = 0.0426
 """Forward time of one layer and microbatch with its TP time (derivation above)."""
@@ -58,7 +58,7 @@ MOE_FORWARD_MS = 61.4
 """The same for a layer of ``moe-smoke``: 6.4 TFLOP for four samples."""
 DEFAULT_PORT_GBPS = 12.5
 DEFAULT_SCALE_UP_GBPS = 2400.0
-"""Rates of a workload whose file names none: those of ``workloads.recipe``."""
+"""Rates of a workload whose file names none: those of ``workloads.training.recipe``."""
 
 CATALOG: dict[str, dict[str, Any]] = {
     "llama3-8b-16": {
@@ -176,7 +176,7 @@ def load_workload(
     gpus_per_server: int | None = None,
     **training: Any,
 ) -> Workload:
-    """The workload of the catalog, of a YAML file (keys: ``workloads.recipe``), or of another tool's file.
+    """The workload of the catalog, of a YAML file (keys: ``workloads.training.recipe``), or of another tool's file.
 
     ``training`` overrides keys of a recipe's ``training`` section (``overlap=True``, ``tp_on_packets=True``). The
     other options are those of ``workloads.formats.detect.read_workload_file``, for files that it reads; such a

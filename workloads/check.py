@@ -10,8 +10,8 @@ from collections import defaultdict, deque
 from math import isfinite
 
 from railyard.errors import ConfigError, VerifyError
+from workloads.agent.executor import all_dependencies
 from workloads.collectives.verify import verify
-from workloads.executor import all_dependencies
 from workloads.program import Collective, Compute, Operation, Program, Recv, Send
 from workloads.schedule import Schedule
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import ConfigError
+from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
-from workloads.exchange import ELEMENT_BYTES, elements_of
 from workloads.formats.detect import Format, format_of, read_workload_file
 from workloads.formats.layer_groups import Layout, Role
 from workloads.formats.layer_text import LayerFile, read_layer_file

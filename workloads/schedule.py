@@ -16,10 +16,10 @@ class Transfer:
     """In ``round``, position ``src`` sends its ``chunk`` to ``dst``, which adds it to its own or stores it.
 
     A transfer reads the state at the start of its round. ``lane`` chooses among several circuits between the same two
-    ranks: even lanes are those of clockwise rings, odd ones of counter-clockwise (``workloads.paths.choose_path``).
-    ``to`` is the slot that ``dst`` writes, where it is another than the one that ``src`` reads (-1: the same). With
-    ``src`` = ``dst`` it is a copy or an addition inside one position, which no wire sees. ``scale_up``: it stays inside
-    a server and takes the scale-up network.
+    ranks: even lanes are those of clockwise rings, odd ones of counter-clockwise
+    (``workloads.agent.transport.paths.choose_path``). ``to`` is the slot that ``dst`` writes, where it is another than
+    the one that ``src`` reads (-1: the same). With ``src`` = ``dst`` it is a copy or an addition inside one position,
+    which no wire sees. ``scale_up``: it stays inside a server and takes the scale-up network.
     """
 
     round: int

@@ -2,7 +2,7 @@
 
 All-to-alls have no circuits of their own (Opus, arXiv 2602.12521, expert parallelism): what they move is forwarded from
 member to member over the ring of the moment. The members of an EP group stand next to each other on it, as the EP index
-runs faster than the DP index (``workloads.ranks``): they have an arc of the ring, or all of it.
+runs faster than the DP index (``workloads.training.ranks``): they have an arc of the ring, or all of it.
 """
 
 from __future__ import annotations

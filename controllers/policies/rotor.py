@@ -22,7 +22,7 @@ from controllers.policies.wiring import path_circuits, rail_of_group
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 from topos.plan import FabricPlan, SwitchPlan
-from workloads.pacing import HEADROOM_BYTES, LATE_S
+from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
 
 Pacing = tuple[Pairs, float | None]
@@ -119,8 +119,8 @@ class DemandPolicy(RotorPolicy):
     With ``Cycle.simplex`` those of ``birkhoff_von_neumann``, otherwise of ``covering_matchings``. Where the cycle gives
     a ``slot_s``, each slot lasts as long as its demand takes, whatever that ``slot_s`` is: the demand then must be in
     bytes of payload as they go over the emulated wire, since it becomes seconds by the goodput of the members' ports;
-    ``Cycle.guard_s`` is added, and what is not planned for on this machine (``workloads.pacing``). Without a demand
-    everybody demands as much of everybody: the turns of a rotor.
+    ``Cycle.guard_s`` is added, and what is not planned for on this machine (``workloads.agent.transport.pacing``).
+    Without a demand everybody demands as much of everybody: the turns of a rotor.
     """
 
     def pacing(self, group: Group) -> Sequence[Pacing]:

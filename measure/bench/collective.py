@@ -20,8 +20,8 @@ from measure.timeline import Event, read_events
 from railyard.scale import Scale, goodput_share
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
-from workloads.nursery import AgentTeam, Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentTeam, Nursery
 from workloads.program import Collective, Group, Program
 
 STEPS = 4

@@ -16,7 +16,7 @@ from measure.wires import wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.life import STAGES
+from workloads.agent.incarnation import STAGES
 
 
 @dataclass(frozen=True)

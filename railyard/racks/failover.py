@@ -25,8 +25,8 @@ from railyard.settings import ScaleSection, Section, Settings
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.racks import RackTopo
-from workloads.agent_config import AgentMode
-from workloads.life import STAGES
+from workloads.agent.config import AgentMode
+from workloads.agent.incarnation import STAGES
 
 FabricName = Literal["photonic", "e1", "e2", "migrate"]
 FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controllers.engine.jobs import Detection
 from railyard.racks.failover import Setting, TenantSection
 from workloads.program import Program
-from workloads.training_job import training_job
+from workloads.training.training_job import training_job
 
 
 @dataclass(frozen=True)

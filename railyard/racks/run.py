@@ -26,8 +26,8 @@ from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from topos.plan import FabricPlan
-from workloads.nursery import Nursery
-from workloads.state import expected_checksums
+from workloads.agent.launcher import Nursery
+from workloads.agent.state import expected_checksums
 
 _SLACK_S = 60.0
 

@@ -11,8 +11,8 @@ from typing import Any
 from measure.timeline import Event, read_events
 from railyard.scale import Scale
 from railyard.session import Session
-from workloads.agent_config import AgentConfig
-from workloads.nursery import AgentTeam, Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentTeam, Nursery
 
 
 @dataclass

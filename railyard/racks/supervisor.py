@@ -18,10 +18,10 @@ from controllers.engine.jobs import Job
 from railyard.errors import AgentError, ControlError
 from railyard.racks.job_spec import JobSpec
 from railyard.racks.site import Site
-from workloads.agent_config import AgentConfig
-from workloads.job_channel import JobChannel
-from workloads.life import Life
-from workloads.nursery import AgentTeam
+from workloads.agent.config import AgentConfig
+from workloads.agent.incarnation import Life
+from workloads.agent.job_channel import JobChannel
+from workloads.agent.launcher import AgentTeam
 
 LAUNCH_S = 2.0
 """An agent that was not even forked this long after the order is on a dead host."""

@@ -3,8 +3,8 @@
 Positions stand on a ring. Clockwise chunks travel from position i to i + 1 on lane 0. The bidirectional ring has
 twice as many chunks; its second half travels from i to i - 1 on lane 1, so that both ports of a GPU work both ways.
 With L lanes there are n x L chunks: those of lane 2k go round clockwise, those of lane 2k + 1 the other way, each lane
-on a circuit of its own where a hop has several (``workloads.paths.choose_path``). Every position sends (n - 1) / n of
-the buffer (twice that for an all-reduce), which is the least possible.
+on a circuit of its own where a hop has several (``workloads.agent.transport.paths.choose_path``). Every position sends
+(n - 1) / n of the buffer (twice that for an all-reduce), which is the least possible.
 
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 """

@@ -1,7 +1,7 @@
 """Any workload file as a program: which format it is, by its name and its first bytes.
 
 Chakra traces are a folder, one ``NAME.RANK.et`` or the path ``NAME`` of a set; MSCCL algorithms are XML; layer files
-start with their parallelism. Our own YAML is read by ``workloads.recipe``, through ``workloads.catalog``.
+start with their parallelism. Our own YAML is read by ``workloads.training.recipe``, through ``workloads.catalog``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Literal
 from railyard.errors import ConfigError
 from workloads.formats.layer_text import Layer, LayerFile, Part, Scope
 from workloads.program import Dimension, Group
-from workloads.ranks import Coordinates, Parallelism
+from workloads.training.ranks import Coordinates, Parallelism
 
 Role = Literal["all", "model", "data", "expert", "data-of-experts"]
 DIMENSIONS: dict[Role, Dimension] = {

@@ -21,10 +21,10 @@ from railyard.scale import Scale
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
+from workloads.agent.transport.message import HEADER_BYTES
 from workloads.collectives.catalog import schedule
-from workloads.message import HEADER_BYTES
-from workloads.nursery import Nursery
 from workloads.program import Collective, Compute, Group, Program
 
 pytestmark = pytest.mark.root

@@ -23,8 +23,8 @@ from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
-from workloads.nursery import Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
 from workloads.program import Collective, Group, Program
 
 pytestmark = pytest.mark.root

@@ -22,12 +22,12 @@ from railyard.scale import Scale
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
-from workloads.message import Flow, Header
-from workloads.nursery import AgentTeam, Nursery
-from workloads.paths import wired_paths
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.transport.connections import TCP_PORT
+from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.paths import wired_paths
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
-from workloads.transport import TCP_PORT
 
 pytestmark = pytest.mark.root
 

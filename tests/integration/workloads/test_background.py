@@ -17,7 +17,7 @@ from railyard.scale import goodput_share
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
-from workloads.background import Background, End
+from workloads.stragglers.background import Background, End
 
 pytestmark = pytest.mark.root
 

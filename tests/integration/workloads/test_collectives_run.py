@@ -21,11 +21,11 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_uses, follow_circuits
-from workloads.nursery import Nursery
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.schedule import Schedule
 

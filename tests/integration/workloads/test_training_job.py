@@ -18,12 +18,12 @@ from railyard.errors import AgentError
 from railyard.scale import Scale
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
-from workloads.checkpoint import Store
-from workloads.life import Life
-from workloads.nursery import AgentTeam, Nursery
-from workloads.state import State, expected, expected_checksums
-from workloads.training_job import training_job
+from workloads.agent.checkpoint import Store
+from workloads.agent.config import AgentConfig
+from workloads.agent.incarnation import Life
+from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.state import State, expected, expected_checksums
+from workloads.training.training_job import training_job
 
 pytestmark = pytest.mark.root
 

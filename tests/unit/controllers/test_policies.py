@@ -20,7 +20,7 @@ from controllers.policies.policy import Path, Policy
 from controllers.policies.static import StaticPolicy
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
-from workloads.paths import choose_path
+from workloads.agent.transport.paths import choose_path
 from workloads.program import Group
 
 
@@ -53,7 +53,7 @@ def test_opus_always_wires_what_was_asked_for(dp: int, pp: int, picks: list[int]
 
 
 def expert_groups(ep: int, dp: int, pp: int = 1) -> tuple[Group, ...]:
-    """What ``workloads.ranks`` makes of EP x DP x PP on one rail: dense rings, EP arcs, rings of experts, pairs."""
+    """The groups of EP x DP x PP on one rail: dense rings, EP arcs, rings of experts, pairs."""
     groups = list(pipeline_groups(ep * dp, pp))
     for s in range(pp):
         first = s * ep * dp
@@ -152,7 +152,7 @@ def test_static_circuits_carry_experts_over_the_ring_too() -> None:
 @pytest.mark.parametrize("policy", [ElectricalPolicy, StaticPolicy])
 @pytest.mark.parametrize("ports", [1, 2])
 def test_packet_switches_give_experts_the_ports_of_a_ring(policy: type[Policy], ports: int) -> None:
-    """Paths between neighbours; between all others the switches forward (``workloads.paths.choose_path``)."""
+    """Paths between neighbours; between all others the switches forward (see ``choose_path``)."""
     made = policy(rail_plan(4, ports=ports, kind="electrical"))
     groups = expert_groups(2, 2)
     assert made.start(groups) == {}

@@ -20,7 +20,7 @@ from controllers.policies.rotor import DemandPolicy, RotorPolicy
 from controllers.policies.wiring import group_paths, path_circuits, ring_paths
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
-from workloads.pacing import HEADROOM_BYTES, LATE_S
+from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
 
 CYCLES = [None, Cycle(), Cycle(slot_s=0.2, guard_s=0.01), Cycle(simplex=True), Cycle(slot_s=0.2, simplex=True)]

@@ -16,8 +16,8 @@ from scapy.packet import Raw
 from measure.annotation import annotate
 from measure.packets import Packet, pack_record, read_spool, tcp_segment
 from topos.plan import FabricPlan, HostPort, SwitchPlan
+from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
 from workloads.collectives.catalog import schedule
-from workloads.message import HEADER_BYTES, Flow, Header
 from workloads.program import Collective, Group, Operation, Program, Recv, Send
 
 RANKS = 4

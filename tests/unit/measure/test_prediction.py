@@ -20,7 +20,7 @@ from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.catalog import Workload, load_workload, make_workload
 from workloads.program import Collective, Group, Program, Recv, Send
-from workloads.recipe import make_recipe
+from workloads.training.recipe import make_recipe
 
 FABRIC = {"on-demand": "ocs", "provisioned": "ocs", "one-shot": "one-shot"}
 POLICY = {"on-demand": "opus", "provisioned": "opus", "one-shot": "one-shot", "electrical": "electrical"}

@@ -18,9 +18,9 @@ from railyard.errors import ControlError
 from railyard.scale import goodput_share
 from topos.describe import plan
 from topos.rails import RailTopo
+from workloads.agent.transport.pacing import LATE_S
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
-from workloads.pacing import LATE_S
 from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.schedule import Schedule
 

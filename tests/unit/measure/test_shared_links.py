@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from controllers.circuits.circuits import torus_routes
+from controllers.circuits import torus_routes
 from measure.failover.job_model import predicted_jobs
 from measure.model import Prediction, predict
 from measure.wires import Wires, wire_bytes

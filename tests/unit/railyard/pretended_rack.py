@@ -23,15 +23,15 @@ from railyard.racks.supervisor import Supervisor
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import validated
-from workloads.agent_config import AgentConfig
-from workloads.nursery import Failure, Nursery
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Failure, Nursery
 
 TICK_S = 0.05
 FORK_S, READY_S, STEP_S, DETECT_S = 0.05, 0.2, 1.0, 0.5
 
 
 class Team:
-    """The agents of one launch, as ``workloads.nursery.AgentTeam`` shows them."""
+    """The agents of one launch, as ``workloads.agent.launcher.AgentTeam`` shows them."""
 
     def __init__(self, rack: Rack, configs: Sequence[AgentConfig]) -> None:
         self.configs = {config.rank: config for config in configs}

@@ -11,7 +11,7 @@ from railyard.errors import AgentError, ControlError
 from railyard.racks.crew import STEPS_AFTER, Crew
 from railyard.racks.kill import parse_kills
 from railyard.racks.supervisor import GO_S, Supervisor
-from workloads.nursery import Failure
+from workloads.agent.launcher import Failure
 
 BOUND_S = 120.0
 

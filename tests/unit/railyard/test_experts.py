@@ -17,8 +17,8 @@ from railyard.layout import check_floors, rail_traffic, rail_transfers, smallest
 from railyard.run import resolve_scale
 from railyard.scale import Scale, goodput_share
 from workloads.catalog import load_workload
-from workloads.expert_parallel import on_rail
 from workloads.program import Collective, Compute
+from workloads.training.expert_parallel import on_rail
 
 RATE = Scale(1 / 130)
 MOE = load_workload("moe-smoke")

@@ -14,7 +14,7 @@ from railyard.racks.forecast import Window, combined, foresee, windows
 from railyard.scale import Scale
 from railyard.settings import validated
 from workloads.program import Collective
-from workloads.training_job import training_job
+from workloads.training.training_job import training_job
 
 SCALE = Scale(1 / 800)
 

@@ -9,7 +9,7 @@ from pretended_rack import Rack
 
 from railyard.errors import AgentError
 from railyard.racks.supervisor import GO_S, LAUNCH_S, Supervisor
-from workloads.nursery import Failure
+from workloads.agent.launcher import Failure
 
 
 def running(rack: Rack, **changes: object) -> Supervisor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.acknowledgement import NOTICE, allow_notices, take_notices
+from workloads.agent.transport.acknowledgement import NOTICE, allow_notices, take_notices
 
 PATIENCE_S = 5.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from workloads.agenda import Agenda
-from workloads.connection import Connection
+from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.timers import Agenda
 
 
 class Wire:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.agent_config import AgentConfig, configs_from_json, configs_to_json
-from workloads.life import Life
+from workloads.agent.config import AgentConfig, configs_from_json, configs_to_json
+from workloads.agent.incarnation import Life
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
 
 PROGRAM = Program(

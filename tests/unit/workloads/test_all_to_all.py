@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads import payload
+from workloads.agent.exchange import collective_exchange
+from workloads.agent.transport import payload
+from workloads.agent.transport.message import Flow
 from workloads.collectives.catalog import schedule
 from workloads.collectives.hops import line_all_to_all
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
 from workloads.collectives.verify import verify
-from workloads.exchange import collective_exchange
-from workloads.message import Flow
 from workloads.schedule import Schedule
 
 FLOW = Flow(step=1, group=2, sequence=3)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.rails import RailTopo
-from workloads.background import Background, Drip, End, Sent
+from workloads.stragglers.background import Background, Drip, End, Sent
 
 FDS = dict.fromkeys(range(6), 0)
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import AgentError
-from workloads.checkpoint import Checkpoint, Store
+from workloads.agent.checkpoint import Checkpoint, Store
 
 
 def checkpoint(step: int, job: str = "job", words: int = 100) -> Checkpoint:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
+from workloads.agent.circuit_client import Gate, gate_of
+from workloads.agent.executor import Release, Request
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_groups, circuit_uses, follow_circuits
-from workloads.collectives.gate import Gate, gate_of
-from workloads.executor import Release, Request
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.schedule import Schedule, Transfer
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
-from workloads.connection import Connection, Outgoing, PeerKey
-from workloads.light import Light
-from workloads.message import HEADER_BYTES, Flow, Header
-from workloads.pacing import LATE_S, Bucket
+from workloads.agent.transport.connection import Connection, Outgoing, PeerKey
+from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
+from workloads.agent.transport.pacing import LATE_S, Bucket
+from workloads.agent.transport.up_window import Light
 
 KEY: PeerKey = ("scale-out", 0, 1, 0)
 FLOW = Flow(0, 0, 0)

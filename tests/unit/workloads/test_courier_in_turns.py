@@ -13,12 +13,12 @@ from railyard.errors import VerifyError
 from railyard.scale import Scale
 from topos.describe import plan
 from topos.rails import RailTopo
-from workloads.agent_config import AgentConfig
+from workloads.agent.config import AgentConfig
+from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.connection import Outgoing, PeerKey
+from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.up_window import Light
 from workloads.collectives.straight import straight_all_to_all
-from workloads.connection import Outgoing, PeerKey
-from workloads.courier import Courier
-from workloads.light import Light
-from workloads.message import Flow, Header
 from workloads.program import Collective, Group, Program
 
 N, RANK, SIZE = 4, 3, 1000

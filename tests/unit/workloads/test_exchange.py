@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads import payload
+from workloads.agent.exchange import Part, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
+from workloads.agent.transport import payload
+from workloads.agent.transport.message import Flow
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
-from workloads.exchange import Part, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
-from workloads.message import Flow
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
@@ -172,7 +172,7 @@ def test_sums_of_128_ranks_are_exact() -> None:
 
 
 def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> payload.Floats:
-    """The contributions element by element, as the docstring of ``workloads.payload`` has them."""
+    """The contributions element by element, as the docstring of ``workloads.agent.transport.payload`` has them."""
     salt = seed * 13 + flow.step * 29 + flow.group * 17 + flow.sequence * 11 + int(flow.point_to_point) * 5
     sums = [sum((7 * e + salt) % 97 + ((31 * m + salt) % 89) * (1 + e % 3) for m in members) for e in range(start, end)]
     return np.array(sums, dtype=np.float32)

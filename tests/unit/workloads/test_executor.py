@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, ControlError
-from workloads.executor import (
+from workloads.agent.executor import (
     Blocked,
     Executor,
     Intent,

@@ -12,14 +12,14 @@ from railyard.errors import ConfigError
 from workloads.catalog import load_workload, make_workload
 from workloads.check import check
 from workloads.collectives.catalog import schedule
-from workloads.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
-from workloads.experts import Experts
 from workloads.phases import phase_changes, phases
 from workloads.program import Collective, Compute, Operation, Program
-from workloads.ranks import Parallelism, groups
-from workloads.recipe import make_recipe
-from workloads.shape import ModelShape
-from workloads.training import Training, training_step
+from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
+from workloads.training.experts import Experts
+from workloads.training.ranks import Parallelism, groups
+from workloads.training.recipe import make_recipe
+from workloads.training.shape import ModelShape
+from workloads.training.training import Training, training_step
 
 SHAPE = ModelShape(2, 64, 32, heads=4, experts=Experts(8, top_k=2, ffn_hidden=48, shared=1))
 ACTIVATION = 2 * 32 * 64 * 2

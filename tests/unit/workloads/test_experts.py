@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.experts import Experts
-from workloads.shape import ModelShape, stage_units
+from workloads.training.experts import Experts
+from workloads.training.shape import ModelShape, stage_units
 
 DEEPSEEK = ModelShape(
     28,

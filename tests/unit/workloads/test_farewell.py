@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from workloads.executor import Release
-from workloads.farewell import Farewell
+from workloads.agent.deferred_release import Farewell
+from workloads.agent.executor import Release
 
 
 def test_a_release_waits_for_the_last_buffered_send_of_its_group() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from railyard.errors import ControlError, PeerLost
-from workloads.job_channel import JobChannel
+from workloads.agent.job_channel import JobChannel
 
 
 class Controller:

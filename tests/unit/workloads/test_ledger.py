@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from workloads import ledger as module
-from workloads.checkpoint import Checkpoint
-from workloads.ledger import Ledger
-from workloads.life import Life
-from workloads.state import State
+from workloads.agent import accumulator
+from workloads.agent.accumulator import Ledger
+from workloads.agent.checkpoint import Checkpoint
+from workloads.agent.incarnation import Life
+from workloads.agent.state import State
 
 
 class FakeErrand:
@@ -33,7 +33,7 @@ class Books:
         self.writes: list[FakeErrand] = []
         self.written: list[Checkpoint] = []
         self.used: list[int] = []
-        self.values = np.ones(2 * module.PIECE_ELEMENTS + 5, dtype=np.float32)
+        self.values = np.ones(2 * accumulator.PIECE_ELEMENTS + 5, dtype=np.float32)
         self.ledger = Ledger(
             Life(number=2, checkpoint_every=every),
             "job",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.levels import Levels, levels_of, spread
+from workloads.training.levels import Levels, levels_of, spread
 
 BOTH = Levels("in", "rail", gpus=4)
 

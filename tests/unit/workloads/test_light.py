@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.light import AHEAD_S, LAST_LOOK_S, Light, Spell
-from workloads.pacing import LATE_S, Bucket
-from workloads.port_counter import left_port
+from workloads.agent.transport.pacing import LATE_S, Bucket
+from workloads.agent.transport.port_counter import left_port
+from workloads.agent.transport.up_window import AHEAD_S, LAST_LOOK_S, Light, Spell
 
 SHARE = 0.98
 LEAST = 4096

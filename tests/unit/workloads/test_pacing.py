@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.scale import bucket_burst_bytes
-from workloads.pacing import FORGIVEN_S, Bucket
+from workloads.agent.transport.pacing import FORGIVEN_S, Bucket
 
 
 class Tbf:

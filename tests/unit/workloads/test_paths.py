@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.rotation import Turn
-from workloads.paths import Path, choose_path, keys_at, paths_in, turn_in, wired_paths
+from workloads.agent.transport.paths import Path, choose_path, keys_at, paths_in, turn_in, wired_paths
 from workloads.program import Group
 
 

@@ -5,7 +5,7 @@ import pytest
 from workloads.catalog import load_workload, make_workload
 from workloads.phases import all_phases, phase_changes, phases, windows
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
-from workloads.recipe import make_recipe
+from workloads.training.recipe import make_recipe
 
 
 def test_llama_phases_of_stage_0() -> None:

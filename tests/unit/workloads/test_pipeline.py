@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.pipeline import Pass, one_f_one_b
+from workloads.training.pipeline import Pass, one_f_one_b
 
 stages_and_microbatches = st.tuples(st.integers(1, 8), st.integers(1, 20))
 

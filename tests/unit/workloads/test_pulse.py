@@ -8,7 +8,7 @@ import time
 import pytest
 
 from railyard.errors import ControlError
-from workloads.pulse import Pulse
+from workloads.agent.heartbeat import Pulse
 
 pytestmark = pytest.mark.live
 

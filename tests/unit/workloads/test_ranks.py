@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.ranks import Coordinates, Parallelism, dp_group, groups, pp_group, tp_group
+from workloads.training.ranks import Coordinates, Parallelism, dp_group, groups, pp_group, tp_group
 
 sizes = st.integers(1, 4)
 parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, cp=sizes, ep=sizes)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-import workloads.recipe
+import workloads.training.recipe
 from railyard.errors import ConfigError
 from workloads.catalog import CATALOG, load_workload
-from workloads.recipe import make_recipe, read_recipe
+from workloads.training.recipe import make_recipe, read_recipe
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -43,7 +43,7 @@ def test_a_file_is_a_workload(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_docstring_is_one() -> None:
-    text = workloads.recipe.__doc__
+    text = workloads.training.recipe.__doc__
     assert text is not None
     recipe = make_recipe(yaml.safe_load(text.split("::\n", 1)[1]))
     assert recipe.model.kv_heads == 8

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 from controllers.circuits.rotation import Turn
-from workloads.carriage import Carriage, Waiting
-from workloads.connection import PeerKey
-from workloads.exchange import Part
-from workloads.light import Light
-from workloads.rotations import Post, Rotations
+from workloads.agent.exchange import Part
+from workloads.agent.transport.connection import PeerKey
+from workloads.agent.transport.in_flight import Carriage, Waiting
+from workloads.agent.transport.slot_connections import Post, Rotations
+from workloads.agent.transport.up_window import Light
 
 PAIR, SHIFT = ((0, 0, 1, 0), (2, 0, 3, 0)), ((0, 1, 1, 0), (1, 1, 2, 0), (2, 1, 0, 0))
 

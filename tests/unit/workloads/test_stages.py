@@ -10,9 +10,9 @@ import pytest
 
 from railyard.errors import AgentError
 from railyard.scale import Scale
-from workloads.errand import Errand
-from workloads.life import Life
-from workloads.stages import Stages
+from workloads.agent.background_task import Errand
+from workloads.agent.incarnation import Life
+from workloads.agent.startup import Stages
 
 pytestmark = pytest.mark.live
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.scale import Scale
-from workloads import payload
-from workloads.message import Flow
+from workloads.agent.state import State, expected, expected_checksums
+from workloads.agent.transport import payload
+from workloads.agent.transport.message import Flow
 from workloads.program import Collective, Program
-from workloads.state import State, expected, expected_checksums
-from workloads.training_job import training_job
+from workloads.training.training_job import training_job
 
 PROGRAM = training_job((0, 1, 2, 3), 4000, 0.1, 2, 8, group="a")
 SCALE = Scale(1.0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
-from workloads.stragglers import INJECTIONS, Injection, inject, other_rank, parse_injection
-from workloads.stragglers_gaps import Fixed, LogNormal
+from workloads.stragglers.gaps import Fixed, LogNormal
+from workloads.stragglers.injection import INJECTIONS, Injection, inject, other_rank, parse_injection
 
 EXAMPLES = [example for word, example in INJECTIONS.items() if word != "replay"]
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.stragglers import parse_injection
-from workloads.stragglers_detector import MEMORY_STEPS, Detector, accuracy, late_rank
+from workloads.stragglers.detector import MEMORY_STEPS, Detector, accuracy, late_rank
+from workloads.stragglers.injection import parse_injection
 
 JITTER_S = 0.0005
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.stragglers_gaps import Fixed, LogNormal, Replay
+from workloads.stragglers.gaps import Fixed, LogNormal, Replay
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 CASE = CHECKOUT.parent / "shared" / "cases" / "stragglar" / "measured_delay_4xA100_llama32_3B.json"

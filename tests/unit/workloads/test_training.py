@@ -15,9 +15,9 @@ from workloads.catalog import Workload, load_workload
 from workloads.check import check
 from workloads.phases import phase_changes
 from workloads.program import Collective, Compute, Program, Recv, Send
-from workloads.ranks import Parallelism
-from workloads.shape import ModelShape, stage_units
-from workloads.training import Training, training_step
+from workloads.training.ranks import Parallelism
+from workloads.training.shape import ModelShape, stage_units
+from workloads.training.training import Training, training_step
 
 
 def kind_of(op: Any) -> str:

@@ -8,7 +8,7 @@ from railyard.errors import ConfigError
 from workloads.check import check
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Program
-from workloads.training_job import training_job
+from workloads.training.training_job import training_job
 
 
 @given(st.permutations(range(6)), st.integers(1, 6), st.integers(1, 6))

@@ -6,11 +6,11 @@ import pytest
 
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
-from workloads.checkpoint import Store
-from workloads.checkpoint_copy import fetch
-from workloads.connection import Connection
-from workloads.message import Header
-from workloads.transport import Transport
+from workloads.agent.checkpoint import Store
+from workloads.agent.checkpoint_copy import fetch
+from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.message import Header
 
 
 class NoInbox:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from controllers.circuits.matchings import one_factorization
 from controllers.circuits.rotation import Turn
 from railyard.errors import ControlError
-from workloads.pacing import LATE_S
-from workloads.paths import Path
-from workloads.turns import Turns
-from workloads.turnstile import Lanes, Moved, Turnstile
+from workloads.agent.transport.pacing import LATE_S
+from workloads.agent.transport.paths import Path
+from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.slot_sender import Lanes, Moved, Turnstile
 
 
 def turnstile(rank: int = 0) -> tuple[Turnstile[str], list[Moved]]:

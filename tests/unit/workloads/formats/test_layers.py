@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
+from workloads.agent.executor import all_dependencies
 from workloads.check import check
-from workloads.executor import all_dependencies
 from workloads.formats.layer_groups import layout_of
 from workloads.formats.layer_text import LayerFile, parse_layers
 from workloads.formats.layers import make_plan, read_layer_program

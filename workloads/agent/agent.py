@@ -1,0 +1,409 @@
+"""The agent of one rank: a loop around the executor (what may start) and the courier (how bytes move).
+
+With a life it is a member of a training job (``workloads.agent.member``): it says that it lives, goes through the
+stages before the first step, and keeps a state and its checkpoints.
+
+One process per host, inside the host's network namespace. It waits in ``select``, whose time-outs are precise to the
+microsecond where epoll rounds to milliseconds. It never proceeds without an acknowledgement and never waits for ever:
+every wait is bounded, and what ends it badly is one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from controllers.circuits.rotation import Turn
+from railyard.errors import ControlError, PeerLost, VerifyError
+from workloads.agent.check_in import CheckIn
+from workloads.agent.config import AgentConfig
+from workloads.agent.deferred_release import Farewell
+from workloads.agent.event_log import EventLog
+from workloads.agent.executor import (
+    Blocked,
+    Executor,
+    Intent,
+    PhaseBegan,
+    PhaseEnded,
+    Release,
+    Request,
+    StartCommunication,
+    StartCompute,
+    StepBegan,
+    StepEnded,
+)
+from workloads.agent.job_channel import JobChannel
+from workloads.agent.member import Member
+from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.in_flight import Carriage
+from workloads.agent.transport.paths import Path, paths_in, turn_in
+from workloads.agent.transport.slot_sender import Moved
+from workloads.agent.waits import Waits
+from workloads.phases import phases
+from workloads.program import Compute
+
+_CHECK_S = 0.25
+"""How often the bounds of waits are looked at."""
+
+
+class Stopped(Exception):
+    """The parent asked this agent to stop."""
+
+
+class Agent:
+    """Runs the steps of the rank's program up to ``config.steps``. ``control`` is a stream socket to the parent."""
+
+    def __init__(self, config: AgentConfig, control: socket.socket) -> None:
+        self._config = config
+        self._control = control
+        self._control_in = b""
+        self._log = EventLog(config.events, config.rank)
+        self._farewell = Farewell()
+        self._courier = Courier(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
+        self._channel: JobChannel | None = None
+        self._member = Member(config, config.life, self._log.note, self.say) if config.life is not None else None
+        self._waiting: Carriage | None = None
+        """A communication that is over, while the member may not go on."""
+        self._phases = phases(config.program, config.rank)
+        self._waits = Waits(config.rank, self._phases, self._log.note)
+        self._checking = CheckIn(config, self._courier)
+        self._executor: Executor | None = None
+        self._compute: tuple[int, Compute, float, float] | None = None
+        """Step, operation, start and due time of the compute under way."""
+        self._step_began = 0.0
+        self._next_check = 0.0
+        self._go_at: float | None = None
+        self._ready = self._finished = self._said_done = self._lost = False
+        self._flush_due = False
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Check in, wait for go, run all steps, wait for stop. Raises what ended it badly, after writing the log."""
+        try:
+            self._courier.transport.listen()
+            if self._member is not None:
+                self._member.serve()
+            self._check_in()
+            if self._member is not None:
+                self._member.begin(self._channel)
+            self._loop()
+        except Stopped:
+            return
+        finally:
+            self._waits.note_unfinished(time.monotonic())
+            self._courier.gates.note_unfinished(time.monotonic())
+            self._log.flush()
+            self._courier.transport.close()
+            if self._member is not None:
+                self._member.close()
+            if self._channel is not None:
+                self._channel.close()
+
+    def say(self, **fields: Any) -> None:
+        """Tell the parent something (one line of JSON)."""
+        self._control.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+    def _loop(self) -> None:
+        try:
+            while True:
+                now = time.monotonic()
+                if self._executor is None and self._ready and self._go_at is not None and now >= self._go_at:
+                    self._begin(self._go_at)
+                self._run_compute(now)
+                self._courier.tick(time.monotonic())
+                self._tend()
+                self._wait()
+        except PeerLost as lost:
+            if self._member is not None:
+                self._outlive(lost)
+            elif self._finished:  # it is only another one that stopped first
+                self._tend()
+            else:
+                raise
+
+    def _tend(self) -> None:
+        """What is beside the step, when all that the step needs is under way."""
+        if self._member is not None:
+            self._member.turn(time.monotonic())
+            waiting = self._waiting
+            if waiting is not None and not self._member.must_wait(waiting):
+                self._waiting = None
+                self._go_on(waiting, time.monotonic())
+        if not self._ready and (self._member is None or self._member.ready):
+            self._ready = self._flush_due = True
+            self.say(ready=True)
+        if self._finished and not self._said_done and (self._member is None or self._member.quiet):
+            self._log.flush()
+            self._said_done = True
+            self.say(done=True)
+        if self._flush_due:
+            self._flush_due = False
+            self._log.flush()
+
+    def _outlive(self, lost: PeerLost) -> None:
+        """A peer is gone. Whoever watches the job must not take this rank for dead too: live on until stopped."""
+        if not self._finished:
+            self.say(error=str(lost), consequence=True)
+        self._lost, self._waiting = True, None
+        self._courier.transport.close()
+        end = time.monotonic() + self._config.peer_timeout_s
+        while time.monotonic() < end or self._finished:
+            self._tend()
+            assert self._member is not None
+            self._sleep(min(time.monotonic() + _CHECK_S, self._member.next_event()))
+        raise lost
+
+    def _sleep(self, until: float, readers: Sequence[Any] = (), writers: Sequence[Any] = ()) -> tuple[Any, Any]:
+        """Wait for any of these, and for what the controller, the parent and the background say; hear those."""
+        background = self._member.running if self._member is not None else ()
+        channel = (self._channel,) if self._channel is not None else ()
+        asking = [c for c in channel if c.wants_to_write]
+        readable, writable, _ = select.select(
+            [self._control, *channel, *background, *readers],
+            [*asking, *writers],
+            [],
+            max(0.0, until - time.monotonic()),
+        )
+        for c in channel:
+            if c in writable:
+                c.flush()
+            if c in readable:
+                self._hear_controller(time.monotonic())
+        if self._control in readable:
+            self._hear_parent()
+        return readable, writable
+
+    def _wait(self) -> None:
+        """Sleep until something can be done, and do what sockets say."""
+        now = time.monotonic()
+        transport = self._courier.transport
+        connections = list(transport)
+        readers = [*transport.listeners, *(c for c in connections if c.readable)]
+        writers = [c for c in connections if c.wants_to_write(now)]
+        readable, writable = self._sleep(self._next_event(now), readers, writers)
+        now = time.monotonic()
+        for listener in transport.listeners:
+            if listener in readable:
+                for connection in transport.accept(listener, now):
+                    self._courier.accepted(connection, now)
+        self._courier.handle(
+            [c for c in readable if isinstance(c, Connection)], [c for c in writable if isinstance(c, Connection)], now
+        )
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_S
+            self._check_bounds(now)
+
+    def _next_event(self, now: float) -> float:
+        times = [self._next_check, self._courier.next_deadline()]
+        if self._compute is not None:
+            times.append(self._compute[3])
+        if self._executor is None and self._ready and self._go_at is not None:
+            times.append(self._go_at)
+        if self._member is not None:
+            times.append(self._member.next_event())
+        return min(times)
+
+    def _check_bounds(self, now: float) -> None:
+        self._waits.check(now, self._config.ack_timeout_s)
+        self._courier.check_progress(now)
+
+    # -- before the first step -----------------------------------------------------------------------
+
+    def _check_in(self) -> None:
+        """Learn of every group whether it asks and, if not, its paths."""
+        config, checking = self._config, self._checking
+        if config.channel is None:
+            checking.alone()
+            return
+        self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
+        checking.ask(self._channel)
+        end = time.monotonic() + config.ack_timeout_s
+        while checking.missing:
+            self._sleep(end)
+            if checking.missing and time.monotonic() >= end:
+                raise ControlError(
+                    f"the controller did not answer the check-in of rank {config.rank} in group "
+                    f"{min(checking.missing)} within {config.ack_timeout_s:g} s"
+                )
+
+    def _begin(self, at: float) -> None:
+        config = self._config
+        self._executor = Executor(
+            config.program.operations[config.rank],
+            [phase.operations for phase in self._phases],
+            self._checking.asks,
+            config.steps,
+            first_step=config.life.first_step if config.life is not None else 0,
+            provisioned=config.mode == "provisioned",
+        )
+        self._courier.open_early()
+        self._carry_out(self._executor.begin(), at)
+        if self._executor.finished and not self._finished:
+            self._finish(at)  # a life of no steps
+
+    # -- what others say -----------------------------------------------------------------------------
+
+    def _hear_parent(self) -> None:
+        data = self._control.recv(1 << 16)
+        if not data:
+            raise Stopped
+        *lines, self._control_in = (self._control_in + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "stop" in message:
+                raise Stopped
+            if "go" in message:
+                self._go_at = float(message["go"])
+
+    def _hear_controller(self, now: float) -> None:
+        assert self._channel is not None
+        for request, answer in self._channel.receive():
+            if self._lost:
+                continue  # nothing will be sent any more
+            if request["op"] == "checkin":
+                self._checking.answered(request["group"], answer)
+            elif request["op"] == "request":
+                group, index = request["group"], request["index"]
+                if answer.get("group", group) != group or answer.get("index", index) != index:
+                    raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
+                if group in self._courier.gates.asking:
+                    self._courier.circuit_stands(group, index, now)
+                    continue
+                turn, paths = turn_in(answer), paths_in(answer)
+                if turn is None:
+                    self._granted(group, index, paths, now)
+                else:
+                    slot = partial(self._slot_stands, group, index, turn, paths)
+                    self._courier.at(turn.began, slot, now)
+
+    def _slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
+        """The circuits of a slot of a rotation pass light."""
+        assert self._channel is not None
+        if not self._channel.is_open(group, index):
+            return  # the rank let go between the word and the light
+        self._courier.slot_stands(group, index, turn, paths, now)
+        if turn.number == 0:
+            self._granted(group, index, paths, now)
+        self._courier.rotations.turns.report(group)
+
+    def _granted(self, group: str, index: int, paths: tuple[Path, ...], now: float) -> None:
+        """The controller has acknowledged a request."""
+        assert self._executor is not None
+        self._courier.paths[group] = paths
+        self._courier.open_early(group)
+        self._carry_out(self._executor.acknowledged(group, index), now)
+
+    # -- carrying out intents ------------------------------------------------------------------------
+
+    def _carry_out(self, intents: list[Intent], now: float) -> None:
+        """``now`` is the time at which it became possible (a compute's due time, not when the timer fired)."""
+        for intent in intents:
+            if isinstance(intent, StartCompute):
+                seconds = self._config.scale.emulated_s(intent.op.seconds_in(intent.step))
+                self._compute = (intent.step, intent.op, now, now + seconds)
+            elif isinstance(intent, StartCommunication):
+                self._start(intent, now)
+            elif isinstance(intent, Request):
+                self._ask(intent)
+            elif isinstance(intent, Release):
+                if self._farewell.may_go(intent):
+                    self._ask(intent)
+            elif isinstance(intent, Blocked):
+                self._waits.began(intent, now)
+            elif isinstance(intent, PhaseBegan):
+                self._waits.phase_began(intent.step, intent.phase, now)
+            elif isinstance(intent, PhaseEnded):
+                self._waits.phase_ended(intent.step, intent.phase, now)
+            elif isinstance(intent, StepBegan):
+                self._step_began = now
+            else:
+                self._end_step(intent, now)
+
+    def _ask(self, message: Request | Release | Moved) -> None:
+        assert self._channel is not None
+        if isinstance(message, Moved):
+            self._channel.tell("moved", **asdict(message))
+            return
+        op = "request" if isinstance(message, Request) else "release"
+        if isinstance(message, Release):
+            self._courier.released(message.group)
+        self._channel.ask(op, group=message.group, index=message.index)
+
+    def _start(self, intent: StartCommunication, now: float) -> None:
+        self._waits.ended(intent.op.id, now)
+        self._courier.start(intent.step, intent.op, intent.phase, max(now, time.monotonic()))
+
+    def _end_step(self, intent: StepEnded, now: float) -> None:
+        self._log.note("step", self._step_began, now, step=intent.step)
+        self.say(step=intent.step)
+        if self._member is not None:
+            self._member.end_step(intent.step)
+        self._flush_due = True
+        if intent.last:
+            self._finish(now)
+
+    def _finish(self, now: float) -> None:
+        connections = list(self._courier.transport)
+        self._log.note(
+            "sockets",
+            now,
+            retransmits=sum(c.retransmits() for c in connections),
+            bytes=sum(c.sent_bytes for c in connections),
+        )
+        self._finished = True
+
+    def _run_compute(self, now: float) -> None:
+        """Finish the compute that is due; what follows starts at its due time, so lateness does not add up."""
+        while self._compute is not None and now >= self._compute[3]:
+            step, op, start, due = self._compute
+            self._compute = None
+            self._log.note("compute", start, due, step=step, op=op.id, name=op.name, late_s=max(0.0, now - due))
+            assert self._executor is not None
+            self._carry_out(self._executor.compute_done(op.id), due)
+
+    def _communication_done(self, carriage: Carriage, now: float) -> None:
+        op = carriage.op
+        self._log.note(
+            "communicate",
+            carriage.posted if carriage.first_byte is None else carriage.first_byte,
+            now if carriage.last_byte is None else carriage.last_byte,
+            bytes=self._config.scale.emulated_bytes(op.bytes),
+            **carriage.fields(),
+        )
+        if carriage.wrong is not None:
+            self._log.note("verified", now, step=carriage.step, op=op.id, wrong=carriage.wrong)
+            if carriage.wrong:
+                raise VerifyError(
+                    f"rank {self._config.rank} ended {op.name} of step {carriage.step} (group {op.group}) with "
+                    f"{carriage.wrong} of {carriage.elements} elements wrong"
+                )
+        if carriage.told:
+            release = self._farewell.ended(op.group)
+            if release is not None:
+                self._ask(release)
+            return
+        if self._member is not None:
+            self._member.reduced(carriage, lambda: self._courier.recycle(carriage))
+            if self._member.must_wait(carriage):
+                self._waiting = carriage
+                return
+        self._go_on(carriage, now)
+
+    def _go_on(self, carriage: Carriage, now: float) -> None:
+        assert self._executor is not None
+        self._carry_out(self._executor.communication_done(carriage.op.id), now)
+
+    def _send_buffered(self, carriage: Carriage, now: float) -> None:
+        """The kernel has all of a send that nobody needs to wait for."""
+        carriage.told = True
+        self._farewell.began(carriage.op.group)
+        assert self._executor is not None
+        self._carry_out(self._executor.communication_done(carriage.op.id), now)

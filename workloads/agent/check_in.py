@@ -1,0 +1,54 @@
+"""What a rank learns of its groups before the first step: which ask for circuits, and the paths of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from railyard.errors import ControlError
+from workloads.agent.config import AgentConfig
+from workloads.agent.job_channel import JobChannel
+from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.paths import paths_in, wired_paths
+
+
+class CheckIn:
+    """Of one rank; what it learns of paths and circuits goes to ``courier``."""
+
+    def __init__(self, config: AgentConfig, courier: Courier) -> None:
+        self._config = config
+        self._courier = courier
+        used = {op.group for op in config.program.communications(config.rank)}
+        self._groups = [
+            group
+            for group in config.program.groups.values()
+            if group.name in used or (group.parent in used and config.rank in group.members)
+        ]
+        self.asks: set[str] = set()
+        """Groups whose phases ask for their circuits."""
+        self.missing: set[str] = set()
+        """Groups of which the controller has said nothing yet."""
+
+    def alone(self) -> None:
+        """There is no controller; ``ControlError`` if there should be one."""
+        if self._config.mode != "native":
+            raise ControlError(f"mode {self._config.mode} needs a controller, and no job channel was given")
+        ports = self._config.plan.ports_per_gpu
+        self._courier.paths.update({group.name: wired_paths(group, ports) for group in self._groups})
+
+    def ask(self, channel: JobChannel) -> None:
+        """Check in with every group; ``answered`` follows for each when all its members have."""
+        self.missing = {group.name for group in self._groups}
+        for group in self._groups:
+            channel.ask("checkin", group=group.name)
+
+    def answered(self, name: str, answer: dict[str, Any]) -> None:
+        """All members of a group are here."""
+        self.missing.discard(name)
+        group = self._config.program.groups[name]
+        if answer.get("asks") and group.domain == "scale-out":
+            (self._courier.gates.asking if group.parent else self.asks).add(name)
+            if answer.get("rotates"):
+                self._courier.rotations.groups.add(name)
+            return
+        paths = paths_in(answer)
+        self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)

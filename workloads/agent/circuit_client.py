@@ -1,0 +1,115 @@
+"""One rank's circuits in one collective as a state machine: what to ask for, which transfers may go, what to release.
+
+Pure. Each port serves its uses in the order of rounds: the next circuit is asked for when everything on the one before
+is sent, acknowledged and received. So both ends of a circuit ask for it equally often and in one order, and nobody
+waits in a circle (a use waits only for transfers of earlier rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
+
+from workloads.agent.executor import Release, Request
+from workloads.collectives.circuits import CircuitUse, End, circuit_name
+from workloads.program import Group
+
+
+class _Use:
+    """One use of a circuit, by its group, with the transfers that are not over."""
+
+    def __init__(self, group: str, lanes: tuple[int, int], transfers: Iterable[int]) -> None:
+        self.group = group
+        self.lanes = lanes
+        self.index = -1
+        self.transfers = tuple(transfers)
+        self.left = set(self.transfers)
+        self.stands = False
+
+
+class Gate:
+    """The gate of one position of ``group``. ``next_index`` counts the requests of each circuit group of this rank over
+    all collectives and steps.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        uses: Iterable[CircuitUse],
+        position: int,
+        next_index: MutableMapping[str, int],
+    ) -> None:
+        self._next_index = next_index
+        self._queues: dict[End, list[_Use]] = {}
+        self._use_of: dict[int, tuple[End, _Use]] = {}
+        for use in uses:
+            for end, far in (use.ends, use.ends[::-1]):
+                if end[0] == position:
+                    mine = _Use(circuit_name(group, use.ends), (end[1], far[1]), use.transfers)
+                    self._queues.setdefault(end, []).append(mine)
+                    self._use_of.update(dict.fromkeys(use.transfers, (end, mine)))
+
+    @property
+    def finished(self) -> bool:
+        """Everything is released."""
+        return not any(self._queues.values())
+
+    @property
+    def circuits(self) -> Collection[int]:
+        """The transfers of this position that take a circuit."""
+        return self._use_of.keys()
+
+    def lanes(self, transfer: int) -> tuple[int, int]:
+        """The lanes that ``transfer`` takes, here and at the peer."""
+        return self._use_of[transfer][1].lanes
+
+    def stands(self, transfer: int) -> bool:
+        """Whether the circuit of ``transfer`` stands."""
+        return self._use_of[transfer][1].stands
+
+    def begin(self) -> list[Request]:
+        """What to ask for first."""
+        return [self._ask(queue[0]) for queue in self._queues.values()]
+
+    def acknowledged(self, group: str, index: int) -> tuple[int, ...]:
+        """The circuit of ``group`` stands for request ``index``: the transfers that may go.
+
+        ``over`` may have been told of all of them (the peer's acknowledgement was faster); ``release`` follows.
+        """
+        use = next(q[0] for q in self._queues.values() if q and (q[0].group, q[0].index) == (group, index))
+        use.stands = True
+        return use.transfers
+
+    def over(self, transfer: int) -> list[Request | Release]:
+        """``transfer`` is here, or all of it is acknowledged by the peer's kernel."""
+        self._use_of[transfer][1].left.discard(transfer)
+        return self.release(transfer)
+
+    def release(self, transfer: int) -> list[Request | Release]:
+        """What to say when the use of ``transfer`` is over: give its circuit back, and ask for the next on its port."""
+        end, use = self._use_of[transfer]
+        if use.left or not use.stands:
+            return []
+        queue = self._queues[end]
+        queue.pop(0)
+        release = Release(use.group, use.index)
+        return [release, self._ask(queue[0])] if queue else [release]
+
+    def _ask(self, use: _Use) -> Request:
+        use.index = self._next_index.get(use.group, 0)
+        self._next_index[use.group] = use.index + 1
+        return Request(use.group, use.index)
+
+
+def gate_of(
+    group: Group,
+    uses: Sequence[CircuitUse],
+    rank: int,
+    asking: Collection[str],
+    next_index: MutableMapping[str, int],
+) -> Gate | None:
+    """The gate of ``rank`` in a collective of ``group``; None where it has none, or its circuit groups do not ask."""
+    position = group.members.index(rank)
+    mine = [use for use in uses if position in (use.ends[0][0], use.ends[1][0])]
+    if not mine or not all(circuit_name(group, use.ends) in asking for use in mine):
+        return None
+    return Gate(group, mine, position, next_index)

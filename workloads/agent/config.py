@@ -1,0 +1,93 @@
+"""All that one agent must know before it starts, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.agent.incarnation import Life
+from workloads.program import Compute, Program
+
+AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """One agent of a run.
+
+    ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
+    file that the agent appends its events to. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
+    seconds. ``life`` makes it a training job with a state and checkpoints (None: a plain repetition of its step).
+    """
+
+    rank: int
+    job: str
+    mode: AgentMode
+    program: Program
+    scale: Scale
+    plan: FabricPlan
+    events: str
+    channel: str | None = None
+    steps: int = 1
+    seed: int = 1
+    verify: bool = False
+    ack_timeout_s: float = 30.0
+    life: Life | None = None
+
+    @property
+    def real_payload(self) -> bool:
+        """Whether messages carry real numbers: to be verified, or for the state of a training job."""
+        return self.verify or self.life is not None
+
+    @property
+    def peer_timeout_s(self) -> float:
+        """Wall-clock seconds without a byte from a peer after which it is taken as lost.
+
+        A peer may compute for its whole step first, so the busiest rank's compute time counts.
+        """
+        computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
+        busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
+        return self.ack_timeout_s + self.scale.emulated_s(busiest)
+
+
+_SHARED = ("program", "plan")
+
+
+def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
+    """Plain data for ``json.dump``; a program or plan that several agents share is written once."""
+    shared: dict[str, list[Any]] = {name: [] for name in _SHARED}
+    place: dict[int, int] = {}
+    agents = []
+    for config in configs:
+        entry = {name: value for name, value in vars(config).items() if name not in _SHARED}
+        for name in _SHARED:
+            value = getattr(config, name)
+            if id(value) not in place:
+                place[id(value)] = len(shared[name])
+                shared[name].append(value.to_json())
+            entry[name] = place[id(value)]
+        entry["scale"] = [config.scale.rate, config.scale.time]
+        entry["life"] = config.life and config.life.to_json()
+        agents.append(entry)
+    return {**shared, "agents": agents}
+
+
+def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
+    """The configs that ``configs_to_json`` wrote."""
+    programs = [Program.from_json(program) for program in data["program"]]
+    plans = [FabricPlan.from_json(plan) for plan in data["plan"]]
+    return [
+        AgentConfig(
+            **{
+                **entry,
+                "program": programs[entry["program"]],
+                "plan": plans[entry["plan"]],
+                "scale": Scale(*entry["scale"]),
+                "life": entry["life"] and Life.from_json(entry["life"]),
+            }
+        )
+        for entry in data["agents"]
+    ]

@@ -1,0 +1,343 @@
+"""One rank's part of a Program as a state machine: what may start now, what must be asked and released.
+
+Pure: no clock, no sockets. Events come in as method calls (``begin``, ``compute_done``, ``communication_done``,
+``acknowledged``), intents come out as a list, to be carried out in that order. What a started communication does
+(which message to whom) is the affair of ``workloads.agent.exchange``.
+
+Rules. An operation is runnable when all its ``deps`` are done. Computes run one after another in program order. In a
+group the collectives run one after another, and a pair's sends and its receives each keep their order (a pair is full
+duplex: a send never waits for a receive that comes earlier in the list, so crossing sends cannot lock each other).
+An operation of a group that asks (``asks``) starts only after the ack of its group in its phase; phases of such groups
+never overlap on a rank. Nothing of step k+1 starts or is asked for before step k is done on this rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from railyard.errors import ConfigError, ControlError
+from workloads.program import Collective, Communication, Compute, Operation, Send
+
+
+@dataclass(frozen=True)
+class StepBegan:
+    """Step ``step`` begins on this rank."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class StepEnded:
+    """All operations of ``step`` are done on this rank; ``last`` if no step follows."""
+
+    step: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class StartCompute:
+    """Occupy the accelerator with ``op``."""
+
+    step: int
+    op: Compute
+
+
+@dataclass(frozen=True)
+class StartCommunication:
+    """Carry out ``op`` now: its circuits stand."""
+
+    step: int
+    op: Communication
+    phase: int
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """``op`` is runnable and waits for the ack of ``group``/``index``; ``StartCommunication`` ends the wait."""
+
+    step: int
+    op: Communication
+    group: str
+    index: int
+    phase: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """Ask for the circuits of ``group``, for the ``index``-th time."""
+
+    group: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """The circuits of ``group`` are not needed any more by this rank: nothing of it is in flight."""
+
+    group: str
+    index: int
+
+
+@dataclass(frozen=True)
+class PhaseBegan:
+    """The first operation of a phase is runnable."""
+
+    step: int
+    phase: int
+
+
+@dataclass(frozen=True)
+class PhaseEnded:
+    """The last operation of a phase is done."""
+
+    step: int
+    phase: int
+
+
+Intent = (
+    StepBegan | StepEnded | StartCompute | StartCommunication | Blocked | Request | Release | PhaseBegan | PhaseEnded
+)
+
+NO_PHASE = -1
+"""Phase of an operation that no rail carries."""
+
+
+class Executor:
+    """Runs the operations of one rank in every step from ``first_step`` to ``steps`` - 1.
+
+    ``phases`` lists, in program order, the operation ids of each phase; ``asks`` the groups that ask the control
+    plane. ``provisioned``: ask for a phase when the one before it is done, instead of when it is first needed.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        phases: Sequence[Sequence[int]],
+        asks: Iterable[str],
+        steps: int,
+        *,
+        first_step: int = 0,
+        provisioned: bool = False,
+    ) -> None:
+        self._operations = tuple(operations)
+        self._phases = tuple(tuple(phase) for phase in phases)
+        self._asks = frozenset(asks)
+        self._steps = steps
+        self._first_step = first_step
+        self._provisioned = provisioned
+        self._phase_of = {op: number for number, phase in enumerate(self._phases) for op in phase}
+        self._needs = all_dependencies(self._operations)
+        self._enables: list[list[int]] = [[] for _ in self._operations]
+        for op, needs in enumerate(self._needs):
+            for need in needs:
+                self._enables[need].append(op)
+        self._next_index: dict[str, int] = {}
+        self._outstanding: dict[str, int] = {}
+        """Group -> index of a request without ack."""
+        self._granted: dict[str, int] = {}
+        """Group -> index acknowledged and not released."""
+        self._step = -1
+        self._out: list[Intent] = []
+
+    @property
+    def step(self) -> int:
+        """The step under way (-1 before ``begin``)."""
+        return self._step
+
+    @property
+    def finished(self) -> bool:
+        """All steps are done."""
+        return self._step >= self._steps
+
+    def begin(self) -> list[Intent]:
+        """Start the first step (none is left where ``first_step`` is ``steps``)."""
+        if self._step >= 0:
+            raise ConfigError("the executor has begun already; make a new one for a new run")
+        self._begin_step(self._first_step)
+        self._end_steps()
+        return self._drain()
+
+    def compute_done(self, op: int) -> list[Intent]:
+        """The accelerator has finished compute ``op``."""
+        self._done(op)
+        return self._drain()
+
+    def communication_done(self, op: int) -> list[Intent]:
+        """All bytes of ``op`` are received, sent and acknowledged by the peers' kernels."""
+        self._done(op)
+        return self._drain()
+
+    def acknowledged(self, group: str, index: int) -> list[Intent]:
+        """The control plane says that the circuits of ``group`` stand for its request ``index``."""
+        if self._outstanding.get(group) != index:
+            waiting = self._outstanding.get(group)
+            state = "no request is open" if waiting is None else f"request {waiting} is open"
+            raise ControlError(f"the controller acknowledged request {index} of group {group}, but {state}")
+        del self._outstanding[group]
+        self._granted[group] = index
+        for op in [op for op in self._blocked if self._group(op) == group]:
+            self._blocked.remove(op)
+            self._start(op)
+        return self._drain()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _drain(self) -> list[Intent]:
+        out, self._out = self._out, []
+        return out
+
+    def _begin_step(self, step: int) -> None:
+        self._step = step
+        self._missing = [len(needs) for needs in self._needs]
+        self._undone = len(self._operations)
+        self._left = [len(phase) for phase in self._phases]
+        self._begun = [False] * len(self._phases)
+        self._current = 0
+        self._running: set[int] = set()
+        self._blocked: list[int] = []
+        self._early: list[int] = []
+        """Operations that are runnable while an earlier phase of an asking group is not done."""
+        if self.finished:
+            return
+        self._out.append(StepBegan(step))
+        for op, missing in enumerate(self._missing):
+            if missing == 0:
+                self._runnable(op)
+
+    def _end_steps(self) -> None:
+        """End the step if it is done (and the next ones, if there is nothing to do in them)."""
+        while self._undone == 0 and not self.finished:
+            self._out.append(StepEnded(self._step, self._step + 1 == self._steps))
+            self._begin_step(self._step + 1)
+
+    def _runnable(self, op: int) -> None:
+        operation = self._operations[op]
+        if isinstance(operation, Compute):
+            self._running.add(op)
+            self._out.append(StartCompute(self._step, operation))
+            return
+        phase = self._phase_of.get(op, NO_PHASE)
+        if operation.group not in self._asks:
+            self._begin_phase(phase)
+            self._start(op)
+        elif phase > self._current:
+            self._early.append(op)
+        else:
+            self._need_circuits(op, operation, phase)
+
+    def _need_circuits(self, op: int, operation: Communication, phase: int) -> None:
+        self._begin_phase(phase)
+        self._request_phase(phase)
+        if operation.group in self._granted:
+            self._start(op)
+        else:
+            self._blocked.append(op)
+            index = self._outstanding[operation.group]
+            self._out.append(Blocked(self._step, operation, operation.group, index, phase))
+
+    def _begin_phase(self, phase: int) -> None:
+        if phase != NO_PHASE and not self._begun[phase]:
+            self._begun[phase] = True
+            self._out.append(PhaseBegan(self._step, phase))
+
+    def _request_phase(self, phase: int) -> None:
+        """Ask for every group the phase will use, once."""
+        for op in self._phases[phase]:
+            group = self._group(op)
+            if group not in self._asks or group in self._outstanding or group in self._granted:
+                continue
+            if not self._used_later(phase, group):
+                continue
+            index = self._next_index.get(group, 0)
+            self._next_index[group] = index + 1
+            self._outstanding[group] = index
+            self._out.append(Request(group, index))
+
+    def _used_later(self, phase: int, group: str) -> bool:
+        return any(self._group(op) == group and not self._is_done(op) for op in self._phases[phase])
+
+    def _is_done(self, op: int) -> bool:
+        return self._missing[op] < 0
+
+    def _group(self, op: int) -> str:
+        operation = self._operations[op]
+        return "" if isinstance(operation, Compute) else operation.group
+
+    def _start(self, op: int) -> None:
+        operation = self._operations[op]
+        assert not isinstance(operation, Compute)
+        self._running.add(op)
+        self._out.append(StartCommunication(self._step, operation, self._phase_of.get(op, NO_PHASE)))
+
+    def _done(self, op: int) -> None:
+        if op not in self._running:
+            raise ConfigError(f"operation {op} was reported done in step {self._step} but was not running")
+        self._running.remove(op)
+        self._missing[op] = -1
+        self._undone -= 1
+        if op in self._phase_of:
+            self._done_in_phase(op, self._phase_of[op])
+        for follower in self._enables[op]:
+            self._missing[follower] -= 1
+            if self._missing[follower] == 0:
+                self._runnable(follower)
+        self._end_steps()
+
+    def _done_in_phase(self, op: int, phase: int) -> None:
+        group = self._group(op)
+        if group in self._granted and not self._used_later(phase, group):
+            self._out.append(Release(group, self._granted.pop(group)))
+        self._left[phase] -= 1
+        if self._left[phase] == 0:
+            self._out.append(PhaseEnded(self._step, phase))
+            self._advance()
+
+    def _advance(self) -> None:
+        """Move on to the first phase with work left; provisioned asks for it at once."""
+        before = self._current
+        while self._current < len(self._phases) and self._left[self._current] == 0:
+            self._current += 1
+        if self._current == before or self._current == len(self._phases):
+            return
+        if self._provisioned:
+            self._request_phase(self._current)
+        ready, self._early = self._early, []
+        for op in ready:
+            self._runnable(op)
+
+
+def all_dependencies(operations: Sequence[Operation]) -> tuple[frozenset[int], ...]:
+    """What each operation waits for: its own ``deps`` and the order that its stream or group imposes.
+
+    ``ConfigError`` names an operation that depends on a later one or whose id is not its position.
+    """
+    needs: list[frozenset[int]] = []
+    last: dict[tuple[str, str], int] = {}
+    for position, op in enumerate(operations):
+        if op.id != position:
+            raise ConfigError(f"operation {op.name!r} has id {op.id} at position {position}; ids must be the positions")
+        late = [dep for dep in op.deps if not 0 <= dep < position]
+        if late:
+            raise ConfigError(f"operation {op.name!r} depends on operation {late[0]}, which does not come before it")
+        keys = _order_keys(op)
+        needs.append(frozenset(op.deps).union(last[k] for k in keys if k in last))
+        last.update(_positions(op, position))
+    return tuple(needs)
+
+
+def _order_keys(op: Operation) -> tuple[tuple[str, str], ...]:
+    """Under which names an earlier operation must be done first."""
+    if isinstance(op, Compute):
+        return (("", "compute"),)
+    if isinstance(op, Collective):
+        return ((op.group, "collective"), (op.group, "send"), (op.group, "recv"))
+    return ((op.group, "collective"), (op.group, "send" if isinstance(op, Send) else "recv"))
+
+
+def _positions(op: Operation, position: int) -> Mapping[tuple[str, str], int]:
+    if isinstance(op, Compute):
+        return {("", "compute"): position}
+    if isinstance(op, Collective):
+        return {(op.group, "collective"): position}
+    return {(op.group, "send" if isinstance(op, Send) else "recv"): position}

@@ -1,0 +1,261 @@
+"""The runner's end of the nursery: a small warm process that forks one agent per host.
+
+Starting a Python with numpy takes a fifth of a second; forking a warm one takes a millisecond. The nursery is a
+process of its own, so agents never inherit what the runner has open; it dies, with its agents, when the runner does::
+
+    with Nursery.start() as nursery:
+        team = nursery.launch(configs, netns_fds)
+        team.wait_ready()
+        team.go(time.monotonic() + 0.05)
+        team.wait_done(timeout=60)
+        team.stop()
+
+Several teams can be under way. Whoever looks after them by himself selects on the nursery (``fileno``), takes in what
+came (``listen(0)``) and reads off the teams what became of them; nothing but the ``wait_...`` methods raises for it.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from railyard.errors import AgentError
+from workloads.agent.config import AgentConfig, configs_to_json
+
+FDS_PER_MESSAGE = 200
+"""SCM_RIGHTS carries at most 253 (net/core/scm.h)."""
+MESSAGE_BYTES = 1 << 16
+_STOP_S = 3.0
+_GRACE_S = 0.3
+"""After the first bad news, how long to wait for the news that explains it."""
+_READY_S = 60.0
+Progress = Callable[[int, int], None]
+"""Called as (rank, steps it has done)."""
+
+
+class Nursery:
+    """A running nursery. Start it early, from the main thread, and close it at the end (or use ``with``)."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process = process
+        self._sock = sock
+        self._teams: dict[int, AgentTeam] = {}
+        self._next_team = 0
+
+    @staticmethod
+    def start() -> Nursery:
+        """Start the process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "workloads.agent.launcher_server", str(theirs.fileno()), str(os.getpid())]
+        with theirs:
+            process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        return Nursery(process, ours)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the nursery."""
+        return self._process.pid
+
+    def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> AgentTeam:
+        """Fork one agent per config, each in the network namespace of its file descriptor (-1: stay here)."""
+        number = self._next_team
+        self._next_team += 1
+        first_steps = {c.rank: c.life.first_step if c.life is not None else 0 for c in configs}
+        team = self._teams[number] = AgentTeam(self, number, first_steps)
+        carried = [fd for fd in netns_fds if fd >= 0]
+        for start in range(0, len(carried), FDS_PER_MESSAGE):
+            self.tell({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
+        document = {**configs_to_json(configs), "namespaces": [fd >= 0 for fd in netns_fds]}
+        memory = os.memfd_create("railyard-agents")
+        with os.fdopen(memory, "wb") as file:
+            file.write(json.dumps(document, separators=(",", ":")).encode())
+            file.flush()
+            self.tell({"launch": number}, [memory])
+        return team
+
+    def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send one message to the nursery, with file descriptors."""
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self._sock.sendmsg([json.dumps(message).encode()], ancillary)
+        except OSError as error:
+            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+
+    def fileno(self) -> int:
+        """For ``select``: readable when ``listen`` has something to take in."""
+        return self._sock.fileno()
+
+    def listen(self, timeout: float) -> bool:
+        """Take in one message for whichever team it is meant; False if none came in time."""
+        if not select.select([self._sock], [], [], max(0.0, timeout))[0]:
+            return False
+        data = self._sock.recv(MESSAGE_BYTES)
+        if not data:
+            raise AgentError("the process that starts the agents is gone")
+        message = json.loads(data)
+        self._teams[message["team"]].hear(message)
+        return True
+
+    def close(self) -> None:
+        """Stop all agents and the nursery itself."""
+        self._sock.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong on ``rank``; a ``consequence`` of another one's end is never the cause."""
+
+    rank: int
+    sentence: str
+    consequence: bool = False
+
+
+class AgentTeam:
+    """The agents of one launch, and all that is known of them (as of the last ``Nursery.listen``)."""
+
+    def __init__(self, nursery: Nursery, number: int, first_steps: dict[int, int]) -> None:
+        self._nursery = nursery
+        self._number = number
+        self._ranks = tuple(first_steps)
+        self.pids: dict[int, int] = {}
+        """Rank -> process id, for those that were started."""
+        self.steps: dict[int, int] = dict(first_steps)
+        """Rank -> steps of the job that it has done, those of earlier lives included."""
+        self.checksums: dict[int, dict[int, int]] = {rank: {} for rank in first_steps}
+        """Rank -> step -> running checksum after that step."""
+        self.checkpoints: dict[int, list[tuple[int, int]]] = {rank: [] for rank in first_steps}
+        """Rank -> (steps in it, checksum) of each checkpoint that is on its disk, as it was stored in this life."""
+        self.ready: set[int] = set()
+        """Ranks that wait for go."""
+        self.finished: set[int] = set()
+        """Ranks that have done all steps (and have every checkpoint on disk)."""
+        self.exited: dict[int, int] = {}
+        """Rank -> exit status (minus the signal's number)."""
+        self.failures: list[Failure] = []
+        """In the order in which they were heard. An agent that was killed is one too."""
+        self._on_progress: Progress | None = None
+        self._stopping = False
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """News of one agent."""
+        rank = message["rank"]
+        if "pid" in message:
+            self.pids[rank] = message["pid"]
+        if "exited" in message:
+            self._exit(rank, message["exited"])
+        said = message.get("said", {})
+        if "ready" in said:
+            self.ready.add(rank)
+        if "step" in said:
+            self.steps[rank] = said["step"] + 1
+            if self._on_progress is not None:
+                self._on_progress(rank, self.steps[rank])
+        if "state" in said:
+            self.checksums[rank][said["state"]] = said["checksum"]
+        if "checkpoint" in said:
+            self.checkpoints[rank].append((said["checkpoint"], said["checksum"]))
+        if "done" in said:
+            self.finished.add(rank)
+        if "error" in said:
+            consequence = bool(said.get("consequence"))
+            if not (consequence and self._stopping):  # it is one of our stop
+                self.failures.append(Failure(rank, said["error"], consequence))
+
+    def _exit(self, rank: int, status: int) -> None:
+        self.exited[rank] = status
+        if self._stopping or status == AgentError.exit_status or (status == 0 and rank in self.finished):
+            return  # an agent that leaves with this status has said why
+        if status < 0:
+            how = f"was killed by signal {-status} ({_signal_name(-status)})"
+        else:
+            how = f"ended with status {status}"
+        step = self.steps.get(rank, 0)
+        sentence = f"the agent of rank {rank} {how} in step {step}, before its program was done"
+        self.failures.append(Failure(rank, sentence))
+
+    def wait_ready(self, timeout: float = _READY_S) -> None:
+        """Until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
+        self._wait(self.ready, timeout, "get ready")
+
+    def go(self, t0: float) -> None:
+        """Start the first step at monotonic time ``t0``, everywhere."""
+        self._nursery.tell({"team": self._number, "say": {"go": t0}})
+
+    def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
+        """Until every agent has done all steps; ``AgentError`` with the last words of the one that died."""
+        self._on_progress = on_progress
+        self._wait(self.finished, timeout, "finish its program")
+
+    def _wait(self, arrived: set[int], timeout: float, what: str) -> None:
+        end = time.monotonic() + timeout
+        while len(arrived) < len(self._ranks):
+            heard = self._nursery.listen(end - time.monotonic())
+            if self.failures:
+                self._fail()
+            if not heard and time.monotonic() >= end:
+                late = next(rank for rank in self._ranks if rank not in arrived)
+                raise AgentError(f"the agent of rank {late} did not {what} within {timeout:g} s")
+
+    def _fail(self) -> None:
+        """Raise the cause: an agent that says another one left is given time for that other one's news."""
+        end = time.monotonic() + _GRACE_S
+        while all(bad.consequence for bad in self.failures) and self._nursery.listen(end - time.monotonic()):
+            continue
+        raise AgentError(min(self.failures, key=lambda bad: bad.consequence).sentence)
+
+    def kill(self, rank: int) -> None:
+        """End the agent of ``rank`` at once, as its machine's death would; ``ValueError`` if it is not one of these."""
+        if rank not in self._ranks:
+            raise ValueError(f"rank {rank} is not of this team")
+        self._nursery.tell({"team": self._number, "kill": rank})
+
+    @property
+    def gone(self) -> bool:
+        """Whether all agents have exited."""
+        return len(self.exited) == len(self._ranks)
+
+    def begin_stop(self) -> None:
+        """Tell all agents that are left to end; those that have not gone a second later are killed."""
+        self._stopping = True
+        self._nursery.tell({"team": self._number, "stop": True})
+
+    def stop(self) -> None:
+        """End all agents that are left, and wait until they are gone (``gone``); what they said until then is heard."""
+        self.begin_stop()
+        end = time.monotonic() + _STOP_S
+        while not self.gone and self._nursery.listen(end - time.monotonic()):
+            continue
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

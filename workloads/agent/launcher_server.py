@@ -1,0 +1,286 @@
+"""The nursery's own process: forks agents on demand and passes on what they say. Single-threaded, so forking is safe.
+
+Started by ``workloads.agent.launcher`` as ``python -m workloads.agent.launcher_server FD PARENT_PID``.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from railyard.errors import AgentError, PeerLost, RailyardError
+from railyard.priority import put_ahead
+from workloads.agent.agent import Agent
+from workloads.agent.config import AgentConfig, configs_from_json
+from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective
+
+_PR_SET_NAME = 15
+"""What ``ps`` and ``top`` show."""
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+_CLONE_NEWNET = 0x40000000
+_KILL_AFTER_S = 1.0
+_NICE = -10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Child:
+    """One agent, as the nursery sees it. ``words`` are bytes of a line that is not complete."""
+
+    team: int
+    rank: int
+    pid: int
+    pidfd: int
+    sock: socket.socket
+    words: bytes = b""
+    kill_at: float | None = None
+
+
+class Server:
+    """Obeys the runner over ``parent``; its end of file is the order to end everything."""
+
+    def __init__(self, parent: socket.socket) -> None:
+        self._parent = parent
+        self._parent.setblocking(False)
+        self._children: list[Child] = []
+        self._namespaces: list[int] = []
+        self._news: deque[bytes] = deque()
+
+    def serve(self) -> None:
+        """Until the runner closes its end."""
+        try:
+            while self._turn():
+                pass
+        finally:
+            for child in self._children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+            for child in self._children:
+                os.waitpid(child.pid, 0)
+
+    def _turn(self) -> bool:
+        poll = select.poll()  # more children than select() has room for
+        poll.register(self._parent, select.POLLIN | (select.POLLOUT if self._news else 0))
+        for child in self._children:
+            poll.register(child.pidfd, select.POLLIN)
+            if child.sock.fileno() >= 0:
+                poll.register(child.sock, select.POLLIN)
+        ready = dict(poll.poll(self._poll_ms()))
+        for child in list(self._children):
+            if child.sock.fileno() in ready:
+                self._hear(child)
+            if child.pidfd in ready:
+                self._bury(child)
+        self._kill_the_deaf()
+        events = ready.get(self._parent.fileno(), 0)
+        if events & select.POLLOUT or self._news:
+            self._tell()
+        return self._obey() if events & (select.POLLIN | select.POLLHUP | select.POLLERR) else True
+
+    def _poll_ms(self) -> int | None:
+        times = [child.kill_at for child in self._children if child.kill_at is not None]
+        return max(0, int((min(times) - time.monotonic()) * 1000) + 1) if times else None
+
+    # -- the runner ----------------------------------------------------------------------------------
+
+    def _obey(self) -> bool:
+        """Carry out one order; False at the end of file."""
+        room = socket.CMSG_SPACE(FDS_PER_MESSAGE * 4)
+        try:
+            data, ancillary, _, _ = self._parent.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        fds = _file_descriptors(ancillary)
+        order = json.loads(data)
+        if "fds" in order:
+            self._namespaces += fds
+        elif "launch" in order:
+            self._launch(order["launch"], fds[0])
+        elif "kill" in order:
+            self._kill(order["team"], order["kill"])
+        else:
+            self._pass_on(order)
+        return True
+
+    def _pass_on(self, order: dict[str, Any]) -> None:
+        stop = "stop" in order
+        line = json.dumps({"stop": True} if stop else order["say"]).encode() + b"\n"
+        for child in self._children:
+            if child.team == order["team"]:
+                with contextlib.suppress(OSError):
+                    child.sock.sendall(line)
+                if stop:
+                    child.kill_at = time.monotonic() + _KILL_AFTER_S
+
+    def _kill(self, team: int, rank: int) -> None:
+        """End one agent as a dead machine does: without a word."""
+        for child in self._children:
+            if (child.team, child.rank) == (team, rank):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+
+    def _tell(self) -> None:
+        try:
+            while self._news:
+                self._parent.send(self._news[0])
+                self._news.popleft()
+        except OSError:
+            return
+
+    def _report(self, child: Child, **news: Any) -> None:
+        self._news.append(json.dumps({"team": child.team, "rank": child.rank, **news}).encode())
+
+    # -- agents --------------------------------------------------------------------------------------
+
+    def _launch(self, team: int, memory: int) -> None:
+        with os.fdopen(memory, "rb") as file:
+            file.seek(0)
+            document = json.load(file)
+        configs = configs_from_json(document)
+        _warm_up(configs)
+        gc.collect()
+        gc.freeze()
+        for config, has_namespace in zip(configs, document["namespaces"], strict=True):
+            namespace = self._namespaces.pop(0) if has_namespace else -1
+            self._fork(team, config, namespace)
+            if namespace >= 0:
+                os.close(namespace)
+
+    def _fork(self, team: int, config: AgentConfig, namespace: int) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _live(config, theirs, namespace, nursery)
+        theirs.close()
+        child = Child(team, config.rank, pid, os.pidfd_open(pid), ours)
+        self._children.append(child)
+        self._report(child, pid=pid)
+
+    def _hear(self, child: Child) -> None:
+        try:
+            data = child.sock.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            child.sock.close()
+            return
+        *lines, child.words = (child.words + data).split(b"\n")
+        for line in lines:
+            self._report(child, said=json.loads(line))
+
+    def _bury(self, child: Child) -> None:
+        while child.sock.fileno() >= 0:  # its last words come first
+            self._hear(child)
+        _, status = os.waitpid(child.pid, 0)
+        os.close(child.pidfd)
+        self._children.remove(child)
+        self._report(child, exited=os.waitstatus_to_exitcode(status))
+
+    def _kill_the_deaf(self) -> None:
+        now = time.monotonic()
+        for child in self._children:
+            if child.kill_at is not None and child.kill_at <= now:
+                child.kill_at = None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+
+
+def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def _warm_up(configs: list[AgentConfig]) -> None:
+    """Build (and prove) every schedule once, before forking."""
+    for config in configs[:1]:
+        for operations in config.program.operations:
+            for op in operations:
+                if isinstance(op, Collective):
+                    with contextlib.suppress(RailyardError):  # the agent that needs it will say it
+                        schedule_of(config.program, op)
+
+
+def _live(config: AgentConfig, control: socket.socket, namespace: int, nursery: int) -> None:
+    """The life of an agent, in the child; never returns."""
+    status = 1
+    try:
+        _die_with(nursery)
+        _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
+        _be_prompt()
+        if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
+            raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
+        _close_all_but(control.fileno())
+        status = _work(config, control)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            _last_words(control, f"the agent of rank {config.rank} failed: {type(error).__name__}: {error}", False)
+            status = AgentError.exit_status
+    finally:
+        os._exit(status)
+
+
+def _work(config: AgentConfig, control: socket.socket) -> int:
+    try:
+        Agent(config, control).run()
+    except RailyardError as error:
+        _last_words(control, str(error), isinstance(error, PeerLost))
+        return AgentError.exit_status
+    return 0
+
+
+def _last_words(control: socket.socket, sentence: str, consequence: bool) -> None:
+    control.sendall(json.dumps({"error": sentence, "consequence": consequence}).encode() + b"\n")
+
+
+def _be_prompt() -> None:
+    """An agent stands in for hardware: it uses little of a processor, but at once."""
+    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    put_ahead(_NICE)
+
+
+def _die_with(parent: int) -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _close_all_but(kept: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def main() -> None:
+    """Serve the runner on the socket given by number."""
+    _die_with(int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    put_ahead(_NICE)
+    Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The agent's side of a life: signs of life, the stages before the first step, the state and its checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from railyard.errors import AgentError, ConfigError
+from workloads.agent.accumulator import Ledger
+from workloads.agent.checkpoint import Checkpoint, Store
+from workloads.agent.checkpoint_copy import CheckpointServer, fetch
+from workloads.agent.config import AgentConfig
+from workloads.agent.heartbeat import Pulse
+from workloads.agent.incarnation import Life
+from workloads.agent.job_channel import JobChannel
+from workloads.agent.startup import Running, Stages
+from workloads.agent.state import State, counts
+from workloads.agent.transport.in_flight import Carriage
+
+
+class Member:
+    """What one agent does for its job beside the step. ``turn`` from the agent's loop, and whenever ``running`` ends.
+
+    A rank that is not in the life's group has neither stages nor a state: it only serves its checkpoint.
+    """
+
+    def __init__(self, config: AgentConfig, life: Life, note: Callable[..., Any], say: Callable[..., Any]) -> None:
+        self._config = config
+        self._life = life
+        self._note = note
+        self._say = say
+        self._store = Store(life.store, config.job)
+        self._loaded: Checkpoint | None = None
+        self._pulse: Pulse | None = None
+        self._stages: Stages | None = None
+        self._ledger: Ledger | None = None
+        self._server: CheckpointServer | None = None
+        self._ready = False
+        if life.group not in config.program.groups:
+            groups = ", ".join(config.program.groups) or "none"
+            raise ConfigError(f"the program has no group {life.group!r}; it has {groups}", key="life.group")
+        self._belongs = config.rank in config.program.groups[life.group].members
+
+    # -- what the agent asks -------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """All stages are over: the first step may begin."""
+        return self._ready
+
+    @property
+    def quiet(self) -> bool:
+        """Every step is in the state and every checkpoint on disk."""
+        return self._ledger is None or self._ledger.quiet
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """What is under way in the background, for ``select``."""
+        holders = (self._stages, self._ledger)
+        return tuple(holder.running for holder in holders if holder is not None and holder.running is not None)
+
+    def next_event(self) -> float:
+        """When ``turn`` has something to do (monotonic seconds; 0: now)."""
+        if self._ledger is not None and self._ledger.has_work:
+            return 0.0
+        return float("inf") if self._stages is None or self._ready else self._stages.next_event
+
+    def must_wait(self, carriage: Carriage) -> bool:
+        """Whether this communication may not be told to be done yet: an earlier checkpoint is not on disk."""
+        if self._ledger is None or not counts(carriage.op, self._life.group):
+            return False
+        return self._ledger.must_wait(carriage.step)
+
+    # -- what happens --------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Offer the checkpoint to those that fetch it from here; ``AgentError`` if that cannot be."""
+        config, life = self._config, self._life
+        if life.copy_to:
+            self._server = CheckpointServer(config.plan, config.rank, life.copy_to, self._store, config.ack_timeout_s)
+
+    def begin(self, channel: JobChannel | None) -> None:
+        """The rank has checked in: say from now on that it lives, and go through the stages."""
+        config, life = self._config, self._life
+        if channel is not None and life.heartbeat_s > 0:
+            self._note("alive", time.monotonic(), life=life.number)
+            self._pulse = Pulse(lambda: channel.tell("alive"), life.heartbeat_s)
+        work: dict[str, Callable[[], object]] = {}
+        if life.copy_from is not None:
+            work["checkpoint"] = self._fetch
+        if life.first_step > 0:
+            work["load"] = self._load
+        if self._belongs:
+            self._store.make()
+            self._stages = Stages(life, config.scale, work, self._note)
+
+    def _fetch(self) -> None:
+        config, life = self._config, self._life
+        assert life.copy_from is not None
+        fetch(config.plan, config.rank, life.copy_from, self._store, config.job, life.first_step, config.ack_timeout_s)
+
+    def _load(self) -> None:
+        self._loaded = self._store.load(self._life.first_step)
+
+    def turn(self, now: float) -> None:
+        """Do what is due; raises what went wrong in the background."""
+        if not self._ready and (self._stages is None or self._turn_stages(now)):
+            self._ready = True
+            if self._belongs:
+                self._ledger = Ledger(
+                    self._life, self._config.job, self._state(), self._store.write, self._note, self._say
+                )
+        if self._ledger is not None:
+            self._ledger.turn(now)
+
+    def _turn_stages(self, now: float) -> bool:
+        assert self._stages is not None
+        self._stages.turn(now)
+        return self._stages.over
+
+    def _state(self) -> State:
+        """What the first step goes on with."""
+        new = State.new(self._config.scale.emulated_bytes(self._life.state_bytes))
+        if self._loaded is None:
+            return new
+        loaded, self._loaded = self._loaded, None
+        if len(loaded.words) != len(new.words):
+            raise AgentError(
+                f"the checkpoint of step {loaded.step} of job {loaded.job} holds {loaded.words.nbytes} bytes, and the "
+                f"job's state is {new.words.nbytes}"
+            )
+        return State(loaded.words, loaded.checksum)
+
+    def reduced(self, carriage: Carriage, then: Callable[[], object]) -> None:
+        """A communication is over: its values go into the state if they count; ``then`` when they are booked."""
+        if self._ledger is not None and carriage.buffer is not None and counts(carriage.op, self._life.group):
+            self._ledger.book(carriage.buffer[: carriage.elements], then)
+
+    def end_step(self, step: int) -> None:
+        """All of ``step`` is over on this rank."""
+        if self._ledger is not None:
+            self._ledger.end_step(step)
+
+    def close(self) -> None:
+        """Serve nobody any more, and be silent."""
+        if self._pulse is not None:
+            self._pulse.stop()
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,98 @@
+"""What a rank does before the first step of a life, one stage after another (``workloads.agent.incarnation.STAGES``).
+
+A stage ends when its work is over, and not before the time that is given for it. Work is done in the background, so
+that the agent lives on: it says that it is alive, and can be stopped. Time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from railyard.scale import Scale
+from workloads.agent.background_task import Errand
+from workloads.agent.incarnation import STAGES, Life
+
+
+class Running(Protocol):
+    """Work under way (``Errand``)."""
+
+    def fileno(self) -> int:
+        """For ``select``."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to its end."""
+
+    def collect(self) -> None:
+        """After its end: raise the error that ended it, if one did."""
+
+
+class Stages:
+    """``work``: what there is to do, by stage; one without work or a given time is passed over.
+
+    ``note`` is told of each that is over; times are monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        scale: Scale,
+        work: Mapping[str, Callable[[], object]],
+        note: Callable[..., Any],
+        start: Callable[[Callable[[], object]], Running] = Errand,
+    ) -> None:
+        self._life = life
+        self._work = work
+        self._note = note
+        self._start = start
+        given = {name: life.given_s(name) for name in STAGES}
+        self._given_s = {name: scale.emulated_s(s) for name, s in given.items() if s is not None}
+        self._left = [name for name in STAGES if name in work or name in self._given_s]
+        self._began = 0.0
+        self._running: Running | None = None
+        self._under_way = False
+
+    @property
+    def over(self) -> bool:
+        """Whether all are."""
+        return not self._left
+
+    @property
+    def running(self) -> Running | None:
+        """The work under way."""
+        return self._running
+
+    @property
+    def next_event(self) -> float:
+        """When to come back (infinity: when the work is over)."""
+        if not self._left or self._running is not None:
+            return float("inf")
+        return self._due if self._under_way else 0.0
+
+    @property
+    def _due(self) -> float:
+        return self._began + self._given_s.get(self._left[0], 0.0)
+
+    def turn(self, now: float) -> None:
+        """Begin and end what can be; raises what went wrong in the work."""
+        while self._left:
+            if not self._under_way:
+                self._begin(now)
+            if self._running is not None and self._running.over:
+                running, self._running = self._running, None
+                running.collect()
+            if self._running is not None or now < self._due:
+                return
+            self._end(now)
+
+    def _begin(self, now: float) -> None:
+        self._under_way = True
+        self._began = now
+        work = self._work.get(self._left[0])
+        self._running = self._start(work) if work is not None else None
+
+    def _end(self, now: float) -> None:
+        name = self._left.pop(0)
+        self._under_way = False
+        self._note("stage", self._began, now, life=self._life.number, name=name, given=name in self._given_s)

@@ -1,0 +1,102 @@
+"""The state of a training job, which stands for its weights: made of nothing but the reduced values of all its steps.
+
+A step is in the state once or the state is wrong, so it proves together with the running checksum that a job went on
+with the right state after a failure. All members hold the same state, and what it must be can be computed without a
+network (``expected``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from railyard.scale import Scale
+from workloads.agent.exchange import elements_of
+from workloads.agent.transport import payload
+from workloads.agent.transport.flows import flow_names
+from workloads.program import Collective, Communication, Program
+
+Words = npt.NDArray[np.uint32]
+
+SUMMED = ("all_reduce",)
+"""The collectives whose result all members hold alike."""
+
+
+class Digest(NamedTuple):
+    """``checksum``: CRC-32 of all reduced bytes, one step after another; ``state``: CRC-32 of the state's bytes."""
+
+    checksum: int
+    state: int
+
+
+class State:
+    """``words`` are uint32, 0 at the start; ``checksum`` runs over all values that were ever added (0 at the start)."""
+
+    def __init__(self, words: Words, checksum: int = 0) -> None:
+        self.words = words
+        self.checksum = checksum
+
+    @staticmethod
+    def new(emulated_bytes: int) -> State:
+        """The state before the first step (whole words: rounded up)."""
+        return State(np.zeros(elements_of(emulated_bytes), dtype=np.uint32))
+
+    def add(self, values: payload.Floats, start: int = 0, end: int | None = None) -> None:
+        """Add the bits of reduced ``values`` as uint32, wrapping round; the values are repeated over the whole state.
+
+        With ``start`` and ``end`` that piece of them only; pieces one after another come to the same as all at once.
+        """
+        words = values.view(np.uint32)
+        piece = words[start:end]
+        for at in range(start, len(self.words), max(1, len(words))):
+            into = self.words[at : at + len(piece)]
+            into += piece[: len(into)]
+        self.checksum = zlib.crc32(piece.data.cast("B") if len(piece) else b"", self.checksum)
+
+    @property
+    def digest(self) -> Digest:
+        """Both checksums as they stand."""
+        return Digest(self.checksum, zlib.crc32(self.words.data.cast("B") if len(self.words) else b""))
+
+
+def counts(op: Communication, group: str) -> bool:
+    """Whether the result of ``op`` goes into the state of the job whose members are ``group``."""
+    return isinstance(op, Collective) and op.group == group and op.kind in SUMMED
+
+
+def replay(program: Program, group: str, seed: int, scale: Scale, state_bytes: int) -> Iterator[State]:
+    """The state after 1, 2, 3, ... steps (without end), as it must be: one object that goes on.
+
+    ``state_bytes`` are real. It depends on the number of members, not on their ranks; and on the place of ``group``
+    among the groups.
+    """
+    members = program.groups[group].members
+    names = flow_names(program, members[0])
+    summed = [op for op in program.communications(members[0]) if counts(op, group)]
+    state = State.new(scale.emulated_bytes(state_bytes))
+    step = 0
+    while True:
+        for op in summed:
+            elements = elements_of(scale.emulated_bytes(op.bytes))
+            state.add(payload.total(seed, names[op.id].at(step), range(len(members)), 0, elements))
+        step += 1
+        yield state
+
+
+def expected(program: Program, group: str, seed: int, scale: Scale, state_bytes: int, steps: int) -> Digest:
+    """What every member must hold after ``steps`` steps, however often the job was restarted on the way."""
+    after = islice(replay(program, group, seed, scale, state_bytes), steps)
+    last = State.new(scale.emulated_bytes(state_bytes))
+    for state in after:
+        last = state
+    return last.digest
+
+
+def expected_checksums(program: Program, group: str, seed: int, scale: Scale, steps: int) -> tuple[int, ...]:
+    """The running checksum after each of ``steps`` steps."""
+    return tuple(state.checksum for state in islice(replay(program, group, seed, scale, 0), steps))

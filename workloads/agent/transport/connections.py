@@ -1,0 +1,168 @@
+"""The connections of one agent: a listener on every port, one connection per path, opened on first use.
+
+The lower rank of a path connects. Sockets are bound to their port's device, so a message leaves and enters where the
+path says and nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+from railyard.errors import AgentError
+from topos.plan import FabricPlan, HostPort, Network
+from workloads.agent.transport.connection import Connection, Inbox, PeerKey
+from workloads.agent.transport.pacing import Bucket
+from workloads.agent.transport.paths import NETWORK_OF_DOMAIN, Path
+from workloads.agent.transport.port_counter import left_port
+from workloads.agent.transport.sockets import new_socket
+from workloads.program import Domain
+
+TCP_PORT = 7700
+_DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network in NETWORK_OF_DOMAIN.items()}
+
+
+class Transport:
+    """All sockets of one rank. Make it inside the rank's network namespace."""
+
+    def __init__(self, plan: FabricPlan, rank: int, inbox: Inbox) -> None:
+        self._rank = rank
+        self._inbox = inbox
+        self._mtu = plan.mtu
+        self._ports: dict[tuple[Domain, int], HostPort] = {}
+        self._buckets: dict[tuple[Domain, int], Bucket] = {}
+        self._peer_of_ip: dict[str, tuple[Domain, HostPort]] = {}
+        self._ip_of_peer: dict[tuple[Domain, int, int], str] = {}
+        self._listeners: dict[socket.socket, tuple[Domain, int]] = {}
+        self._connections: dict[PeerKey, Connection] = {}
+        self._read_plan(plan)
+
+    def _read_plan(self, plan: FabricPlan) -> None:
+        """Own ports, and the peers that they reach: behind the same switch, or behind any that links join to it."""
+        for switch in plan.switches:
+            domain = _DOMAIN_OF_NETWORK[switch.network]
+            mine = [port for port in switch.ports if port.rank == self._rank]
+            for port in mine:
+                self._ports[domain, port.lane] = port
+                self._buckets[domain, port.lane] = Bucket(port.rate_mbps, plan.mtu)
+            reached = plan.network(switch.network) if plan.links else (switch,)
+            for port in (port for other in reached for port in other.ports) if mine else ():
+                self._peer_of_ip[_address(port)] = domain, port
+                self._ip_of_peer[domain, port.rank, port.lane] = _address(port)
+
+    def listen(self) -> None:
+        """Open a listener on every port; ``AgentError`` names the port that cannot."""
+        for place, port in self._ports.items():
+            sock = new_socket(port.interface)
+            try:
+                sock.bind((_address(port), TCP_PORT))
+                sock.listen(256)
+            except OSError as error:
+                sock.close()
+                raise AgentError(
+                    f"rank {self._rank} cannot listen on {port.interface} ({_address(port)}): {error.strerror}"
+                ) from None
+            self._listeners[sock] = place
+
+    def connection(self, domain: Domain, path: Path, now: float) -> Connection | None:
+        """The connection over ``path`` (seen from this rank); None if the peer has yet to open it."""
+        _, lane, peer, peer_lane = path
+        key = (domain, lane, peer, peer_lane)
+        if key not in self._connections and self._rank < peer:
+            self._connections[key] = self._connect(key, now)
+        return self._connections.get(key)
+
+    def call_again(self, connection: Connection, now: float) -> None:
+        """Connect anew where the peer has not answered: what calls it may have met a dark circuit."""
+        if not connection.connected and not connection.answered:
+            sock, connected = self._call(connection.key)
+            connection.renew(sock, connected=connected)
+            connection.last_progress = now
+
+    def _connect(self, key: PeerKey, now: float) -> Connection:
+        sock, connected = self._call(key)
+        connection = self._adopt(sock, key, connected=connected)
+        connection.last_progress = now
+        return connection
+
+    def _call(self, key: PeerKey) -> tuple[socket.socket, bool]:
+        """A socket that connects, and whether it has already."""
+        domain, lane, peer, peer_lane = key
+        port = self._ports.get((domain, lane))
+        address = self._ip_of_peer.get((domain, peer, peer_lane))
+        if port is None or address is None:
+            raise AgentError(
+                f"rank {self._rank} was told a path from its port {lane} to port {peer_lane} of rank {peer} on the "
+                f"{domain} network, which this fabric does not have"
+            )
+        sock = new_socket(port.interface)
+        try:
+            sock.bind((_address(port), 0))
+            code = sock.connect_ex((address, TCP_PORT))
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+        except OSError as error:
+            sock.close()
+            raise AgentError(
+                f"rank {self._rank} cannot connect from {port.interface} to rank {peer} ({address}): {error.strerror}"
+            ) from None
+        return sock, code == 0
+
+    def _adopt(self, sock: socket.socket, key: PeerKey, *, connected: bool) -> Connection:
+        bucket, interface = self._buckets[key[0], key[1]], self._ports[key[0], key[1]].interface
+        return Connection(
+            sock,
+            key,
+            bucket,
+            self._inbox,
+            connected=connected,
+            mtu=self._mtu,
+            left_port=lambda: left_port(interface),
+            clock=time.monotonic,
+        )
+
+    def accept(self, listener: socket.socket, now: float) -> list[Connection]:
+        """Take in the connections that peers opened to a listener."""
+        domain, lane = self._listeners[listener]
+        new: list[Connection] = []
+        while True:
+            try:
+                sock, (address, _) = listener.accept()
+            except BlockingIOError:
+                return new
+            known = self._peer_of_ip.get(address)
+            if known is None or known[0] != domain:
+                sock.close()
+                continue
+            sock.setblocking(False)
+            key = (domain, lane, known[1].rank, known[1].lane)
+            connection = self._adopt(sock, key, connected=True)
+            connection.last_progress = now
+            if key in self._connections:
+                self._connections[key].close()
+            self._connections[key] = connection
+            new.append(connection)
+
+    @property
+    def listeners(self) -> tuple[socket.socket, ...]:
+        """All listening sockets."""
+        return tuple(self._listeners)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._connections.values())
+
+    def close(self) -> None:
+        """Close all sockets, at once and for good."""
+        for sock in self._listeners:
+            sock.close()
+        for connection in self:
+            connection.close()
+        self._listeners.clear()
+        self._connections.clear()
+
+
+def _address(port: HostPort) -> str:
+    return port.ip.split("/")[0]

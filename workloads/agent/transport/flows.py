@@ -1,0 +1,41 @@
+"""The name that all ranks give to the same communication, though each numbers its operations by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from workloads.agent.transport.message import Flow
+from workloads.program import Collective, Program
+
+
+@dataclass(frozen=True)
+class FlowName:
+    """A ``Flow`` less its step."""
+
+    group: int
+    sequence: int
+    point_to_point: bool
+
+    def at(self, step: int) -> Flow:
+        """The flow of one step."""
+        return Flow(step, self.group, self.sequence, self.point_to_point)
+
+
+def flow_names(program: Program, rank: int) -> dict[int, FlowName]:
+    """Operation id -> name, for every communication of ``rank``.
+
+    The k-th collective of a group is the same on all members; the k-th send of a pair from one member to the other
+    is the k-th receive there.
+    """
+    number = {name: position for position, name in enumerate(program.groups)}
+    seen: Counter[tuple[str, str, int]] = Counter()
+    names: dict[int, FlowName] = {}
+    for op in program.communications(rank):
+        if isinstance(op, Collective):
+            key = (op.group, "collective", -1)
+        else:
+            key = (op.group, type(op).__name__, op.peer)
+        names[op.id] = FlowName(number[op.group], seen[key], not isinstance(op, Collective))
+        seen[key] += 1
+    return names

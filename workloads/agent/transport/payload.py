@@ -1,0 +1,118 @@
+"""Numbers that prove a collective: what each member contributes and what everybody must end up with.
+
+The contribution of a member to an element is a small integer, so float32 sums are exact in any order. It is
+``(7 e + s) % 97 + ((31 m + s) % 89) * (1 + e % 3)`` for element e, member m and a salt s of seed, step and operation:
+a chunk in the wrong place, a member missing or counted twice, or data of another operation all change the sum. The
+member is the position in the group (a spare that takes over a position brings the same numbers), for a send the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.agent.transport.message import Flow
+from workloads.schedule import Schedule
+
+Floats = npt.NDArray[np.float32]
+
+PERIOD = 97 * 3
+"""After so many elements the numbers repeat."""
+_SUMS = ("all_reduce", "reduce_scatter", "reduce")
+_FROM_ROOT = ("broadcast", "scatter")
+
+
+def _salt(seed: int, flow: Flow) -> int:
+    return seed * 13 + flow.step * 29 + flow.group * 17 + flow.sequence * 11 + int(flow.point_to_point) * 5
+
+
+def _period(seed: int, flow: Flow, members: Sequence[int], start: int) -> Floats:
+    """Sum of the contributions of ``members`` to the ``PERIOD`` elements from ``start`` on."""
+    salt = _salt(seed, flow)
+    index = np.arange(start, start + PERIOD, dtype=np.int64)
+    common = ((7 * index + salt) % 97).astype(np.float32)
+    factor = (1 + index % 3).astype(np.float32)
+    return common * np.float32(len(members)) + factor * np.float32(sum((31 * m + salt) % 89 for m in members))
+
+
+def _fill(out: Floats, period: Floats) -> None:
+    """Repeat ``period`` over ``out``: what is there is copied behind itself until it is full."""
+    have = min(len(period), len(out))
+    out[:have] = period[:have]
+    while have < len(out):
+        more = min(have, len(out) - have)
+        out[have : have + more] = out[:more]
+        have += more
+
+
+def total(seed: int, flow: Flow, members: Sequence[int], start: int, end: int) -> Floats:
+    """Sum of the contributions of ``members`` to elements ``start`` to ``end`` (exact up to some 40,000 members)."""
+    out = np.empty(end - start, dtype=np.float32)
+    _fill(out, _period(seed, flow, members, start))
+    return out
+
+
+def initial(seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int) -> Floats:
+    """All slots of ``rank`` before the collective: what its position contributes in the input slots, nothing elsewhere.
+
+    "Nothing" is 0 in memory that was never touched, so that the address space of an all-to-all costs only what is used.
+    """
+    buffer = np.zeros(schedule.chunk_bounds(elements)[-1][1], dtype=np.float32)
+    _contribute(buffer, seed, flow, schedule, members.index(rank), elements)
+    return buffer
+
+
+def refill(
+    buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
+) -> bool:
+    """Make a used buffer what ``initial`` would return, where that takes every slot of it; else False, untouched."""
+    if schedule.scratch or schedule.kind not in _SUMS:
+        return False
+    _contribute(buffer, seed, flow, schedule, members.index(rank), elements)
+    return True
+
+
+def _contribute(buffer: Floats, seed: int, flow: Flow, schedule: Schedule, me: int, elements: int) -> None:
+    bounds = schedule.chunk_bounds(elements)
+    for chunk in _held_first(schedule, me):
+        start, _ = bounds[chunk]
+        into, until = bounds[schedule.input + chunk]
+        _fill(buffer[into:until], _period(seed, flow, [me], start))
+
+
+def wrong_elements(
+    buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
+) -> int:
+    """Number of elements of ``buffer`` (all slots) that are not what the collective promises ``rank``."""
+    wrong = 0
+    bounds = schedule.chunk_bounds(elements)
+    for chunk, position in _held_last(schedule, members.index(rank)):
+        start, end = bounds[chunk]
+        positions = range(len(members)) if position is None else [position]
+        wrong += int(np.count_nonzero(buffer[start:end] != total(seed, flow, positions, start, end)))
+    return wrong
+
+
+def _held_first(schedule: Schedule, me: int) -> Iterator[int]:
+    """The chunks of the input that position ``me`` holds before the collective (``Schedule``)."""
+    for chunk, owner in enumerate(schedule.owner):
+        if schedule.kind in _SUMS or me == (schedule.root if schedule.kind in _FROM_ROOT else owner):
+            yield chunk
+
+
+def _held_last(schedule: Schedule, me: int) -> Iterator[tuple[int, int | None]]:
+    """The chunks promised to position ``me``, each with the position it comes from (None: the sum over all)."""
+    n, kind = schedule.n, schedule.kind
+    for chunk, owner in enumerate(schedule.owner):
+        if kind in ("reduce_scatter", "scatter"):
+            promised = owner == me
+        elif kind in ("reduce", "gather"):
+            promised = schedule.root == me
+        elif kind == "all_to_all":
+            promised = chunk * n * n // schedule.chunks % n == me
+        else:
+            promised = True
+        if promised:
+            yield chunk, None if kind in _SUMS else schedule.root if kind in _FROM_ROOT else owner

@@ -1,0 +1,85 @@
+"""Which communication of a rank an incoming message is for; what nobody awaits is an error and never taken in."""
+
+from __future__ import annotations
+
+from railyard.errors import VerifyError
+from workloads.agent.config import AgentConfig
+from workloads.agent.exchange import Part
+from workloads.agent.transport.connection import Connection, PeerKey
+from workloads.agent.transport.in_flight import Carriage, FlowKey
+from workloads.agent.transport.message import Header
+from workloads.agent.transport.routes import Routes
+from workloads.agent.transport.slot_connections import Rotations
+from workloads.agent.transport.unexpected import EarlyArrivals
+
+
+class Reception:
+    """What one rank receives. Times are monotonic seconds."""
+
+    def __init__(self, config: AgentConfig, routes: Routes, rotations: Rotations) -> None:
+        self._config = config
+        self._routes = routes
+        self._rotations = rotations
+        self._groups = list(config.program.groups)
+        self.open: dict[FlowKey, Carriage] = {}
+        """The communications that receive now."""
+        self.early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.real_payload)
+        self.began: dict[PeerKey, float] = {}
+        """When the message that is coming in on a connection began."""
+
+    @staticmethod
+    def key(connection: Connection, header: Header) -> FlowKey:
+        """What a message belongs to."""
+        return header.flow, connection.peer if header.flow.point_to_point else -1
+
+    def awaits(self, connection: Connection, header: Header) -> bool:
+        """In a rotation a peer may be ahead: what it sends then waits until this rank has come so far."""
+        if header.kind == "ready" or header.flow.point_to_point:
+            return True
+        if not self._rotations.groups or self.key(connection, header) in self.open:
+            return True
+        return self._group(header) not in self._rotations.groups
+
+    def find(self, connection: Connection, header: Header) -> tuple[Carriage, Part] | None:
+        """What a payload is for; None if its receive has not begun. ``VerifyError`` if it is not awaited like this."""
+        carriage = self.open.get(self.key(connection, header))
+        if carriage is None:
+            return None
+        part = carriage.exchange.incoming.get(header.transfer)
+        if part is None:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
+        if part.bytes != header.length or not self._comes_by(carriage, part, connection):
+            raise VerifyError(
+                f"misdelivered: {self._describe(connection, header)}, where {part.bytes} bytes from rank {part.peer} "
+                "are due on another path or in another length"
+            )
+        return carriage, part
+
+    def keep_early(self, connection: Connection, header: Header, now: float) -> memoryview | None:
+        """Where a payload goes whose receive has not begun; ``VerifyError`` if there is none to come."""
+        key = self.key(connection, header)
+        op = self.early.receive_of(key)
+        if op is None:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
+        try:
+            return self.early.expect(key, header, self._config.scale.emulated_bytes(op.bytes), now)
+        except ValueError:
+            raise VerifyError(
+                f"misdelivered: {self._describe(connection, header)}, where {op.bytes} bytes are due ({op.name})"
+            ) from None
+
+    def _comes_by(self, carriage: Carriage, part: Part, connection: Connection) -> bool:
+        """Whether ``part`` may come in by this connection: in a rotation by any with its sender."""
+        if carriage.turnstile is not None and not part.scale_up:
+            return connection.key[0] == "scale-out" and connection.peer == part.peer
+        return self._routes.key(carriage, part, incoming=True) == connection.key
+
+    def _group(self, header: Header) -> str:
+        return self._groups[header.flow.group] if header.flow.group < len(self._groups) else "?"
+
+    def _describe(self, connection: Connection, header: Header) -> str:
+        flow = header.flow
+        return (
+            f"rank {self._config.rank} got transfer {header.transfer} ({header.length} bytes) of group "
+            f"{self._group(header)}, operation {flow.sequence}, step {flow.step} from rank {connection.peer}"
+        )

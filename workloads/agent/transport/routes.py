@@ -1,0 +1,56 @@
+"""Which connection carries which part of a communication: paths, circuits, and the scale-up network."""
+
+from __future__ import annotations
+
+from railyard.errors import ControlError
+from workloads.agent.config import AgentConfig
+from workloads.agent.exchange import Part
+from workloads.agent.transport.connection import PeerKey
+from workloads.agent.transport.in_flight import Carriage
+from workloads.agent.transport.paths import Path, choose_path
+
+
+class Routes:
+    """The routes of one rank; ``paths`` are those that its groups were told."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._rank = config.rank
+        self._groups = config.program.groups
+        self._ports_per_gpu = config.plan.ports_per_gpu
+        self._forwarding = config.mode in ("native", "electrical")
+        self.paths: dict[str, tuple[Path, ...]] = {}
+
+    def key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
+        """The connection of a part; both ends compute it from the sender's side.
+
+        In a rotation the sender alone knows it, when the slot has come.
+
+        ``ControlError`` where the group has no path between the two.
+        """
+        if part.scale_up:
+            return "scale-up", 0, part.peer, 0
+        if carriage.gate is not None and carriage.on_circuit(part):
+            own, far = carriage.gate.lanes(part.transfer)
+            return "scale-out", own, part.peer, far
+        if carriage.turnstile is not None:
+            lanes = carriage.turnstile.lanes(part.peer)
+            return "scale-out", lanes.out, part.peer, lanes.into
+        place = self.place(carriage.group.name, part.peer, part.lane, incoming=incoming)
+        if place is None:
+            source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
+            raise ControlError(
+                f"group {carriage.group.name} has no circuit between rank {source} and rank {target}, which "
+                f"{carriage.op.name} needs; the policy must light one"
+            )
+        return carriage.group.domain, place[0], part.peer, place[1]
+
+    def place(self, group: str, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
+        """Which ports (here, at the peer) a transfer takes; None where no path is known."""
+        forwarded = self._forwarding and self._groups[group].domain == "scale-out"
+        source, target = (peer, self._rank) if incoming else (self._rank, peer)
+        path = choose_path(
+            self.paths.get(group, ()), source, target, lane, forwarded=forwarded, ports_per_gpu=self._ports_per_gpu
+        )
+        if path is None:
+            return None
+        return (path[3], path[1]) if incoming else (path[1], path[3])

@@ -1,0 +1,98 @@
+"""The rotations of one agent: which connection carries what in which slot, and how long that connection has light."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from controllers.circuits.rotation import Turn
+from workloads.agent.transport.connection import Connection, PeerKey
+from workloads.agent.transport.in_flight import Waiting
+from workloads.agent.transport.paths import Path, keys_at
+from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.slot_sender import Moved
+from workloads.agent.transport.up_window import Light
+
+
+class Post(NamedTuple):
+    """Something to be sent now over the connection ``key``, as its slot would have begun at ``since``.
+
+    ``fresh``: the first in a slot without an end, which pays for what the port's bucket saved up in the dark. In a slot
+    with an end the bucket makes up for lateness, and the light limits what is sent.
+    """
+
+    key: PeerKey
+    waiting: Waiting
+    fresh: bool
+    since: float
+
+
+class Rotations:
+    """The groups of ``rank`` whose circuits take turns; ``say`` tells the controller, ``note`` takes events."""
+
+    def __init__(self, rank: int, say: Callable[[Moved], None], note: Callable[..., object]) -> None:
+        self._rank = rank
+        self._note = note
+        self._heard: dict[str, tuple[Turn, float]] = {}
+        """By group: the slot that stands, and when this rank was told."""
+        self._used: dict[str, dict[Connection, int]] = {}
+        """By group: the connections of that slot, and what had gone by them before."""
+        self.turns: Turns[Waiting] = Turns(rank, say)
+        self.groups: set[str] = set()
+        """All that take turns, whether a slot of theirs stands or not."""
+        self._unused: set[PeerKey] = set()
+        """Connections over circuits of slots without an end by which nothing has gone yet."""
+        self._lights: dict[PeerKey, tuple[str, Light | None]] = {}
+        """(group, light) of circuits whose connection has not heard of it, since the peer has yet to open it."""
+
+    def stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> list[PeerKey]:
+        """A slot has come: the connections over its circuits. ``free`` tells what may go."""
+        self._note_turn(group)
+        self._heard[group] = turn, now
+        self.turns.stands(group, index, turn, paths)
+        turnstile = self.turns.of(group)
+        assert turnstile is not None
+        keys = keys_at(self._rank, paths)
+        if turnstile.end is None:
+            self._unused.update(keys)
+        light = None if turnstile.end is None else Light(turnstile.began, turnstile.end)
+        self._lights.update(dict.fromkeys(keys, (group, light)))
+        return keys
+
+    def end(self, group: str) -> None:
+        """The rank has let go of the circuits of ``group``."""
+        self._note_turn(group)
+        self.turns.end(group)
+        self._lights.clear()
+
+    def offer(self, waiting: Waiting) -> None:
+        """Something is to go when the turn of its peer comes. ``free`` tells what may go now."""
+        assert waiting.carriage.turnstile is not None
+        waiting.carriage.turnstile.offer(waiting.part.peer, waiting)
+
+    def free(self, group: str) -> Iterable[Post]:
+        """What may go now."""
+        turnstile = self.turns.of(group)
+        if turnstile is None:
+            return
+        for waiting in turnstile.free():
+            lanes, peer = turnstile.lanes(waiting.part.peer), waiting.part.peer
+            key: PeerKey = ("scale-out", lanes.out, peer, lanes.into)
+            yield Post(key, waiting, key in self._unused, turnstile.began)
+            self._unused.discard(key)
+
+    def shine(self, connection: Connection) -> None:
+        """Let a connection know how long its circuit has light, if it has not heard."""
+        if connection.key in self._lights:
+            group, light = self._lights.pop(connection.key)
+            connection.shine(light)
+            self._used.setdefault(group, {})[connection] = connection.sent_bytes
+
+    def _note_turn(self, group: str) -> None:
+        """What went in the last slot, for the timeline."""
+        heard, used = self._heard.pop(group, None), self._used.pop(group, {})
+        if heard is not None:
+            turn, told = heard
+            sent = sum(connection.sent_bytes - before for connection, before in used.items())
+            fields = {"group": group, "slot": turn.number, "late_s": told - turn.began, "bytes": sent}
+            self._note("turn", turn.began, max(turn.began, told), **fields)

@@ -1,0 +1,128 @@
+"""One rank's part in a rotation as a state machine: what may be sent in the slot that stands, and what is said of it.
+
+Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); what is to be sent
+waits until its peer's turn comes. In a slot with an end its connection stops in time (``Connection.shine``) and goes on
+in the next one. In a slot without, the rank tells the controller when everything it had for it is sent and
+acknowledged, and then sends nothing more in it: the circuits may go at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from controllers.circuits.rotation import Turn
+from railyard.errors import ControlError
+from workloads.agent.transport.pacing import LATE_S
+from workloads.agent.transport.paths import Path
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The rank has sent what it had for slot number ``slot``; ``idle``: and has nothing for any other."""
+
+    group: str
+    index: int
+    slot: int
+    idle: bool
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """By which of its ports a rank sends to a peer, and by which of its own that one receives."""
+
+    out: int
+    into: int
+
+
+class Turnstile(Generic[_T]):
+    """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind.
+
+    ``say`` tells the controller.
+    """
+
+    def __init__(self, rank: int, group: str, index: int, say: Callable[[Moved], None]) -> None:
+        self._rank = rank
+        self._group, self._index = group, index
+        self._say = say
+        self._waiting: dict[int, list[_T]] = defaultdict(list)
+        self._under_way = 0
+        self._turn: Turn | None = None
+        self._lanes: dict[int, Lanes] = {}
+        """The peers of the slot that stands (or stood last)."""
+        self._closed = True
+        self._said: Moved | None = None
+
+    @property
+    def began(self) -> float:
+        """Since when the slot that stands (or the last one) has had its light."""
+        return self._turn.began if self._turn is not None else 0.0
+
+    @property
+    def end(self) -> float | None:
+        """When all that is sent in the slot that stands must be there; None if it has no end."""
+        turn = self._turn
+        return None if turn is None or turn.until is None else turn.until - turn.guard_s
+
+    def stands(self, turn: Turn, paths: Iterable[Path]) -> None:
+        """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
+
+        ``ControlError`` for one that is over before anything could be sent.
+        """
+        self._lanes = {}
+        for rank, out, peer, into in paths:
+            if rank == self._rank:
+                self._lanes[peer] = Lanes(out, into)
+            elif peer == self._rank and out == into:
+                self._lanes[rank] = Lanes(into, out)
+        self._turn, self._closed, self._said = turn, False, None
+        if self.end is not None and self.end - self.began <= LATE_S:
+            raise ControlError(
+                f"slot {turn.number} of group {self._group} leaves nothing beside its guard time of "
+                f"{turn.guard_s * 1e3:.3g} ms and the "
+                f"{LATE_S * 1e3:g} ms that this machine may be late; longer slots are right"
+            )
+
+    @property
+    def peers(self) -> frozenset[int]:
+        """To whom something may go in the slot that stands."""
+        return frozenset(self._lanes)
+
+    def lanes(self, peer: int) -> Lanes:
+        """By which ports something goes to a peer of the slot that stands."""
+        return self._lanes[peer]
+
+    def offer(self, peer: int, item: _T) -> None:
+        """``item`` is to go to ``peer``. ``free`` and ``report`` follow as after ``stands``."""
+        self._waiting[peer].append(item)
+
+    def over(self) -> None:
+        """Something that went is acknowledged by the peer's kernel."""
+        self._under_way -= 1
+        self.report()
+
+    def report(self) -> None:
+        """Say that this slot is done with, if it is and that was not said."""
+        turn = self._turn
+        if turn is None or turn.until is not None or self._under_way or self._left_for_this_slot():
+            return
+        message = Moved(self._group, self._index, turn.number, not any(self._waiting.values()))
+        self._closed = True
+        if message != self._said:
+            self._said = message
+            self._say(message)
+
+    def _left_for_this_slot(self) -> bool:
+        return not self._closed and any(self._waiting.get(peer) for peer in self._lanes)
+
+    def free(self) -> list[_T]:
+        """Take what may go off the queues; whoever calls sends it at once."""
+        free: list[_T] = []
+        for peer in self._lanes if not self._closed else ():
+            free += self._waiting.pop(peer, ())
+        self._under_way += len(free)
+        return free

@@ -1,0 +1,261 @@
+"""Background traffic: real TCP packets from one host to another beside a run, at a given rate.
+
+It passes the same token bucket as the collective's packets, so it takes from the port what it needs and no more than
+its rate. A process of its own sends and receives it, from sockets in the namespaces of both hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+from railyard.child import end_child, start_child, tell_to_stop
+from railyard.errors import ConfigError, MachineError
+from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
+from topos.kernel.namespaces import inside
+from topos.plan import FabricPlan
+
+MOST_S = 3600.0
+"""No background traffic lasts longer, whatever became of the run."""
+_END_S = 5.0
+_DRAIN_S = 2.0
+_CONNECT_S = 5.0
+_TICK_S = 0.001
+_MEMORY_S = 0.05
+"""What could not be sent for this long is given up: a blocked port is not paid back in a burst later."""
+_BUFFER_S = 0.1
+_LEAST_BUFFER_BYTES = 1 << 17
+_SO_BINDTODEVICE = 25
+_SO_SNDBUFFORCE = 32
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the traffic: the namespace of a host (a descriptor), the interface and its address."""
+
+    netns_fd: int
+    interface: str
+    ip: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the traffic came to: TCP payload sent and arrived, and how long it was sent for."""
+
+    sent_bytes: int
+    received_bytes: int
+    seconds: float
+
+    def mbps(self, mtu: int) -> float:
+        """Rate in Mb/s that the port carried of it, headers counted."""
+        return self.sent_bytes * 8 / goodput_share(mtu) / self.seconds / 1e6 if self.seconds > 0 else 0.0
+
+
+class Drip:
+    """How many bytes may be sent by now at a steady rate; times are monotonic seconds."""
+
+    def __init__(self, bytes_per_s: float, now: float, memory_s: float = _MEMORY_S) -> None:
+        self._rate = bytes_per_s
+        self._memory_s = memory_s
+        self._paid_until = now
+
+    def due(self, now: float) -> float:
+        """Bytes; never more than the rate gives in ``memory_s``, older ones are forgotten."""
+        self._paid_until = max(self._paid_until, now - self._memory_s)
+        return (now - self._paid_until) * self._rate
+
+    def sent(self, size: int) -> None:
+        """``size`` bytes went out."""
+        self._paid_until += size / self._rate
+
+    def wait_s(self, now: float, size: int) -> float:
+        """Seconds until ``size`` bytes are due."""
+        return max(0.0, self._paid_until + size / self._rate - now)
+
+
+class Background:
+    """Traffic of ``rate_mbps`` (as the port counts it, headers included) from ``source`` to ``target``.
+
+    It begins with ``start`` and ends with ``stop``, or after ``most_s`` seconds, or with this process. Raises
+    ``ConfigError`` for a rate that is no rate, ``MachineError`` if there is no way between the two.
+
+    >>> with Background.on(plan, fds, rank=3, share=0.4) as traffic:   # doctest: +SKIP
+    ...     run()
+    ...     print(traffic.stop().mbps(plan.mtu))
+    """
+
+    def __init__(self, source: End, target: End, rate_mbps: float, mtu: int, most_s: float = MOST_S) -> None:
+        if not 0 < rate_mbps < float("inf"):
+            raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
+        if not 0 < most_s <= MOST_S:
+            raise ConfigError(f"must be above 0 and at most {MOST_S:g} s, not {most_s:g}", key="most_s")
+        self._fds = {source.netns_fd, target.netns_fd}
+        self._settings = {
+            "source": asdict(source),
+            "target": asdict(target),
+            "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu),
+            "frame_bytes": mtu - TCP_IP_HEADER_BYTES,
+            "most_s": most_s,
+        }
+        self._process: subprocess.Popen[str] | None = None
+
+    @staticmethod
+    def on(
+        plan: FabricPlan,
+        netns_fds: Mapping[int, int],
+        rank: int,
+        share: float,
+        *,
+        peer: int | None = None,
+        lane: int = 0,
+    ) -> Background:
+        """Traffic from ``rank`` that takes ``share`` of the rate of its rail port ``lane``.
+
+        ``netns_fds``: rank -> descriptor of its namespace. ``peer`` is where it goes, None: the same rail's port of
+        the next server. Raises ``ConfigError`` for a fabric of circuits (they lead to one peer at a time, and belong
+        to the collective), for ranks that share no rail and for a share outside (0, 1].
+        """
+        if plan.fabric != "electrical":
+            raise ConfigError(f"background traffic needs the electrical fabric, not {plan.fabric}", key="background")
+        if not 0 < share <= 1:
+            raise ConfigError(f"must be a share above 0 and at most 1, not {share:g}", key="background")
+        peer = (rank + plan.gpus_per_server) % plan.ranks if peer is None else peer
+        if not (0 <= rank < plan.ranks and 0 <= peer < plan.ranks and rank != peer):
+            raise ConfigError(f"needs two ranks from 0 to {plan.ranks - 1}, not {rank} and {peer}", key="background")
+        if (rank - peer) % plan.gpus_per_server or not 0 <= lane < plan.ports_per_gpu:
+            raise ConfigError(f"ranks {rank} and {peer} do not share port {lane} of a rail", key="background")
+        rail = plan.rail_of(rank)
+        ports = [rail.port(r, lane) for r in (rank, peer)]
+        source, target = (End(netns_fds[port.rank], port.interface, port.ip) for port in ports)
+        return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
+
+    def start(self) -> Background:
+        """Begin; returns when the two ends are connected."""
+        self._process = start_child(
+            "workloads.stragglers.background", self._settings, self._fds, "background traffic", own_session=True
+        )
+        return self
+
+    def stop(self) -> Sent:
+        """End the traffic and say what it came to. Raises ``MachineError`` if it did not last until now."""
+        process, self._process = self._process, None
+        if process is None:
+            raise MachineError("the background traffic was not started")
+        assert process.stdout
+        try:
+            tell_to_stop(process)
+            ready, _, _ = select.select([process.stdout], [], [], _END_S + _DRAIN_S)
+            line = process.stdout.readline() if ready else ""
+        finally:
+            end_child(process, _END_S)
+        try:
+            return Sent(**json.loads(line))
+        except (json.JSONDecodeError, TypeError):
+            raise MachineError("the background traffic ended without a result; its message is above") from None
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            end_child(process)
+
+    def __enter__(self) -> Background:
+        return self if self._process else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _connect(source: End, target: End, buffer_bytes: int, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """The sending and the receiving end of a connection; what is under way is bounded by the sender's buffer."""
+    with inside(target.netns_fd):
+        listener = stack.enter_context(socket.create_server((target.ip, 0)))
+    with inside(source.netns_fd):
+        sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    sender.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, source.interface.encode())
+    sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, buffer_bytes)
+    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sender.settimeout(_CONNECT_S)
+    listener.settimeout(_CONNECT_S)
+    try:
+        sender.connect(listener.getsockname())
+        receiver = stack.enter_context(listener.accept()[0])
+    except OSError as error:
+        raise SystemExit(f"background traffic from {source.ip} found no way to {target.ip}: {error}") from None
+    sender.setblocking(False)
+    receiver.setblocking(False)
+    return sender, receiver
+
+
+def _receive(receiver: socket.socket, into: bytearray) -> int | None:
+    """Take in what is there; its bytes, None at the end of the stream."""
+    try:
+        return receiver.recv_into(into) or None
+    except BlockingIOError:
+        return 0
+
+
+def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, Any]) -> Sent:
+    """Send whole frames when they are due and receive what comes, until told to stop."""
+    frame, into = settings["frame_bytes"], bytearray(1 << 18)
+    payload = memoryview(bytes(max(frame, round(settings["bytes_per_s"] * _MEMORY_S)) + frame))
+    parent, sent, received = os.getppid(), 0, 0
+    start = now = time.monotonic()
+    drip = Drip(settings["bytes_per_s"], start, max(_MEMORY_S, 2 * frame / settings["bytes_per_s"]))
+    while now < start + settings["most_s"] and os.getppid() == parent:
+        pause = max(_TICK_S, drip.wait_s(now, frame))
+        ready, _, _ = select.select([sys.stdin, receiver], [], [], pause)
+        if sys.stdin in ready:
+            break
+        received += _receive(receiver, into) or 0 if receiver in ready else 0
+        now = time.monotonic()
+        frames = int(drip.due(now) / frame + 1e-9)
+        try:
+            size = sender.send(payload[: frames * frame]) if frames else 0
+        except BlockingIOError:
+            size = 0
+        drip.sent(size)
+        sent += size
+    seconds = time.monotonic() - start
+    sender.shutdown(socket.SHUT_WR)
+    return Sent(sent, received + _drain(receiver, into), seconds)
+
+
+def _drain(receiver: socket.socket, into: bytearray) -> int:
+    """What was still under way."""
+    rest, end = 0, time.monotonic() + _DRAIN_S
+    while (left := end - time.monotonic()) > 0:
+        select.select([receiver], [], [], left)
+        got = _receive(receiver, into)
+        if got is None:
+            break
+        rest += got
+    return rest
+
+
+def main() -> None:
+    """The process: settings as one line of JSON on standard input, traffic until the next line, then the result."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(sys.stdin.readline())
+    buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
+    with ExitStack() as stack:
+        sender, receiver = _connect(End(**settings["source"]), End(**settings["target"]), buffer_bytes, stack)
+        print("ready", flush=True)
+        print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

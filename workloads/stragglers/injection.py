@@ -1,0 +1,304 @@
+"""What makes a straggler, in words that a person can type, and how it is put into a Program.
+
+Sources: StragglAR (arXiv 2505.23523) for persistent stragglers, seen at 0.77 to 0.98 of the steps; Falcon
+for computing and links that are slow, 1.34 times the usual step time on average.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from railyard.errors import ConfigError
+from workloads.program import Communication, Compute, Dimension, Operation, Program
+from workloads.stragglers.gaps import Fixed, LogNormal, Replay, seconds
+
+INJECTIONS = {
+    "none": "none",
+    "fixed": "fixed:0.3",
+    "persistent": "persistent:0.3@0.9",
+    "lognormal": "lognormal:7ms,0.78",
+    "replay": "replay:gaps.json,factor=10",
+    "two": "two:0.3,0.2",
+    "wrong": "wrong:0.3",
+    "slow-compute": "slow-compute:1.5",
+    "slow-link": "slow-link:0.5",
+    "background": "background:0.4",
+}
+"""Every word of an injection with an example."""
+_JOINT = re.compile(r"\+(?=\s*[a-z])")
+"""A plus before a word, not one inside a number (1e+3)."""
+Otherwise = Literal["another", "none"]
+Delays = tuple[tuple[float, ...], ...]
+"""``delays[rank][step]``, seconds."""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """What makes one rank (or two) late.
+
+    ``gaps``: how late in each step. With probability ``persistence`` it is the persistent rank that is late, else
+    ``otherwise``: ``another`` rank, drawn evenly, or ``none``. ``second``: another rank is late too. ``wrong``: all of
+    it befalls another rank than the one predicted. ``compute_factor`` multiplies the rank's computes, ``link_share``
+    is the share of the rate that its rail ports have left, ``background_share`` the share of it that other traffic
+    takes. "Another rank" of ``second`` and ``wrong`` is ``other_rank``.
+    """
+
+    text: str = "none"
+    gaps: Fixed | LogNormal | Replay | None = None
+    persistence: float = 1.0
+    otherwise: Otherwise = "another"
+    second: Fixed | None = None
+    wrong: bool = False
+    compute_factor: float = 1.0
+    link_share: float = 1.0
+    background_share: float = 0.0
+
+    def late_rank(self, n: int, rank: int) -> int:
+        """The rank that is slow or (persistently) late when ``rank`` is the one predicted."""
+        _check_rank(n, rank)
+        return other_rank(n, rank) if self.wrong else rank
+
+    def delays(self, n: int, steps: int, rank: int, seed: int) -> Delays:
+        """How late each of ``n`` ranks is in each of ``steps`` steps; the same for the same seed.
+
+        More steps continue fewer, and how long the gaps are does not depend on whose they are.
+        """
+        late = self.late_rank(n, rank)
+        by_rank = [[0.0] * steps for _ in range(n)]
+        if self.gaps is not None:
+            chance = random.Random(f"straggler rank {seed}")
+            gaps = self.gaps.draw(random.Random(f"straggler gap {seed}"))
+            for step, gap in enumerate(islice(gaps, steps)):
+                who = self._who(chance, n, late)
+                if who is not None:
+                    by_rank[who][step] += gap
+        if self.second is not None:
+            by_rank[other_rank(n, late)] = [gap + self.second.seconds for gap in by_rank[other_rank(n, late)]]
+        return tuple(tuple(gaps) for gaps in by_rank)
+
+    def _who(self, chance: random.Random, n: int, late: int) -> int | None:
+        """Who is late in one step. Two numbers are drawn whatever comes of them, so that steps stay independent."""
+        is_late, other = chance.random() < self.persistence, chance.randrange(1, n)
+        if is_late:
+            return late
+        return (late + other) % n if self.otherwise == "another" else None
+
+    def slow_links(self, n: int, rank: int) -> dict[int, float]:
+        """Share of the rate by rank, as ``RailTopo(slow=...)`` takes it; empty where no link is slow."""
+        return {self.late_rank(n, rank): self.link_share} if self.link_share < 1 else {}
+
+
+def other_rank(n: int, rank: int) -> int:
+    """The rank half-way round from ``rank``: who the second straggler is, and who is late when ``rank`` was wrong."""
+    return (rank + n // 2) % n
+
+
+def _check_rank(n: int, rank: int) -> None:
+    if n < 2:
+        raise ConfigError(f"a straggler needs somebody to be later than, so 2 ranks or more, not {n}", key="ranks")
+    if not 0 <= rank < n:
+        raise ConfigError(f"must be a rank from 0 to {n - 1}, not {rank}", key="straggler")
+
+
+def parse_injection(text: str) -> Injection:
+    """The injection that ``text`` says: words of ``INJECTIONS``, joined by ``+`` (``fixed:0.3+slow-link:0.5``).
+
+    Times are seconds unless they say ``ms`` or ``us``. Raises ``ConfigError`` naming the word and what would be right.
+
+    ``fixed:T``: late by T in every step. ``persistent:T@P``: with probability P, else another rank; ``@P/none``: else
+    nobody. ``lognormal:MEDIAN,SIGMA[,MOST][@P]``. ``replay:FILE[,unit=ms][,factor=X][,persistence=P]``. ``two:T,T2``:
+    another rank too, by T2. ``wrong[:T]``: not the predicted rank. ``slow-compute:X``: computes take X times as long.
+    ``slow-link:F``: its ports at F of their rate. ``background:F``: other traffic takes F of the rate of its ports.
+    """
+    found = Injection(text=text.strip())
+    said: set[str] = set()
+    for part in _JOINT.split(text):
+        word, _, value = part.strip().partition(":")
+        if word not in INJECTIONS:
+            raise ConfigError(
+                f"unknown injection {part.strip()!r}; known: {', '.join(INJECTIONS.values())}", key="inject"
+            )
+        changes = _PARSERS[word](value.strip(), f"inject: {word}")
+        again = said & changes.keys()
+        if again:
+            raise ConfigError(f"{word} in {text!r} says again what was said before; say it once", key="inject")
+        said |= changes.keys()
+        found = replace(found, **changes)  # type: ignore[arg-type]
+    return found
+
+
+def _none(value: str, key: str) -> dict[str, object]:
+    if value:
+        raise ConfigError(f"takes no value, not {value!r}", key=key)
+    return {}
+
+
+def _fixed(value: str, key: str) -> dict[str, object]:
+    return {"gaps": Fixed(seconds(value, key))}
+
+
+def _persistent(value: str, key: str) -> dict[str, object]:
+    gap, at, chance = value.partition("@")
+    if not at:
+        raise ConfigError(f"must say how often, for example {INJECTIONS['persistent']}, not {value!r}", key=key)
+    return {"gaps": Fixed(seconds(gap, key)), **_persistence(chance, key)}
+
+
+def _persistence(text: str, key: str) -> dict[str, object]:
+    chance, _, otherwise = text.partition("/")
+    if otherwise not in ("", "another", "none"):
+        raise ConfigError(f"after the slash comes another or none, not {otherwise!r}", key=key)
+    return {"persistence": _number(chance, 0, 1, key), "otherwise": otherwise or "another"}
+
+
+def _log_normal(value: str, key: str) -> dict[str, object]:
+    numbers, at, chance = value.partition("@")
+    parts = numbers.split(",")
+    if len(parts) not in (2, 3):
+        raise ConfigError(f"must be median,sigma or median,sigma,most, as in 7ms,0.78,22ms, not {value!r}", key=key)
+    median_s, sigma = seconds(parts[0], key), _number(parts[1], 0, 5, key)
+    most_s = seconds(parts[2], key) if len(parts) == 3 else math.inf
+    if not 0 < median_s <= most_s:
+        raise ConfigError(f"needs a median above 0 and at most the longest gap, not {value!r}", key=key)
+    return {"gaps": LogNormal(median_s, sigma, most_s), **(_persistence(chance, key) if at else {})}
+
+
+def _replay(value: str, key: str) -> dict[str, object]:
+    file, *options = value.split(",")
+    given = dict.fromkeys(("unit", "factor", "persistence"), "")
+    for option in options:
+        name, _, setting = option.partition("=")
+        if name.strip() not in given or not setting.strip():
+            raise ConfigError(f"takes unit=ms, factor=10 and persistence=0.9, not {option!r}", key=key)
+        given[name.strip()] = setting.strip()
+    if not file:
+        raise ConfigError(f"must name a file, for example {INJECTIONS['replay']}", key=key)
+    factor = _number(given["factor"] or "1", 0, 1e6, key)
+    gaps = Replay.read(Path(file), given["unit"] or None, factor)
+    return {"gaps": gaps, **(_persistence(given["persistence"], key) if given["persistence"] else {})}
+
+
+def _two(value: str, key: str) -> dict[str, object]:
+    first, _, second = value.partition(",")
+    if not second:
+        raise ConfigError(f"must be two times, for example {INJECTIONS['two']}, not {value!r}", key=key)
+    return {"gaps": Fixed(seconds(first, key)), "second": Fixed(seconds(second, key))}
+
+
+def _wrong(value: str, key: str) -> dict[str, object]:
+    return {"wrong": True, **(_fixed(value, key) if value else {})}
+
+
+def _slow_compute(value: str, key: str) -> dict[str, object]:
+    return {"compute_factor": _number(value, 1, 1000, key)}
+
+
+def _slow_link(value: str, key: str) -> dict[str, object]:
+    return {"link_share": _number(value, 1e-3, 1, key)}
+
+
+def _background(value: str, key: str) -> dict[str, object]:
+    return {"background_share": _number(value, 0, 1, key)}
+
+
+def _number(text: str, least: float, most: float, key: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise ConfigError(f"must be a number from {least:g} to {most:g}, not {text!r}", key=key)
+    return number
+
+
+_PARSERS = {
+    "none": _none,
+    "fixed": _fixed,
+    "persistent": _persistent,
+    "lognormal": _log_normal,
+    "replay": _replay,
+    "two": _two,
+    "wrong": _wrong,
+    "slow-compute": _slow_compute,
+    "slow-link": _slow_link,
+    "background": _background,
+}
+
+
+def inject(
+    program: Program, injection: Injection, rank: int, steps: int, seed: int, *, dimension: Dimension | None = None
+) -> Program:
+    """``program`` with its stragglers, ``rank`` being the one predicted; links and background are not the Program's.
+
+    A late rank gets ``Compute.late`` on the last Compute that its first communication waits for; where it waits for
+    none, a Compute of 0 s is put before it. That communication is the first of ``dimension``; None: the first that is
+    not on the front-end network (barriers are). Raises ``ConfigError`` where a late rank has no such communication, or
+    nothing to be slow with.
+    """
+    delays = injection.delays(program.ranks, steps, rank, seed)
+    operations = list(program.operations)
+    for late, gaps in enumerate(delays):
+        if any(gaps):
+            operations[late] = _delayed(program, late, gaps, dimension)
+    if injection.compute_factor != 1:
+        slow = injection.late_rank(program.ranks, rank)
+        operations[slow] = _slowed(operations[slow], slow, injection.compute_factor)
+    return replace(program, operations=tuple(operations))
+
+
+def _slowed(operations: tuple[Operation, ...], rank: int, factor: float) -> tuple[Operation, ...]:
+    """All computes ``factor`` times as long; how late a step is stays."""
+    if not any(isinstance(op, Compute) and op.seconds > 0 for op in operations):
+        raise ConfigError(f"rank {rank} computes nothing that could be slow; give it compute time", key="inject")
+    return tuple(replace(op, seconds=op.seconds * factor) if isinstance(op, Compute) else op for op in operations)
+
+
+def _delayed(
+    program: Program, rank: int, gaps: tuple[float, ...], dimension: Dimension | None
+) -> tuple[Operation, ...]:
+    """The operations of a rank whose first communication of interest comes late."""
+    operations = program.operations[rank]
+    first = _first_communication(program, rank, dimension)
+    computes = [operations[dep] for dep in first.deps if isinstance(operations[dep], Compute)]
+    if not computes:
+        operations, place = _with_pause(operations, first), first.id
+    else:
+        place = max(compute.id for compute in computes)
+    compute = operations[place]
+    assert isinstance(compute, Compute)
+    both = tuple(a + b for a, b in zip(gaps, _repeated(compute.late, len(gaps)), strict=True))
+    return (*operations[:place], replace(compute, late=both), *operations[place + 1 :])
+
+
+def _repeated(late: tuple[float, ...], steps: int) -> tuple[float, ...]:
+    """What a Compute was late already, step by step."""
+    return tuple(late[step % len(late)] if late else 0.0 for step in range(steps))
+
+
+def _first_communication(program: Program, rank: int, dimension: Dimension | None) -> Communication:
+    for op in program.communications(rank):
+        group = program.groups[op.group]
+        if group.dimension == dimension if dimension else group.domain != "front-end":
+            return op
+    where = f"in dimension {dimension}" if dimension else "outside the front-end network"
+    raise ConfigError(f"rank {rank} does not communicate {where}, so nobody waits for it", key="inject")
+
+
+def _with_pause(operations: tuple[Operation, ...], before: Communication) -> tuple[Operation, ...]:
+    """The operations with a Compute of 0 s at the place of ``before``, which waits for it; later ids move by one."""
+    place = before.id
+
+    def moved(op: Operation) -> Operation:
+        return replace(op, id=op.id + 1, deps=tuple(dep + (dep >= place) for dep in op.deps))
+
+    pause = Compute(place, "straggler", 0.0, before.deps)
+    waiting = replace(moved(before), deps=(place,))
+    later = (moved(op) for op in operations[place + 1 :])
+    earlier = (replace(op, deps=tuple(dep + (dep >= place) for dep in op.deps)) for op in operations[:place])
+    return (*earlier, pause, waiting, *later)

@@ -1,0 +1,1 @@
+"""Training steps generated from a model's shape: parallelism, pipeline, experts, ranks."""

@@ -1,0 +1,224 @@
+"""Who is who: Megatron's rank order ``tp-cp-ep-dp-pp`` (leftmost fastest) and the groups it makes.
+
+Source: Megatron-LM ``parallel_state.RankGenerator``, default order; Opus, arXiv 2602.12521, section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from railyard.errors import ConfigError
+from workloads.program import Dimension, Domain, Group
+from workloads.training.levels import spread
+
+WORLD_GROUP = "world"
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Where a rank stands in each dimension of parallelism."""
+
+    tp: int = 0
+    cp: int = 0
+    ep: int = 0
+    dp: int = 0
+    pp: int = 0
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """The size of each dimension; their product is the number of GPUs.
+
+    >>> p = Parallelism(tp=4, pp=2, dp=2)
+    >>> p.coordinates(13)
+    Coordinates(tp=1, cp=0, ep=0, dp=1, pp=1)
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    cp: int = 1
+    ep: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "dp", "cp", "ep"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"must be at least 1, not {value}", key=f"parallelism.{name}")
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Sizes in rank order: tp, cp, ep, dp, pp."""
+        return self.tp, self.cp, self.ep, self.dp, self.pp
+
+    @property
+    def ranks(self) -> int:
+        """Number of GPUs."""
+        return prod(self.sizes)
+
+    def rank(self, at: Coordinates) -> int:
+        """The rank at ``at``."""
+        rank, stride = 0, 1
+        for place, size in zip((at.tp, at.cp, at.ep, at.dp, at.pp), self.sizes, strict=True):
+            if not 0 <= place < size:
+                raise ValueError(f"{at} lies outside {self}")
+            rank += place * stride
+            stride *= size
+        return rank
+
+    def coordinates(self, rank: int) -> Coordinates:
+        """Where ``rank`` stands."""
+        if not 0 <= rank < self.ranks:
+            raise ValueError(f"rank {rank} lies outside {self}")
+        places = []
+        for size in self.sizes:
+            rank, place = divmod(rank, size)
+            places.append(place)
+        return Coordinates(*places)
+
+    def check_gpus(self, servers: int, gpus_per_server: int) -> None:
+        """Raise ``ConfigError`` naming the keys when the dimensions do not fill the fabric exactly."""
+        gpus = servers * gpus_per_server
+        if self.ranks != gpus:
+            more = "".join(f" x {name.upper()} {size}" for name, size in (("cp", self.cp), ("ep", self.ep)) if size > 1)
+            raise ConfigError(
+                f"TP {self.tp} x PP {self.pp} x DP {self.dp}{more} = {self.ranks} GPUs, but fabric.servers x "
+                f"fabric.gpus_per_server = {servers} x {gpus_per_server} = {gpus}; the two must be equal",
+                key="parallelism.tp, parallelism.pp, parallelism.dp" + (", parallelism.ep" if self.ep > 1 else ""),
+            )
+
+
+_VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "ep": ("ep",), "edp": ("dp",)}
+"""By dimension: in what the members of a group differ, fastest first."""
+_NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": "tdcs", "pp": "tdces"}
+"""By dimension: in what they agree, by first letter."""
+
+
+def groups(
+    parallelism: Parallelism, servers: int, gpus_per_server: int, *, tp_across_servers: bool = False
+) -> dict[str, Group]:
+    """All groups of more than one member, by name, in the order tp, dp, ep, edp, pp, world.
+
+    ======================= ======================= ==============================================================
+    name                    members, in ring order  domain
+    ======================= ======================= ==============================================================
+    ``tp.d0.s0``            a TP group              scale-up; a group that crosses servers is a ``ConfigError``
+                                                    unless ``tp_across_servers`` says that scale-up spans servers
+    ``dp.t0.s0``            DP index inside a stage scale-out (scale-up when all members share one server)
+    ``ep.t0.d0.s0``         EP index                as dp
+    ``edp.t0.e0.s0``        DP, for one EP index    as dp
+    ``pp.t0.d0.s0``         stage 0 and stage 1     scale-out (scale-up when both share one server)
+    ``world``               every rank              front-end: scalars only, never a rail
+    ======================= ======================= ==============================================================
+
+    With EP above 1 all that is no expert is data parallel over EP x DP: ``dp`` has the members of both, the EP index
+    fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp`` group
+    joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is one of
+    each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
+
+    Names carry CP and EP where they are above 1 (``tp.d0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
+    fill the fabric, or when a group would need to leave its rail.
+    """
+    parallelism.check_gpus(servers, gpus_per_server)
+    found: dict[str, Group] = {}
+    on_rails: set[tuple[int, ...]] = set()
+    for dimension, axes in _VARIES.items():
+        if dimension == "edp" and parallelism.ep == 1:
+            continue
+        for rank in range(parallelism.ranks):
+            if any(getattr(parallelism.coordinates(rank), axis) for axis in axes):
+                continue
+            for group in parts_of(dimension, parallelism, rank, gpus_per_server, tp_across_servers=tp_across_servers):
+                if dimension == "edp" and group.members in on_rails:
+                    continue
+                found[group.name] = group
+                if dimension == "dp" and group.domain == "scale-out":
+                    on_rails.add(group.members)
+    stride = parallelism.ranks // parallelism.pp
+    for rank in range(parallelism.ranks - stride):
+        name, stage = pp_group(parallelism, rank), parallelism.coordinates(rank).pp
+        found[name] = _on_one_network(name, "pp", (rank, rank + stride), stage, gpus_per_server)
+    if parallelism.ranks > 1:
+        found[WORLD_GROUP] = Group(WORLD_GROUP, "world", tuple(range(parallelism.ranks)), "front-end")
+    return found
+
+
+def parts_of(
+    dimension: Dimension, parallelism: Parallelism, rank: int, gpus_per_server: int, *, tp_across_servers: bool = False
+) -> tuple[Group, ...]:
+    """What the tp, dp, edp or ep group of ``rank`` consists of: itself, or its levels; nothing if it has one member.
+
+    ``ConfigError`` as for ``groups``.
+    """
+    at = parallelism.coordinates(rank)
+    members: tuple[Coordinates, ...] = (at,)
+    for axis in reversed(_VARIES[dimension]):
+        members = tuple(replace(m, **{axis: i}) for m in members for i in range(getattr(parallelism, axis)))
+    if len(members) == 1:
+        return ()
+    ranks = tuple(parallelism.rank(m) for m in members)
+    name = _name(dimension, parallelism, at)
+    if dimension != "tp" and parallelism.ep > 1:
+        return spread(name, dimension, ranks, at.pp, gpus_per_server)
+    return (_on_one_network(name, dimension, ranks, at.pp, gpus_per_server, tp_across_servers),)
+
+
+def tp_group(parallelism: Parallelism, rank: int) -> str:
+    """Name of the TP group of ``rank``."""
+    return _name("tp", parallelism, parallelism.coordinates(rank))
+
+
+def dp_group(parallelism: Parallelism, rank: int) -> str:
+    """Name of the DP group of ``rank``."""
+    return _name("dp", parallelism, parallelism.coordinates(rank))
+
+
+def pp_group(parallelism: Parallelism, rank: int) -> str:
+    """Name of the pair that joins ``rank`` to its next stage."""
+    return _name("pp", parallelism, parallelism.coordinates(rank))
+
+
+def _name(dimension: Dimension, parallelism: Parallelism, at: Coordinates) -> str:
+    """``dp.t0.s1``: the coordinates that are fixed inside the group."""
+    place = {"t": at.tp, "d": at.dp, "s": at.pp}
+    place |= {letter: i for letter, i, size in (("c", at.cp, parallelism.cp), ("e", at.ep, parallelism.ep)) if size > 1}
+    return ".".join([dimension, *(f"{letter}{place[letter]}" for letter in _NAMED[dimension] if letter in place)])
+
+
+def _on_one_network(
+    name: str,
+    dimension: Dimension,
+    members: tuple[int, ...],
+    stage: int,
+    gpus_per_server: int,
+    tp_across_servers: bool = False,
+) -> Group:
+    """The group, which one network must carry."""
+    return Group(name, dimension, members, _domain(name, dimension, members, gpus_per_server, tp_across_servers), stage)
+
+
+def _domain(
+    name: str, dimension: Dimension, members: tuple[int, ...], gpus_per_server: int, tp_across_servers: bool
+) -> Domain:
+    """The network that can carry a group; ``ConfigError`` when none can."""
+    used = {rank // gpus_per_server for rank in members}
+    if len(used) == 1:
+        return "scale-up"
+    if dimension == "tp":
+        if tp_across_servers:
+            return "scale-up"
+        raise ConfigError(
+            f"group {name} of {len(members)} GPUs crosses servers of {gpus_per_server} GPUs; choose a TP that divides "
+            "fabric.gpus_per_server, or set tp_across_servers where scale-up spans servers",
+            key="parallelism.tp",
+        )
+    rails = {rank % gpus_per_server for rank in members}
+    if len(rails) > 1 or len(used) < len(members):
+        raise ConfigError(
+            f"group {name} (ranks {', '.join(map(str, members))}) does not lie on one rail with one GPU per server; "
+            f"choose sizes whose product below {dimension.upper()} is a multiple, or a divisor that keeps the group "
+            f"in one server, of fabric.gpus_per_server = {gpus_per_server}",
+            key=f"parallelism.{dimension}",
+        )
+    return "scale-out"

@@ -1,0 +1,378 @@
+"""One training step with tensor, expert, pipeline and data parallelism, generated from a model's shape.
+
+Per stage the passes follow 1F1B; around them stand the sends and receives of the pipeline and the collectives of the
+data-parallel group:
+
+- ``fsdp``: each pass gathers its units one by one (they are freed after use), except the last backward pass, whose
+  units are still gathered; the gradients are reduce-scattered once, for the last microbatch, and one scalar (the
+  gradient norm) is all-reduced over the DP group. Without ``reshard_after_forward`` only the first pass gathers.
+- ``ddp``: no gathering; one all-reduce of the gradients of each unit after the last backward pass.
+
+With EP the tokens travel to their experts and back within every pass (``workloads.training.expert_parallel``), and
+experts are data parallel over the DP index only. Where they need other rings for that than the rest (``edp``), their
+gradients come after all others, so that the rings change once.
+
+Source: Opus, arXiv 2602.12521 (the trace of a Llama-3 8B step), and PyTorch FSDP2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from railyard.errors import ConfigError
+from workloads.program import Collective, Compute, Dimension, Group, Operation, Program, Recv, Send
+from workloads.schedule import CollectiveKind, Schedule
+from workloads.training.expert_parallel import (
+    Block,
+    Direction,
+    blocks_of,
+    check_experts,
+    exchange_algorithm,
+    exchange_bytes,
+    exchange_schedules,
+)
+from workloads.training.levels import Levels, levels_of
+from workloads.training.pipeline import Pass, one_f_one_b
+from workloads.training.ranks import WORLD_GROUP, Parallelism, groups, parts_of, pp_group, tp_group
+from workloads.training.shape import ModelShape, Unit, stage_units
+
+SCALAR_BYTES = 4
+"""A loss or a norm: one float32, sent as it is."""
+TP_COLLECTIVES_PER_LAYER = 4
+"""Sequence parallelism: all-gather and reduce-scatter around attention and around the MLP, in each direction
+(Korthikanti et al., 2022, section 4.2)."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A step to generate.
+
+    ``local_batch`` and ``microbatch`` are samples per DP and EP rank. ``forward_s`` is the arithmetic of one layer's
+    forward pass over one microbatch on one GPU (a layer with experts, where there are any, evenly chosen); or give
+    ``flops_per_s``, what a GPU reaches. A backward pass takes twice a forward pass, three times with ``recompute``.
+
+    TP: with ``tp_on_packets`` every TP collective is an operation on the scale-up network. Otherwise its time is part
+    of the compute time: per layer and direction (recomputation counts as one more direction)
+    4 x (TP - 1) / TP x activation bytes x 8 / ``scale_up_gbps``; around experts each activation counts ``top_k`` times
+    (and once more for shared experts). All-to-alls of experts are always operations, inside a server too.
+
+    ``overlap`` False: one linear sequence, collectives block compute; a send and a receive that follow one another go
+    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients
+    are reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last
+    gradient upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
+    """
+
+    name: str
+    shape: ModelShape
+    parallelism: Parallelism
+    local_batch: int
+    microbatch: int
+    sharding: Literal["fsdp", "ddp"] = "fsdp"
+    reshard_after_forward: bool = True
+    recompute: bool = False
+    forward_s: float | None = None
+    flops_per_s: float | None = None
+    overlap: bool = False
+    tp_on_packets: bool = False
+    tp_across_servers: bool = False
+    scale_up_gbps: float = 2400.0
+    scalars: int = 0
+
+    def __post_init__(self) -> None:
+        if self.microbatch < 1 or self.local_batch % self.microbatch:
+            raise ConfigError(
+                f"local_batch {self.local_batch} must be a multiple of microbatch {self.microbatch}",
+                key="batch.microbatch",
+            )
+        if (self.forward_s is None) == (self.flops_per_s is None):
+            raise ConfigError("give either the forward time of a layer or the FLOP/s of a GPU", key="compute")
+        if self.parallelism.cp > 1:
+            raise ConfigError("a generated step has no CP yet; use 1", key="parallelism.cp")
+        check_experts(self.shape, self.parallelism)
+        if self.shape.heads % self.parallelism.tp:
+            raise ConfigError(
+                f"model.heads {self.shape.heads} must be a multiple of TP {self.parallelism.tp}", key="parallelism.tp"
+            )
+        if self.tp_on_packets and self.tp_across_servers:
+            raise ConfigError("TP groups that cross servers cannot be put on packets; set it to false",
+                              key="tp_on_packets")  # fmt: skip
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches per step."""
+        return self.local_batch // self.microbatch
+
+    @property
+    def layer_forward_s(self) -> float:
+        """Arithmetic of one layer's forward pass over a microbatch on one GPU."""
+        if self.forward_s is not None:
+            return self.forward_s
+        assert self.flops_per_s is not None
+        return self.shape.layer_flops(self.microbatch) / self.parallelism.tp / self.flops_per_s
+
+    @property
+    def tp_layer_s(self) -> float:
+        """Time of one layer's TP collectives in one direction (the formula above); 0 without TP."""
+        tp = self.parallelism.tp
+        moved = TP_COLLECTIVES_PER_LAYER * (tp - 1) / tp * self.shape.activation_bytes(self.microbatch)
+        return moved * 8 / (self.scale_up_gbps * 1e9)
+
+    @property
+    def activation_bytes(self) -> int:
+        """What a rank has of a microbatch between layers, and sends to the next stage: its share of the sequence."""
+        return self.shape.activation_bytes(self.microbatch) // self.parallelism.tp
+
+    def unit_bytes(self, unit: Unit) -> int:
+        """Parameters, or gradients, of a unit on one TP rank; without EP its experts are among them."""
+        experts = unit.expert_parameters if self.parallelism.ep == 1 else 0
+        return (unit.parameters + experts) // self.parallelism.tp * self.shape.dtype_bytes
+
+    def expert_bytes(self, unit: Unit) -> int:
+        """The same of the experts that one rank of EP and TP has; 0 without EP."""
+        p = self.parallelism
+        return unit.expert_parameters // (p.tp * p.ep) * self.shape.dtype_bytes if p.ep > 1 else 0
+
+
+def training_step(training: Training, servers: int, gpus_per_server: int) -> Program:
+    """The program of one step on ``servers`` x ``gpus_per_server`` GPUs, in real bytes and real seconds.
+
+    Raises ``ConfigError`` naming the keys when shape, sizes and fabric do not fit together.
+    """
+    found = groups(training.parallelism, servers, gpus_per_server, tp_across_servers=training.tp_across_servers)
+    ranks = range(training.parallelism.ranks)
+    operations = tuple(_RankStep(training, rank, found, gpus_per_server).build() for rank in ranks)
+    names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
+    used = {name: group for name, group in found.items() if name in names}
+    schedules: dict[str, Schedule] = {}
+    for group in used.values():
+        if group.dimension == "ep":
+            schedules |= exchange_schedules(training, group)
+    return Program(training.name, operations, used, schedules)
+
+
+class _RankStep:
+    """Writes down the step of one rank, operation by operation."""
+
+    def __init__(self, training: Training, rank: int, found: dict[str, Group], gpus_per_server: int) -> None:
+        p = training.parallelism
+
+        def levels(dimension: Dimension) -> Levels:
+            return levels_of(rank, parts_of(dimension, p, rank, gpus_per_server), found)
+
+        self.training, self.groups = training, found
+        self.stage, self.stages = p.coordinates(rank).pp, p.pp
+        self.units = stage_units(training.shape, self.stage, self.stages, training.microbatch)
+        self.tp, self.dp, self.ep, self.edp = tp_group(p, rank), levels("dp"), levels("ep"), levels("edp")
+        self.apart = self.edp.along != "" and self.edp.along != self.dp.along
+        experts = training.shape.experts
+        self.load = experts.loads(p.ep)[p.coordinates(rank).ep] if experts and p.ep > 1 else 1.0
+        stride = p.ranks // p.pp
+        self.next = (pp_group(p, rank), rank + stride)
+        self.previous = (pp_group(p, rank - stride), rank - stride) if self.stage else ("", -1)
+        self.operations: list[Operation] = []
+        self.computes: list[int] = []
+        self.tails: dict[str, int] = {}
+        self.dimension = ""
+        self.in_phase: dict[str, int] = {}
+        self.before_phase: tuple[int, ...] = ()
+
+    def build(self) -> tuple[Operation, ...]:
+        """All operations of the step."""
+        order = one_f_one_b(self.stage, self.stages, self.training.microbatches)
+        for place, step in enumerate(order):
+            self._pass(step, first=place == 0, last=place == len(order) - 1)
+        if self.training.sharding == "fsdp":
+            self._over(self.dp, "ar.gradient-norm", "all_reduce", SCALAR_BYTES, self._tails(self.dp, self.edp))
+        if WORLD_GROUP in self.groups:
+            for number in range(self.training.scalars):
+                self._collective(f"ar.scalar{number}", "all_reduce", WORLD_GROUP, SCALAR_BYTES, self._all_tails())
+        return tuple(self.operations)
+
+    def _pass(self, step: Pass, first: bool, last: bool) -> None:
+        """One microbatch through the stage: receive, units, send; after the last one the gradients."""
+        forward = step.direction == "forward"
+        source, target = (self.previous, self.next) if forward else (self.next, self.previous)
+        has_source = self.stage > 0 if forward else self.stage < self.stages - 1
+        has_target = self.stage < self.stages - 1 if forward else self.stage > 0
+        needs = (self._recv(f"recv.{step}", *source),) if has_source else ()
+        fsdp = self.training.sharding == "fsdp"
+        gathers = fsdp and (first if not self.training.reshard_after_forward else not last)
+        reduce_now = last and self.training.overlap and not has_target
+        units = self.units if forward else self.units[::-1]
+        self._units(step, units, needs, gathers, reduce_now)
+        if has_target:
+            self._send(f"send.{step}", *target)
+        if last and not reduce_now:
+            for unit in units:
+                self._reduce(unit)
+        for unit in units if last and self.apart else ():
+            self._reduce_experts(unit)
+
+    def _units(
+        self, step: Pass, units: Sequence[Unit], needs: tuple[int, ...], gathers: bool, reduce_now: bool
+    ) -> None:
+        """Compute every unit; its parameters are gathered before (with overlap: one unit ahead)."""
+        overlap = self.training.overlap
+        gathered: list[tuple[int, ...]] = [()] * len(units)
+        done: list[tuple[int, ...]] = []
+
+        def gather(i: int) -> None:
+            if gathers and i < len(units):
+                after = done[i - 2] if i >= 2 else tuple(self.computes[-1:]) if i == 0 else ()
+                name = f"{step}.{units[i].name}"
+                size, experts = self.training.unit_bytes(units[i]), self.training.expert_bytes(units[i])
+                gathered[i] = self._over(self.edp, f"ag.{name}.experts", "all_gather", experts, after)
+                gathered[i] += self._over(self.dp, f"ag.{name}", "all_gather", size, after)
+
+        gather(0)
+        for i, unit in enumerate(units):
+            if overlap:
+                gather(i + 1)
+            done.append((self._unit(step, unit, (*needs, *gathered[i], *(done[-1] if done else ()))),))
+            if not overlap:
+                gather(i + 1)
+            if reduce_now:
+                self._reduce(unit)
+
+    def _unit(self, step: Pass, unit: Unit, needs: tuple[int, ...]) -> int:
+        """The compute of one unit, its TP time or collectives and its experts' exchange included; its last operation.
+
+        In halves where something is communicated in between; a backward pass begins with the second half.
+        """
+        t = self.training
+        name, whole = f"{step}.{unit.name}", unit.layers * t.layer_forward_s
+        sweeps = [1.0] if step.direction == "forward" else [1.0, 2.0] if t.recompute else [2.0]
+        has_tp = unit.tp and t.parallelism.tp > 1
+        if not (has_tp and t.tp_on_packets) and not unit.expert_parameters:
+            tp_s = t.tp_layer_s * len(sweeps) if has_tp else 0.0
+            return self._compute(name, sum(whole * sweep for sweep in sweeps) + tp_s, needs)
+        last = -1
+        blocks = blocks_of(t.shape, unit, t.microbatch, self.load)
+        for number, sweep in enumerate(sweeps):
+            back = step.direction == "backward" and number == len(sweeps) - 1
+            for block in blocks[::-1] if back else blocks:
+                part = f"{name}.{block.name}" + (f".{number}" if number else "")
+                last = self._block(part, block, whole * sweep * block.share, (*needs, *self.computes[-1:]))
+                needs = (last,)
+        return last
+
+    def _block(self, name: str, block: Block, seconds: float, needs: tuple[int, ...]) -> int:
+        """Half a layer in one direction: tokens to their experts and back, TP collectives, compute; the last of it."""
+        t = self.training
+        if block.exchanged:
+            needs = self._exchange("dispatch", name, needs) or needs
+        has_tp = t.parallelism.tp > 1
+        size = round(block.activations * t.shape.activation_bytes(t.microbatch))
+        if has_tp and t.tp_on_packets:
+            needs = (self._collective(f"ag.{name}", "all_gather", self.tp, size, needs),)
+        elif has_tp:
+            seconds += t.tp_layer_s / 2 * block.activations
+        last = self._compute(name, seconds, needs)
+        if has_tp and t.tp_on_packets:
+            last = self._collective(f"rs.{name}", "reduce_scatter", self.tp, size, (last,))
+        combined = self._exchange("combine", name, (last,)) if block.exchanged else ()
+        return (*combined, last)[0]
+
+    def _exchange(self, direction: Direction, name: str, needs: tuple[int, ...]) -> tuple[int, ...]:
+        """The all-to-all of tokens over the EP group, if there is one; its last operation."""
+        last: tuple[int, ...] = ()
+        for group, kind, _ in self.ep.legs("all_to_all", 0, back=direction == "combine"):
+            found = self.groups[group]
+            size, algorithm = exchange_bytes(self.training, found), exchange_algorithm(self.training, found, direction)
+            last = needs = (self._collective(f"{direction}.{name}", kind, group, size, needs, algorithm),)
+        return last
+
+    def _reduce(self, unit: Unit) -> None:
+        """The gradients of a unit over the DP group, those of its experts with them unless their rings are apart."""
+        self._reduce_over(self.dp, unit.name, self.training.unit_bytes(unit))
+        if not self.apart:
+            self._reduce_experts(unit)
+
+    def _reduce_experts(self, unit: Unit) -> None:
+        """The gradients of a unit's experts."""
+        self._reduce_over(self.edp, f"{unit.name}.experts", self.training.expert_bytes(unit))
+
+    def _reduce_over(self, levels: Levels, name: str, size: int) -> None:
+        after = (*self.computes[-1:], *self._inner_tails())
+        if self.training.sharding == "fsdp":
+            self._over(levels, f"rs.{name}", "reduce_scatter", size, after)
+        else:
+            self._over(levels, f"ar.{name}", "all_reduce", size, after)
+
+    def _over(
+        self, levels: Levels, name: str, kind: CollectiveKind, size: int, needs: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """A collective of ``size`` bytes over one network or two levels, if there is anything to do; its last part."""
+        last: tuple[int, ...] = ()
+        for group, kind_of_leg, bytes_of_leg in levels.legs(kind, size) if size else ():
+            last = needs = (self._collective(name, kind_of_leg, group, bytes_of_leg, needs),)
+        return last
+
+    def _compute(self, name: str, seconds: float, needs: tuple[int, ...]) -> int:
+        id_ = len(self.operations)
+        self.operations.append(Compute(id_, name, seconds, self._deps(needs)))
+        self.computes.append(id_)
+        return id_
+
+    def _collective(
+        self, name: str, kind: CollectiveKind, group: str, size: int, needs: tuple[int, ...], algorithm: str = ""
+    ) -> int:
+        deps = self._deps(needs, group)
+        self.operations.append(Collective(self._communicated(group), name, kind, group, size, deps, algorithm))
+        return self.tails[group]
+
+    def _send(self, name: str, group: str, peer: int) -> int:
+        needs = (*self.computes[-1:], *self._inner_tails())
+        deps = self._deps(needs, group, pair=True)
+        self.operations.append(Send(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
+        return self.tails[group]
+
+    def _recv(self, name: str, group: str, peer: int) -> int:
+        deps = self._deps((), group, pair=True)
+        self.operations.append(Recv(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
+        return self.tails[group]
+
+    def _deps(self, needs: tuple[int, ...], group: str | None = None, *, pair: bool = False) -> tuple[int, ...]:
+        """What an operation waits for: those just before it, or with overlap its needs and the phase before its own."""
+        if not self.training.overlap:
+            return self._just_before(pair)
+        if group is not None and self.groups[group].domain == "scale-out":
+            dimension = self.groups[group].dimension
+            if dimension != self.dimension:
+                self.before_phase = tuple(self.in_phase.values())
+                self.dimension, self.in_phase = dimension, {}
+            needs = (*needs, *self.before_phase)
+        return tuple(sorted(set(needs)))
+
+    def _just_before(self, pair: bool) -> tuple[int, ...]:
+        """The operation before, or all sends and receives that end there; for one of those, what is before them."""
+        end = len(self.operations)
+        start = end
+        while start and isinstance(self.operations[start - 1], Send | Recv):
+            start -= 1
+        if pair:
+            return (start - 1,) if start else ()
+        return tuple(range(start, end)) or ((end - 1,) if end else ())
+
+    def _communicated(self, group: str) -> int:
+        """Note that the operation about to be added is the last of its group; returns its id."""
+        id_ = len(self.operations)
+        self.tails[group] = id_
+        if self.groups[group].domain == "scale-out":
+            self.in_phase[group] = id_
+        return id_
+
+    def _inner_tails(self) -> tuple[int, ...]:
+        """The last operations that are part of a pass itself: TP collectives and the experts' exchange."""
+        return self._tails(Levels(inside=self.tp), self.ep)
+
+    def _tails(self, *levels: Levels) -> tuple[int, ...]:
+        """The last operation of each of these groups."""
+        names = [name for found in levels for name in (found.inside, found.along)]
+        return tuple(self.tails[name] for name in dict.fromkeys(names) if name in self.tails)
+
+    def _all_tails(self) -> tuple[int, ...]:
+        """The last compute operation and the last of every group."""
+        return (*self.computes[-1:], *self.tails.values())
