@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
     from collections.abc import Callable
 
     from controllers.openflow.core import Conductor
-    from measure.timeline import Event
+    from railyard.timeline import Event
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1

@@ -7,15 +7,15 @@ from dataclasses import asdict
 from statistics import fmean
 
 from controllers.circuits.rotation import Cycle
-from measure.collective import CollectiveTimes
-from measure.delivery import Delivery, Payload, payload
-from measure.fidelity import NOT_FAITHFUL, Check
-from measure.point import Point
-from measure.row import Row
-from measure.timeline import Event
+from measure.live.delivery import Delivery, Payload, payload
+from measure.metrics.collective import CollectiveTimes
+from measure.metrics.fidelity import NOT_FAITHFUL, Check
+from measure.metrics.point import Point
+from measure.results.row import Row
 from railyard.all_to_all_formula import bytes_per_s, formula, slots_of
 from railyard.case import WORLD, Case
 from railyard.case_run import CasePlan, foresee_row
+from railyard.timeline import Event
 
 SPARE = 0.05
 """A slot that is filled but for so much counts as full."""

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job
-from measure.delivery import Delivery, Ledger, delivery, read
-from measure.point import Point, within
-from measure.sampler import Sampler, port_labels, queue_events, switch_events
-from measure.timeline import Event, read_events
+from measure.live.delivery import Delivery, Ledger, delivery, read
+from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
+from measure.metrics.point import Point, within
 from railyard.errors import ControlError, RailyardError
 from railyard.session import Session
+from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import Nursery
 

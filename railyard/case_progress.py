@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.status import Status
 
-from measure.row import Row
+from measure.results.row import Row
 from railyard.case import Case, Fabric
 from railyard.size import in_words
 

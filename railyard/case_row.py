@@ -6,13 +6,13 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from measure.bounds import bound_s
-from measure.collective import CollectiveTimes
-from measure.fidelity import Verdict
-from measure.metrics import PointMetrics
-from measure.point import Point
-from measure.row import Row
-from measure.transfers import bus_factor
+from measure.metrics.bounds import bound_s
+from measure.metrics.collective import CollectiveTimes
+from measure.metrics.fidelity import Verdict
+from measure.metrics.metrics import PointMetrics
+from measure.metrics.point import Point
+from measure.metrics.transfers import bus_factor
+from measure.results.row import Row
 from railyard.scale import goodput_share
 
 if TYPE_CHECKING:

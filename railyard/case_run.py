@@ -10,19 +10,18 @@ from types import TracebackType
 from typing import Protocol
 
 from controllers.circuits.rotation import Cycle
-from measure import calibrate
-from measure.annotation import annotate
-from measure.capture import Capture, Captured, taps_of
-from measure.collective import CollectiveTimes, collective_times
-from measure.critical import critical_paths
-from measure.delivery import Delivery
-from measure.fidelity import judge
-from measure.metrics import measure_point
-from measure.model import Prediction, predict
-from measure.pcapng import write_pcapng
-from measure.point import Point
-from measure.row import Row
-from measure.timeline import Event
+from measure.live.annotation import annotate
+from measure.live.calibration import load_calibration
+from measure.live.capture import Capture, Captured, taps_of
+from measure.live.delivery import Delivery
+from measure.live.pcapng import write_pcapng
+from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.critical import critical_paths
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import measure_point
+from measure.metrics.point import Point
+from measure.model.prediction import Prediction, predict
+from measure.results.row import Row
 from railyard.attempt import Attempt
 from railyard.case import WORLD, Case, Fabric
 from railyard.case_row import case_row, predicted_columns
@@ -32,6 +31,7 @@ from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import Nursery
@@ -110,7 +110,7 @@ def foresee(case: Case, plan: CasePlan, program: Program) -> Prediction:
         delay_s=case.reconfiguration_delay_s,
         scale=plan.scale,
         steps=plan.rounds(case),
-        costs=costs(calibrate.load()),
+        costs=costs(load_calibration()),
         cycle=cycle_of(case, plan.scale),
     )
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from railyard.checkout import ROOT
 from railyard.errors import MachineError
 
 _START_S = 10.0
@@ -29,7 +29,7 @@ def start_child(
     ``fds`` stay open in it under their numbers (namespaces, sockets). ``own_session``: what ends the terminal's
     foreground (Ctrl-C) does not reach it. Raises ``MachineError`` saying that ``what`` did not start.
     """
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(ROOT)
     process = subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,

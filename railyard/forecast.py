@@ -7,9 +7,8 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import Policy
-from measure.calibrate import Calibration
-from measure.calibrate import default as default_calibration
-from measure.model import Costs, Prediction, predict
+from measure.live.calibration import Calibration, default_calibration
+from measure.model.prediction import Costs, Prediction, predict
 from railyard.experiment import Experiment, Mode
 from railyard.job import cycle_on, policy_name, program_on
 from railyard.layout import topology_options

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
-from measure.bounds import after, bound_s
+from measure.metrics.bounds import after, bound_s
 from railyard.command import carry_out
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
@@ -122,7 +122,7 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
     large = sum(map(len, workload.program.operations)) > MOST_OPERATIONS or work_of(workload.program) > MOST_WORK
     if options.predict is None and large:
         return None, "the program is large: the time of a run is predicted only with --predict."
-    from measure import calibrate
+    from measure.live.calibration import load_calibration
     from railyard.experiment import make_experiment
     from railyard.forecast import forecast
     from railyard.run import resolve_scale
@@ -133,7 +133,7 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
     experiment = make_experiment({"modes": ["native"], "delays_ms": [0.0], "scale": scale_keys, "fabric": fabric})
     note, chosen = "", None
     try:
-        chosen = resolve_scale(experiment, workload, calibrate.load())
+        chosen = resolve_scale(experiment, workload, load_calibration())
     except ConfigError as error:
         note = f"a run would be refused: {error}."
     scale = chosen or Scale(1.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.policies.policy import slots_alone
 from controllers.policies.rotor import RotorPolicy
-from measure.reach import PingMatrix
+from measure.live.ping_matrix import PingMatrix
 from railyard.case import Fabric
 from railyard.scale import Scale
 from railyard.session import Session

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import calibrate
-from measure.manifest import build_manifest
-from measure.results import Results, check_folder
-from measure.row import Row
-from measure.timeline import Event
+from measure.live.calibration import load_calibration
+from measure.results.manifest import build_manifest
+from measure.results.results import Results, check_folder
+from measure.results.row import Row
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -31,7 +31,7 @@ def run_manifest(
     **more: Any,
 ) -> dict[str, Any]:
     """The manifest of a run on this machine, calibrated or not; ``datapath`` as the emulation calls it."""
-    calibration = calibrate.load()
+    calibration = load_calibration()
     return build_manifest(
         experiment=settings.model_dump(mode="json"),
         seed=settings.seed,

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from measure import calibrate
-from measure.critical import critical_paths
-from measure.fidelity import Verdict, judge
-from measure.metrics import PointMetrics, measure_point
-from measure.point import Point
-from measure.results import Results
-from measure.row import Row, stall_law_step_time_s, summary_row
-from measure.timeline import Event
+from measure.live.calibration import Calibration, default_calibration, load_calibration, pick_scale
+from measure.metrics.critical import critical_paths
+from measure.metrics.fidelity import Verdict, judge
+from measure.metrics.metrics import PointMetrics, measure_point
+from measure.metrics.point import Point
+from measure.results.results import Results
+from measure.results.row import Row, stall_law_step_time_s, summary_row
 from railyard.attempt import Attempt
 from railyard.errors import RailyardError
 from railyard.experiment import TURNING, Experiment, Mode
@@ -29,6 +28,7 @@ from railyard.layout import check_floors, port_gbps, smallest_transfer, topology
 from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
+from railyard.timeline import Event
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import Nursery
@@ -70,12 +70,12 @@ class QuietListener:
         """Not said."""
 
 
-def resolve_scale(experiment: Experiment, workload: Workload, calibration: calibrate.Calibration | None) -> Scale:
+def resolve_scale(experiment: Experiment, workload: Workload, calibration: Calibration | None) -> Scale:
     """The scale of a run: the one asked for, or the best this machine carries; ``ConfigError`` below a floor."""
-    ground = calibration or calibrate.default()
+    ground = calibration or default_calibration()
     least = smallest_transfer(workload)
     if experiment.scale.rate == "auto":
-        scale = calibrate.pick_scale(
+        scale = pick_scale(
             workload.servers * workload.gpus_per_server * experiment.fabric.ports_per_gpu,
             port_gbps(experiment, workload),
             least.bytes if least else 0,
@@ -96,7 +96,7 @@ class RailRun:
         self.record = Record(out)
         self.experiment = experiment
         self.workload = workload
-        self.calibration = calibrate.load()
+        self.calibration = load_calibration()
         self.scale = resolve_scale(experiment, workload, self.calibration)
         self._listener = listener
         self._points = experiment.points()

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from measure.straggler_law import StragglerLaw
+from experiments.straggler.law import StragglerLaw
 from railyard.case import Case, CaseFabric, Fabric
 from railyard.collective import UnscaledSection
 from railyard.errors import ConfigError

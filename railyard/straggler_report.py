@@ -8,9 +8,9 @@ from statistics import fmean
 from rich.console import Console
 from rich.table import Table
 
-from measure.figures.straggler import PUBLISHED_SPEEDUPS
-from measure.row import Row
-from measure.straggler_law import crossing
+from experiments.straggler.figures import PUBLISHED_SPEEDUPS
+from experiments.straggler.law import crossing
+from measure.results.row import Row
 from railyard.case_run import CasePlan, foresee_row
 from railyard.size import in_words
 from railyard.straggler import StragglerExperiment

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from measure.all_to_all_report import print_all_to_all, redraw_all_to_all
-from measure.report import exit_status
+from experiments.all_to_all.report import print_all_to_all, redraw_all_to_all
+from experiments.rails.report import exit_status
 from railyard.all_to_all import STUDIES, AllToAllExperiment
 from railyard.all_to_all_row import all_to_all_columns, foreseen_row
 from railyard.case_progress import CaseProgress

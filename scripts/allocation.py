@@ -19,10 +19,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from measure.allocation_report import print_allocation, redraw_allocation
-from measure.manifest import build_manifest
-from measure.ownership import hand_over
-from measure.results import plain
+from experiments.allocation.report import print_allocation, redraw_allocation
+from measure.results.manifest import build_manifest
+from measure.results.ownership import hand_over
+from measure.results.results import plain
 from railyard.allocation.experiment import MIXES, STUDIES, AllocationExperiment
 from railyard.allocation.studies import Studies
 from railyard.command import carry_out, given, results_folder, under_options, words

@@ -24,9 +24,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from measure.bench import Measurement
-from measure.bench.catalog import BENCHES
-from measure.ownership import hand_over
+from experiments.bench import Measurement
+from experiments.bench.catalog import BENCHES
+from measure.results.ownership import hand_over
 from railyard.errors import ConfigError, MachineError, RailyardError
 
 

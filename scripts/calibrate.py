@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What this machine can carry faithfully: timer error, aggregate goodput, message latency, datapath.
 
-sudo scripts/calibrate.py            # under a minute; saves the result, later runs pick their scale from it
-sudo scripts/calibrate.py --quick    # under 20 seconds, coarser
-scripts/calibrate.py --show          # what was saved
+sudo scripts/calibration.py            # under a minute; saves the result, later runs pick their scale from it
+sudo scripts/calibration.py --quick    # under 20 seconds, coarser
+scripts/calibration.py --show          # what was saved
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from measure import calibrate
-from measure.calibrate import Calibration, TimerError
+from measure.live.calibration import (
+    CALIBRATION_FILE,
+    Calibration,
+    TimerError,
+    load_calibration,
+    pick_scale,
+    save_calibration,
+)
 from railyard.errors import MachineError, RailyardError
 from railyard.survey import BUSY_SHARE, FAITHFUL_SHARE, survey
 
@@ -36,9 +42,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--ports", type=int, default=32, help="ports of the example scale (default 32)")
     parser.add_argument("--gbps", type=float, default=400.0, help="real link rate of the example scale (default 400)")
-    parser.add_argument(
-        "--out", type=Path, default=calibrate.CALIBRATION_FILE, help=f"file (default {calibrate.CALIBRATION_FILE})"
-    )
+    parser.add_argument("--out", type=Path, default=CALIBRATION_FILE, help=f"file (default {CALIBRATION_FILE})")
     return parser.parse_args(arguments)
 
 
@@ -61,7 +65,7 @@ def table(found: Calibration, ports: int, real_gbps: float) -> Table:
     shown.add_row("timer late, every processor busy", _timer(found.timer_loaded))
     if found.busy_share > BUSY_SHARE:
         shown.add_row("[bold]busy with something else while measured; measure again[/bold]", f"{found.busy_share:.0%}")
-    scale = calibrate.pick_scale(ports, real_gbps, 0, calibration=found)
+    scale = pick_scale(ports, real_gbps, 0, calibration=found)
     shown.add_row(
         f"scale for {ports} ports of {real_gbps:g} Gb/s",
         f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(real_gbps):.3g} Mb/s per port)",
@@ -79,13 +83,13 @@ def main() -> int:
     options = parse()
     progress = Console(stderr=True)
     if options.show:
-        found = calibrate.load(options.out)
+        found = load_calibration(options.out)
         if found is None:
-            raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibrate.py")
+            raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibration.py")
     else:
         found = survey(options.quick, say=lambda line: progress.print(f"[dim]{line}[/dim]", highlight=False))
         if found.busy_share <= MOST_BUSY_SHARE:
-            calibrate.save(found, options.out)
+            save_calibration(found, options.out)
     if options.json:
         print(json.dumps(asdict(found), indent=2))
     else:
@@ -103,7 +107,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except RailyardError as error:
-        print(f"calibrate.py: {error}", file=sys.stderr)
+        print(f"calibration.py: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        sys.exit("calibrate.py: stopped; nothing was saved")
+        sys.exit("calibration.py: stopped; nothing was saved")

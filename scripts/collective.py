@@ -24,12 +24,12 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from measure.case_report import case_place, redraw_cases
-from measure.nccl_table import format_table, table_row
-from measure.ownership import hand_over
-from measure.report import exit_status, verdict_lines
-from measure.results import plain
-from measure.row import Row
+from experiments.collective.nccl_table import format_table, table_row
+from experiments.rails.report import exit_status, verdict_lines
+from experiments.trials.report import case_place, redraw_cases
+from measure.results.ownership import hand_over
+from measure.results.results import plain
+from measure.results.row import Row
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun, foresee_row
 from railyard.collective import CollectiveExperiment

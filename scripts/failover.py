@@ -21,9 +21,9 @@ from typing import Any
 
 from rich.console import Console
 
-from measure.failover.redraw import redraw_failover
-from measure.failover.report import print_predictions, print_recoveries
-from measure.report import exit_status
+from experiments.racks.redraw import redraw_failover
+from experiments.racks.report import print_predictions, print_recoveries
+from experiments.rails.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
 from railyard.racks.failover import FABRICS, FailoverExperiment
 from railyard.racks.failover_run import FailoverRun, foresee_rows

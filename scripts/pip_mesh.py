@@ -26,8 +26,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from measure.mesh_report import print_mesh, routable_in_words
-from measure.ownership import hand_over
+from experiments.mesh.report import print_mesh, routable_in_words
+from measure.results.ownership import hand_over
 from railyard.command import carry_out, given, tell
 from railyard.errors import ConfigError
 from railyard.pip_mesh import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
@@ -116,7 +116,7 @@ def show(study: MeshStudy, used: Used, found: Sequence[Answer], options: argpars
 
 def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> None:
     """A panel for each matching; one without a way shows the mesh without light."""
-    from measure.figures.mesh import Lit, drawn, mesh_figure  # matplotlib takes a second
+    from experiments.mesh.figure import Lit, drawn, mesh_figure  # matplotlib takes a second
 
     dark = (False,) * len(study.mesh.cells)
     pictures = []

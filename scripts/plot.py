@@ -12,14 +12,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from measure.all_to_all_report import ALL_TO_ALL, print_all_to_all, redraw_all_to_all
-from measure.allocation_report import print_allocation, redraw_allocation
-from measure.case_report import CASE_EXPERIMENTS, print_cases, redraw_cases
-from measure.failover.redraw import redraw_failover
-from measure.failover.report import print_recoveries, print_server_fabric
-from measure.manifest import scale_of
-from measure.report import exit_status, print_report, redraw
-from measure.results import Results
+from experiments.all_to_all.report import ALL_TO_ALL, print_all_to_all, redraw_all_to_all
+from experiments.allocation.report import print_allocation, redraw_allocation
+from experiments.racks.redraw import redraw_failover
+from experiments.racks.report import print_recoveries, print_server_fabric
+from experiments.rails.report import exit_status, print_report, redraw
+from experiments.trials.report import CASE_EXPERIMENTS, print_cases, redraw_cases
+from measure.results.manifest import scale_of
+from measure.results.results import Results
 from railyard.errors import RailyardError
 
 

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from controllers.engine.jobs import Job
-from measure import calibrate
-from measure.report import exit_status, print_report, redraw
+from experiments.rails.report import exit_status, print_report, redraw
+from measure.live.calibration import load_calibration
 from railyard.command import carry_out, given, need_root, put_section, results_folder, words
 from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
 from railyard.forecast import forecast
@@ -101,7 +101,7 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
 
 def print_predictions(experiment: Experiment, workload: Workload, console: Console) -> None:
     """What the model says of every point, marked as the model."""
-    calibration = calibrate.load()
+    calibration = load_calibration()
     scale = resolve_scale(experiment.model_copy(update={"delays_ms": (0.0,)}), workload, calibration)
     table = Table(title=f"{workload.name}: MODEL ONLY, nothing was measured")
     for column in ("mode", "delay ms", "step s", "reconfigurations/step", "exposed stall s", "hidden s"):
@@ -123,7 +123,7 @@ def open_cli(experiment: Experiment, workload: Workload) -> None:
     """The Mininet CLI on the fabric of the experiment's first mode."""
     from topos.kernel.cli import RailCLI
 
-    scale = resolve_scale(experiment, workload, calibrate.load())
+    scale = resolve_scale(experiment, workload, load_calibration())
     mode = experiment.points()[0][0]
     topo = RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale))
     with Session(experiment, topo) as session:
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     workload = load_job(experiment)
     console = Console()
     if options.print_plan:
-        print(plan_json(experiment, workload, resolve_scale(experiment, workload, calibrate.load())))
+        print(plan_json(experiment, workload, resolve_scale(experiment, workload, load_calibration())))
         return 0
     if options.predict:
         print_predictions(experiment, workload, console)

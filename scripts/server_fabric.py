@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.console import Console
 
-from measure.failover.redraw import redraw_failover
-from measure.failover.report import print_server_fabric
-from measure.report import exit_status
+from experiments.racks.redraw import redraw_failover
+from experiments.racks.report import print_server_fabric
+from experiments.rails.report import exit_status
 from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
 from railyard.racks.server_fabric import STUDIES, ServerFabricExperiment
 from railyard.racks.server_fabric_run import ServerFabricRun

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from measure.case_report import print_cases, redraw_cases
-from measure.report import exit_status
+from experiments.rails.report import exit_status
+from experiments.trials.report import print_cases, redraw_cases
 from railyard.case_progress import CaseProgress
 from railyard.case_run import CasePlan, CaseRun
 from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words

@@ -240,7 +240,7 @@ def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: t
 
 def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
     """The sums of a plan, without a list for every rank."""
-    from measure.transfers import bus_factor
+    from measure.metrics.transfers import bus_factor
 
     layout, steps = plan.layout, plan.steps
     counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()

@@ -8,7 +8,7 @@ from typing import Any
 from controllers.circuits.circuits import Matching
 from controllers.circuits.rotation import Turn
 from controllers.policies.policy import Path
-from measure.timeline import Event, Source
+from railyard.timeline import Event, Source
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class RewireRefused:
 
 @dataclass(frozen=True)
 class Note:
-    """Something for the timeline (``measure.timeline`` lists the kinds and fields)."""
+    """Something for the timeline (``railyard.timeline`` lists the kinds and fields)."""
 
     kind: str
     t: float

@@ -1,7 +1,7 @@
 """The engine: the state machine under every policy, without clock and without I/O.
 
-The live controller and the predictor (``measure.model``) drive the same engine: time comes in as ``now``, what should
-happen goes out as actions. Its parts: who is in which job (``roster``), what the switches hold (``fabric``,
+The live controller and the predictor (``measure.model.prediction``) drive the same engine: time comes in as ``now``,
+what should happen goes out as actions. Its parts: who is in which job (``roster``), what the switches hold (``fabric``,
 ``routing``), who waits for circuits (``grants``), who still lives (``liveness``), and who stands in for whom
 (``failover``). Source of the rules: Opus, arXiv 2602.12521; of failures: LUMION, arXiv 2505.23105.
 """

@@ -25,8 +25,8 @@ from controllers.openflow.datapaths import Send, Step, Switchboard, Transaction
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import Watch
 from controllers.openflow.tuning import Tuning
-from measure.timeline import Event
 from railyard.errors import ConfigError, RailyardError
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 ANSWER_S = 10.0

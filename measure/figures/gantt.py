@@ -20,11 +20,11 @@ from measure.figures.style import (
     new_figure,
     time_unit,
 )
-from measure.intervals import Interval
-from measure.point import Point
-from measure.stall import Dark, read_darks
-from measure.steps import Steps
-from measure.timeline import Event
+from measure.metrics.intervals import Interval
+from measure.metrics.point import Point
+from measure.metrics.stall import Dark, read_darks
+from measure.metrics.steps import Steps
+from railyard.timeline import Event
 from topos.plan import SwitchPlan
 
 MAX_RANKS = 24

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 
-from measure.fidelity import NOT_FAITHFUL
+from measure.metrics.fidelity import NOT_FAITHFUL
 from railyard.scale import Scale
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (

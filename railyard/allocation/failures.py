@@ -21,7 +21,7 @@ from statistics import fmean
 
 from controllers.allocation.allocator import Allocator
 from controllers.circuits.fibres import FibrePlant, Route
-from measure.row import Row
+from measure.results.row import Row
 from railyard.allocation.cluster import fill
 from railyard.allocation.experiment import AllocationExperiment, read_mix
 from railyard.errors import CircuitError

@@ -11,8 +11,8 @@ from typing import Any
 
 from controllers.allocation.allocator import Allocation, Allocator
 from controllers.policies.spares import draw_probabilities, spares_needed
-from measure.egress import UsableRule, static_share, steered_shares
-from measure.row import Row
+from experiments.allocation.egress import UsableRule, static_share, steered_shares
+from measure.results.row import Row
 from railyard.allocation.cluster import Cluster, filled, freed
 from railyard.allocation.experiment import MIXES, AllocationExperiment, Study
 from railyard.allocation.failures import overprovision_rows

@@ -8,10 +8,10 @@ from typing import Any
 
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import Path as LightPath
-from measure.failover.neighbour import neighbour_effect
-from measure.failover.recovery import Recovery
-from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
-from measure.row import Row
+from experiments.racks.neighbour import neighbour_effect
+from experiments.racks.recovery import Recovery
+from experiments.racks.row import fault_row, neighbour_row, prediction_row, with_ratios
+from measure.results.row import Row
 from railyard.racks.failover import FailoverExperiment, Setting
 from railyard.racks.forecast import foresee, windows
 from railyard.racks.job_spec import JobSpec

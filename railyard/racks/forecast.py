@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from controllers.circuits import torus_routes
 from controllers.engine.cluster_state import Standing
 from controllers.policies.catalog import load_policy
-from measure import calibrate
-from measure.failover.job_model import JobPrediction, predicted_jobs
-from measure.failover.model import PredictedRecovery, Restart, foresee_recovery
-from measure.model import predict
+from experiments.racks.job_prediction import JobPrediction, predicted_jobs
+from experiments.racks.predicted_recovery import PredictedRecovery, Restart, foresee_recovery
+from measure.live.calibration import load_calibration
+from measure.model.prediction import predict
 from railyard.forecast import costs
 from railyard.racks.job_spec import JobSpec
 from railyard.scale import Scale
@@ -101,7 +101,7 @@ def _window(
         setting.mode,
         scale=scale,
         steps=STEPS,
-        costs=costs(calibrate.load()),
+        costs=costs(load_calibration()),
         avoid=dead,
     )
     jobs = predicted_jobs(prediction.events, members, scale)
@@ -139,4 +139,4 @@ def foresee(
         step_time_before_s=before.jobs[spec.name].step_time_s,
         step_time_after_s=after.jobs[spec.name].step_time_s,
     )
-    return foresee_recovery(restart, spec.detection, plan, scale, costs(calibrate.load()))
+    return foresee_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))

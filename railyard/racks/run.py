@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from measure.failover.lives import checksums_agree, lives_of, read_lives
-from measure.failover.points import LifePoint, points_of
-from measure.failover.recovery import Recovery, recoveries
-from measure.row import Row
-from measure.sampler import Sampler, port_labels, queue_events, switch_events
-from measure.timeline import Event
+from experiments.racks.incarnations import checksums_agree, lives_of, read_lives
+from experiments.racks.points import LifePoint, points_of
+from experiments.racks.recovery import Recovery, recoveries
+from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
+from measure.results.row import Row
 from railyard.errors import RailyardError
 from railyard.racks.crew import Crew
 from railyard.racks.failover import FailoverExperiment, Setting
@@ -25,6 +24,7 @@ from railyard.racks.supervisor import Supervisor
 from railyard.record import Record, run_manifest
 from railyard.scale import Scale
 from railyard.session import Session
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.launcher import Nursery
 from workloads.agent.state import expected_checksums

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from measure.failover.server_fabric import ELECTRICAL, PHOTONIC, SHAPES
+from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, SHAPES
 from railyard.racks.failover import GRADIENT_BYTES, FailoverExperiment, Setting, TenantSection
 from railyard.scale import MTU_BYTES
 from railyard.settings import ScaleSection, Settings, validated

@@ -9,12 +9,12 @@ from typing import Any
 
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Path as LightPath
-from measure.failover.lives import lives_of, read_lives
-from measure.failover.recovery import all_reduce_bandwidth
-from measure.failover.row import with_ratios
-from measure.failover.server_fabric import ELECTRICAL, PHOTONIC, server_fabric_row
-from measure.iperf import IperfEnd, IperfLane, IperfResult, iperf_verdict, measure_iperf
-from measure.row import Row
+from experiments.racks.incarnations import lives_of, read_lives
+from experiments.racks.recovery import all_reduce_bandwidth
+from experiments.racks.row import with_ratios
+from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, server_fabric_row
+from measure.live.iperf import IperfEnd, IperfLane, IperfResult, iperf_verdict, measure_iperf
+from measure.results.row import Row
 from railyard.errors import AgentError
 from railyard.racks.failover import PAPER_STAGES, Setting
 from railyard.racks.failover_run import failover_rows, ring_paths, specs_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measure.timeline import Event, read_events
 from railyard.scale import Scale
 from railyard.session import Session
+from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentTeam, Nursery
 

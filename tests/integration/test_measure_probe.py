@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from measure.probe import ProbeTrain, Receiver, Sender
-from measure.sampler import PortLabel, Sampler, queue_events
-from measure.throughput import throughputs
+from measure.live.probe import ProbeTrain, Receiver, Sender
+from measure.live.sampler import PortLabel, Sampler, queue_events
+from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
 from topos.kernel.netlink import End, Netlink, address, link_up, neighbour, route, token_bucket, veth

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from measure import ground
-from measure.calibrate import pick_scale
+from measure.live import machine
+from measure.live.calibration import pick_scale
 from railyard.errors import MachineError
 from railyard.survey import ring, survey
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.root
 
 def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -> None:
     with ring(4, 20.0) as (lanes, datapath):
-        goodputs = ground.ring_goodputs(lanes, 20.0, 0.3, 0.5)
+        goodputs = machine.ring_goodputs(lanes, 20.0, 0.3, 0.5)
     assert datapath in ("system", "netdev")
     assert len(goodputs) == 4
     assert min(goodputs) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from measure.timeline import Event, write_events
+from railyard.timeline import Event, write_events
 
 
 class EventLog:

@@ -27,9 +27,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from railyard.checkout import ROOT
 from railyard.errors import AgentError
 from workloads.agent.config import AgentConfig, configs_to_json
 
@@ -57,7 +57,7 @@ class Nursery:
     def start() -> Nursery:
         """Start the process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = str(Path(__file__).resolve().parent.parent)
+        root = str(ROOT)
         path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "workloads.agent.launcher_server", str(theirs.fileno()), str(os.getpid())]

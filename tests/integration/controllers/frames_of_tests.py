@@ -13,8 +13,8 @@ from pathlib import Path
 from mininet.topo import Topo
 
 from controllers.northbound.client import ChannelClient
-from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
+from railyard.timeline import Event, read_events
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 

@@ -16,7 +16,7 @@ import pytest
 from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
 
 from controllers.northbound.client import ChannelClient
-from measure.timeline import Event
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from topos.racks import RackTopo
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from measure import iperf
-from measure.iperf import IperfEnd, IperfLane, measure_iperf
+from measure.live import iperf
+from measure.live.iperf import IperfEnd, IperfLane, measure_iperf
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
 from topos.kernel.emulation import Emulation

@@ -12,12 +12,11 @@ import pytest
 
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
-from measure.collective import CollectiveTimes
-from measure.delivery import Delivery
-from measure.point import Point
-from measure.reach import PingMatrix
-from measure.row import Row
-from measure.timeline import Event
+from measure.live.delivery import Delivery
+from measure.live.ping_matrix import PingMatrix
+from measure.metrics.collective import CollectiveTimes
+from measure.metrics.point import Point
+from measure.results.row import Row
 from railyard.all_to_all import AllToAllExperiment
 from railyard.all_to_all_row import all_to_all_columns
 from railyard.case import Case
@@ -27,6 +26,7 @@ from railyard.reach import rotor_slots
 from railyard.scale import Scale
 from railyard.session import Session
 from railyard.settings import Settings, validated
+from railyard.timeline import Event
 from topos.rails import RailTopo
 from workloads.program import Group
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from measure.delivery import payload
-from measure.timeline import Event, read_events
+from measure.live.delivery import payload
 from railyard.experiment import TURNING, make_experiment
 from railyard.job import load_job
 from railyard.run import QuietListener, RailRun
+from railyard.timeline import Event, read_events
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

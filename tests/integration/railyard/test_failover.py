@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from measure.results import Results
-from measure.row import Row
+from measure.results.results import Results
+from measure.results.row import Row
 from railyard.racks.failover import FailoverExperiment, TenantSection
 from railyard.racks.failover_run import FailoverRun
 from railyard.settings import validated

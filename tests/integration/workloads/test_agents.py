@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from measure.timeline import Event, read_events
 from railyard.errors import AgentError
 from railyard.scale import Scale
+from railyard.timeline import Event, read_events
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from measure.counters import Counters
+from measure.live.counters import Counters
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
 from topos.kernel import namespaces

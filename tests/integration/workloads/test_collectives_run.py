@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from controllers.northbound.client import ChannelClient
-from measure.timeline import Event, read_events
 from railyard.control import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
 from railyard.scale import Scale
+from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
@@ -320,7 +320,7 @@ def check_no_loss(events: list[Event]) -> None:
 
 
 def test_groups_of_a_job_survive_the_job_channel() -> None:
-    from controllers.northbound.operations import messages
+    from controllers.northbound import messages
 
     program = circuit_program(("stragglar",), 1000)
     for group in program.groups.values():

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from listener_of_tests import Listener
 
-from measure.timeline import Event, read_events
 from railyard.errors import AgentError
 from railyard.scale import Scale
+from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.checkpoint import Store

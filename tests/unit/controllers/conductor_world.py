@@ -12,7 +12,7 @@ from fabric_plans import pipeline_groups
 from fake_openflow import FakeSwitch
 
 from controllers.openflow.core import Conductor
-from measure.timeline import Event
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 

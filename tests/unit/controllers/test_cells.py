@@ -13,7 +13,7 @@ from fabric_plans import rail_plan
 from fake_openflow import parse
 from pip_plans import pip_plan
 
-from controllers.northbound.operations import rest
+from controllers.northbound import rest
 from controllers.openflow.core import Conductor
 from topos.plan import FabricPlan
 

@@ -18,8 +18,8 @@ import pytest
 from conductor_world import World, until
 from fabric_plans import pipeline_groups, rail_plan
 
+from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient, encode
-from controllers.northbound.operations import channel
 from controllers.openflow.datapaths import REVALIDATION_GAP_S, Line
 from railyard.errors import ControlError, MachineError
 

@@ -13,8 +13,8 @@ import pytest
 from conductor_world import World, until
 from rack_player import rack, rented
 
+from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
-from controllers.northbound.operations import channel
 from controllers.openflow.heartbeat_alarm import LATE_S, Watch
 from railyard.errors import ControlError
 from topos.plan import FabricPlan

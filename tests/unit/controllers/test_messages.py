@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.rotation import Cycle
-from controllers.northbound.operations import messages
+from controllers.northbound import messages
 from railyard.errors import ConfigError
 
 JOB = {"job": "j", "mode": "on-demand", "groups": []}

@@ -12,7 +12,7 @@ import pytest
 from fabric_plans import rail_plan
 from fake_openflow import parse
 
-from controllers.northbound.operations import rest
+from controllers.northbound import rest
 from controllers.openflow.core import Conductor
 from railyard.errors import ConfigError
 

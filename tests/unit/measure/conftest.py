@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from measure.point import Point
-from measure.timeline import Event
+from measure.metrics.point import Point
 from railyard.scale import Scale, goodput_share
+from railyard.timeline import Event
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.program import Group
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from measure.timeline import Event
+from railyard.timeline import Event
 
 STEP, SLOW_STEP = 2.0, 4.0
 GRADIENTS = 1_000_000

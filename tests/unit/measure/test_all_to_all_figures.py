@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from measure.all_to_all_report import print_all_to_all, redraw_all_to_all
-from measure.figures.all_to_all import all_to_all_figures
-from measure.figures.all_to_all_series import LOOKS
-from measure.results import Results
+from experiments.all_to_all.figures import all_to_all_figures
+from experiments.all_to_all.report import print_all_to_all, redraw_all_to_all
+from experiments.all_to_all.series import LOOKS
+from measure.results.results import Results
 
 NAMES = {f"all_to_all_{name}" for name in ("bytes", "ranks", "delay", "duty", "skew")}
 

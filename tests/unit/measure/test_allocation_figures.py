@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from measure.allocation_report import print_allocation, redraw_allocation
-from measure.figures.allocation import allocation_figures
-from measure.results import Results
+from experiments.allocation.figures import allocation_figures
+from experiments.allocation.report import print_allocation, redraw_allocation
+from measure.results.results import Results
 from railyard.allocation.experiment import AllocationExperiment
 from railyard.allocation.studies import Studies
 from railyard.settings import validated

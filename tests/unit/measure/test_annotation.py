@@ -13,8 +13,8 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
-from measure.annotation import annotate
-from measure.packets import Packet, pack_record, read_spool, tcp_segment
+from measure.live.annotation import annotate
+from measure.live.packets import Packet, pack_record, read_spool, tcp_segment
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
 from workloads.collectives.catalog import schedule

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from measure.bench.bringup import _faster
-from measure.bench.links import share_of_line, spread
+from experiments.bench.bringup import _faster
+from experiments.bench.links import share_of_line, spread
 
 
 def test_share_counts_headers_of_the_mtu_in_use() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.bounds import RoundBytes, after, before, bound_s, critical_bytes, round_bytes
+from measure.metrics.bounds import RoundBytes, after, before, bound_s, critical_bytes, round_bytes
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule, Transfer
 

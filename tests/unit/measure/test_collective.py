@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from measure.collective import CollectiveTimes, collective_times
-from measure.model import predict
-from measure.timeline import Event
-from measure.wires import wire_bytes
+from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.model.prediction import predict
+from measure.model.wires import wire_bytes
 from railyard.errors import AgentError, ConfigError
+from railyard.timeline import Event
 from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Compute, Group, Operation, Program
 

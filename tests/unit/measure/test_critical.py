@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from measure.critical import Critical, critical_path, critical_paths
-from measure.fidelity import Check, judge
-from measure.metrics import measure_point
-from measure.point import Point
-from measure.timeline import Event
-from measure.transfers import read_transfers
+from measure.metrics.critical import Critical, critical_path, critical_paths
+from measure.metrics.fidelity import Check, judge
+from measure.metrics.metrics import measure_point
+from measure.metrics.point import Point
+from measure.metrics.transfers import read_transfers
 from railyard.scale import Scale, goodput_share
+from railyard.timeline import Event
 from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Group, Program
 

@@ -10,7 +10,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from measure.darktime import MAGIC, PAYLOAD, Probe, Received, dark_time, read_probes
+from measure.live.darktime import MAGIC, PAYLOAD, Probe, Received, dark_time, read_probes
 
 TICK = 0.0003
 

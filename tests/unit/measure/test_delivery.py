@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from measure.counters import LinkCounters
-from measure.delivery import Payload, delivery, payload
-from measure.timeline import Event
+from measure.live.counters import LinkCounters
+from measure.live.delivery import Payload, delivery, payload
+from railyard.timeline import Event
 
 NOTHING = LinkCounters(0, 0, 0, 0, 0, 0)
 

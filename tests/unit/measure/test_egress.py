@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from measure.egress import server_ring, static_share, steered_shares
+from experiments.allocation.egress import server_ring, static_share, steered_shares
 from topos.slices import Slice
 from topos.torus import Extents, Torus
 

@@ -12,21 +12,21 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from controllers.engine.jobs import Detection
-from measure.failover.model import Restart, foresee_recovery
-from measure.failover.neighbour import neighbour_effect
-from measure.failover.recovery import recoveries
-from measure.failover.redraw import fabric_run, redraw_failover
-from measure.failover.report import print_predictions, print_recoveries, print_server_fabric
-from measure.failover.row import fault_row, neighbour_row, prediction_row, with_ratios
-from measure.failover.server_fabric import MEASURES, SHAPES, gain, server_fabric_row
-from measure.fidelity import Check, Verdict
-from measure.figures.failover import recovery_breakdown, step_times, throughput_over_time
-from measure.figures.server_fabric import recovery_timeline, shapes
+from experiments.failover.figures import recovery_breakdown, step_times, throughput_over_time
+from experiments.racks.neighbour import neighbour_effect
+from experiments.racks.predicted_recovery import Restart, foresee_recovery
+from experiments.racks.recovery import recoveries
+from experiments.racks.redraw import fabric_run, redraw_failover
+from experiments.racks.report import print_predictions, print_recoveries, print_server_fabric
+from experiments.racks.row import fault_row, neighbour_row, prediction_row, with_ratios
+from experiments.server_fabric.figures import recovery_timeline, shapes
+from experiments.server_fabric.row import MEASURES, SHAPES, gain, server_fabric_row
 from measure.figures.style import png
-from measure.results import Results
-from measure.row import Row, flat
-from measure.timeline import Event
+from measure.metrics.fidelity import Check, Verdict
+from measure.results.results import Results
+from measure.results.row import Row, flat
 from railyard.scale import Scale
+from railyard.timeline import Event
 from topos.describe import plan
 from topos.racks import RackTopo
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.engine.jobs import Detection
-from measure.failover.model import Restart, checkpoint_seconds, detection_bounds, foresee_recovery
-from measure.simulated_control import Costs
-from measure.wires import wire_bytes
+from experiments.racks.predicted_recovery import Restart, checkpoint_seconds, detection_bounds, foresee_recovery
+from measure.model.simulated_control import Costs
+from measure.model.wires import wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.describe import plan

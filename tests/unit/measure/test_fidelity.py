@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from measure.fidelity import NOT_FAITHFUL, Check, Limits, Verdict, interface_drops, judge
-from measure.metrics import measure_point
-from measure.timeline import Event
+from measure.metrics.fidelity import NOT_FAITHFUL, Check, Limits, Verdict, interface_drops, judge
+from measure.metrics.metrics import measure_point
+from railyard.timeline import Event
 
 
 def _verdict(job: Any, limits: Limits | None = None) -> Verdict:

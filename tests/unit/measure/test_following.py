@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controllers.policies.catalog import load_policy
-from measure.model import Costs, Prediction, predict
-from measure.wires import wire_bytes
+from measure.model.prediction import Costs, Prediction, predict
+from measure.model.wires import wire_bytes
 from railyard.scale import Scale
 from topos.describe import plan
 from topos.plan import FabricPlan

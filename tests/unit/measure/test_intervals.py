@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.intervals import Interval, difference, overlap, total, union
+from measure.metrics.intervals import Interval, difference, overlap, total, union
 
 times = st.integers(0, 60)
 interval_lists = st.lists(st.tuples(times, times).map(lambda p: (float(min(p)), float(max(p)))), max_size=12)

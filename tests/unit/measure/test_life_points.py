@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
 
-from measure.failover.job_model import JobPrediction
-from measure.failover.points import LifePoint, points_of, quiet_stretches
-from measure.failover.recovery import recoveries
-from measure.fidelity import judge
-from measure.metrics import measure_point
+from experiments.racks.job_prediction import JobPrediction
+from experiments.racks.points import LifePoint, points_of, quiet_stretches
+from experiments.racks.recovery import recoveries
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import measure_point
 from railyard.scale import Scale, goodput_share
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 from workloads.program import Group

@@ -12,7 +12,7 @@ from matplotlib.path import Path as Curve
 
 from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.negotiation import route
-from measure.figures.mesh import Lit, bend, colour_of, drawn, mesh_figure, path_of_light, place, port_place
+from experiments.mesh.figure import Lit, bend, colour_of, drawn, mesh_figure, path_of_light, place, port_place
 
 SIZES = [(1, 1), (3, 3), (7, 3), (9, 9)]
 

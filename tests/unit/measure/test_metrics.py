@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from measure.metrics import measure_point
-from measure.timeline import Event
+from measure.metrics.metrics import measure_point
 from railyard.scale import Scale
+from railyard.timeline import Event
 
 GATHER, WINDOW, SEND, COMPUTE = 0.1, 0.05, 0.2, 0.3
 ELECTRICAL = GATHER + WINDOW + SEND + COMPUTE

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.nccl_table import NcclLog, TableRow, format_table, parse_nccl_log, table_row
+from experiments.collective.nccl_table import NcclLog, TableRow, format_table, parse_nccl_log, table_row
 from railyard.errors import ConfigError
 
 REAL_LOG = Path(__file__).parents[4] / "shared" / "cases" / "nccl_tests" / "rccl_32_ranks.log"

@@ -6,7 +6,7 @@ import pytest
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import Ether
 
-from measure.reach import ETHERTYPE, PingMatrix, _answerer_of, _echo, _frame, _sender_of
+from measure.live.ping_matrix import ETHERTYPE, PingMatrix, _answerer_of, _echo, _frame, _sender_of
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.rails import RailTopo

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.policies.catalog import load_policy
-from measure.model import Costs, Prediction, predict
-from measure.stall import stall_law
-from measure.wires import wire_bytes
+from measure.metrics.stall import stall_law
+from measure.model.prediction import Costs, Prediction, predict
+from measure.model.wires import wire_bytes
 from railyard.errors import ConfigError, ControlError
 from railyard.scale import Scale
 from topos.describe import plan

@@ -27,10 +27,10 @@ from failover_events import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.failover.lives import checksums_agree, lives_of, read_lives
-from measure.failover.neighbour import neighbour_effect
-from measure.failover.recovery import Recovery, recoveries
-from measure.failover.throughput import job_throughputs
+from experiments.racks.incarnations import checksums_agree, lives_of, read_lives
+from experiments.racks.job_throughput import job_throughputs
+from experiments.racks.neighbour import neighbour_effect
+from experiments.racks.recovery import Recovery, recoveries
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from measure.fidelity import judge
+from experiments.rails.report import exit_status, measured_points, print_report, redraw
+from experiments.rails.sweep_figure import sweep
+from experiments.rails.window_figure import window_cdf
 from measure.figures.gantt import gantt
-from measure.figures.links import link_throughput
+from measure.figures.link_throughput import link_throughput
 from measure.figures.style import png, scale_in_words, time_unit
-from measure.figures.sweep import sweep
-from measure.figures.window_cdf import window_cdf
-from measure.manifest import build_manifest
-from measure.metrics import measure_point
-from measure.report import exit_status, measured_points, print_report, redraw
-from measure.results import Results
-from measure.row import summary_row
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import measure_point
+from measure.results.manifest import build_manifest
+from measure.results.results import Results
+from measure.results.row import summary_row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.scale import Scale
 

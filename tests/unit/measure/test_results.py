@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from measure.manifest import build_manifest, groups_of, plans_of, scale_of
-from measure.results import EVENTS, MANIFEST, SUMMARY, TABLE, Results, check_folder, plain
-from measure.timeline import Event
+from measure.results.manifest import build_manifest, groups_of, plans_of, scale_of
+from measure.results.results import EVENTS, MANIFEST, SUMMARY, TABLE, Results, check_folder, plain
 from railyard.errors import ConfigError
+from railyard.timeline import Event
 
 
 def _manifest(point: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from controllers.circuits.rotation import Cycle
 from controllers.policies.catalog import load_policy
-from measure.model import Costs, Prediction, predict
-from measure.timeline import Event
+from measure.model.prediction import Costs, Prediction, predict
 from railyard.errors import ControlError
 from railyard.scale import goodput_share
+from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.agent.transport.pacing import LATE_S

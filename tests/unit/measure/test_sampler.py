@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from measure.counters import Counters, LinkCounters
-from measure.processor import Processor
-from measure.sampler import Changes, PortLabel, port_labels
+from measure.live.counters import Counters, LinkCounters
+from measure.live.processor import Processor
+from measure.live.sampler import Changes, PortLabel, port_labels
 
 pytestmark = pytest.mark.live
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from controllers.circuits import torus_routes
-from measure.failover.job_model import predicted_jobs
-from measure.model import Prediction, predict
-from measure.wires import Wires, wire_bytes
+from experiments.racks.job_prediction import predicted_jobs
+from measure.model.prediction import Prediction, predict
+from measure.model.wires import Wires, wire_bytes
 from railyard.errors import ConfigError, ControlError
 from railyard.scale import Scale
 from topos.describe import plan

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.straggler.curves import curves, series_name
+from experiments.straggler.figures import straggler_figures, total_against_delay
+from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
 from measure.figures.curves import Curve, _apart, near_and_far, size_in_words
-from measure.figures.straggler import straggler_figures, total_against_delay
-from measure.figures.straggler_curves import curves, series_name
 from measure.figures.style import png
-from measure.straggler_law import LAW_ALGORITHMS, StragglerLaw
 from railyard.scale import Scale
 
 LAW = StragglerLaw(8, 7_000_000, 0.002, 50e6 / 8)

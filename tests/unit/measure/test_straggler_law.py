@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.straggler_law import LAW_ALGORITHMS, StragglerLaw, crossing, second_phase_rounds
+from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing, second_phase_rounds
 from railyard.errors import ConfigError
 
 POWERS = st.sampled_from([4, 8, 16, 32, 64, 128, 256])

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from measure.throughput import throughputs
-from measure.timeline import Event
+from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
+from railyard.timeline import Event
 
 
 def _count(t: float, tx: int) -> Event:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from measure.trace import build_trace, trace_json
+from measure.results.trace import build_trace, trace_json
 from railyard.scale import Scale
 
 

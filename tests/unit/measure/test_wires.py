@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.wires import Wires, wire_bytes
+from measure.model.wires import Wires, wire_bytes
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.program import Domain

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from measure.collective import CollectiveTimes, StepTimes
-from measure.delivery import Delivery
-from measure.point import Point
-from measure.timeline import Event
+from measure.live.delivery import Delivery
+from measure.metrics.collective import CollectiveTimes, StepTimes
+from measure.metrics.point import Point
 from railyard.all_to_all import FULL_CYCLES, AllToAllExperiment
 from railyard.all_to_all_formula import bytes_per_s
 from railyard.all_to_all_row import all_to_all_columns, duty_cycle, full_cycles
 from railyard.case import WORLD, Case
 from railyard.scale import Scale
 from railyard.settings import validated
+from railyard.timeline import Event
 from workloads.program import Group
 
 N, SLOT_S, DARK_S = 4, 0.1, 0.01

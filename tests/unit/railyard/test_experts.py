@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from measure import calibrate
+from measure.live.calibration import default_calibration
 from railyard.errors import ConfigError
 from railyard.experiment import Mode, make_experiment
 from railyard.forecast import forecast
@@ -82,7 +82,7 @@ def test_the_catalog_keeps_the_floors(name: str) -> None:
     workload = load_workload(name)
     experiment = make_experiment({"workload": name})
     scale = resolve_scale(experiment, workload, None)
-    check_floors(experiment, workload, scale, calibrate.default().floors())
+    check_floors(experiment, workload, scale, default_calibration().floors())
     assert scale.time == (1.0 if name == "moe-smoke" else pytest.approx(3.1))
 
 

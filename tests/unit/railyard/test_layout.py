@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.policies.oneshot import split_bandwidth
-from measure import calibrate
+from measure.live.calibration import default_calibration
 from railyard.errors import ConfigError
 from railyard.experiment import make_experiment
 from railyard.forecast import fabric_plan, forecast
@@ -52,9 +52,9 @@ def test_a_job_without_rails_has_no_one_shot_circuits() -> None:
 def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
     experiment = make_experiment({})
     scale = resolve_scale(experiment, LLAMA, None)
-    check_floors(experiment, LLAMA, scale, calibrate.default().floors())
+    check_floors(experiment, LLAMA, scale, default_calibration().floors())
     ports = 32
-    assert ports * scale.emulated_mbps(12.5) <= calibrate.default().carries_mbps * 1.001
+    assert ports * scale.emulated_mbps(12.5) <= default_calibration().carries_mbps * 1.001
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any
 
 from pretended_rack import Rack
 
-from measure.timeline import Event
 from railyard.racks.failover import FailoverExperiment
 from railyard.racks.failover_run import failover_rows, specs_of
 from railyard.racks.forecast import windows
 from railyard.racks.run import Played, RackRun
 from railyard.settings import validated
+from railyard.timeline import Event
 
 
 def bound_s(out: Path, **values: Any) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from measure.iperf import iperf_verdict
+from measure.live.iperf import iperf_verdict
 from railyard.errors import ConfigError
 from railyard.racks.failover_run import specs_of
 from railyard.racks.server_fabric import EPOCH_STEPS, PAPER_EPOCH_S, TENANTS, ServerFabricExperiment, compute_s

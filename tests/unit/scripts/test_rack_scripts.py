@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from measure.failover.server_fabric import server_fabric_row
-from measure.results import Results
-from measure.timeline import Event
+from experiments.server_fabric.row import server_fabric_row
+from measure.results.results import Results
 from railyard.scale import Scale
+from railyard.timeline import Event
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 MANIFEST: dict[str, Any] = {"railyard_results": 1, "scale": asdict(Scale(1 / 800)), "plans": {}, "groups": {}}

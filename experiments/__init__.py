@@ -1,0 +1,1 @@
+"""The experiments: one folder each, and what they share."""

@@ -1,0 +1,1 @@
+"""The allocation experiment: racks filled with slices, computed without packets (MORPHLUX)."""

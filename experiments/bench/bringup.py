@@ -1,0 +1,46 @@
+"""Bring-up and tear-down of a large fabric, beside stock Mininet with ``TCLink``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from experiments.bench import Measurement
+from experiments.bench.stock import stock
+from topos.kernel.emulation import Emulation
+from topos.rails import RailTopo
+
+LEAST_UP_RATIO = 10.0
+LEAST_DOWN_RATIO = 2.0
+SHAPE: dict[str, Any] = {"servers": 16, "gpus": 8, "ports": 1, "fabric": "electrical", "scale_up": True}
+"""128 GPUs on 8 rails and 16 scale-up switches: 256 links, 24 switches."""
+
+
+def bring_up(shape: dict[str, Any] = SHAPE, baseline: bool = True) -> list[Measurement]:
+    """Seconds until every link is up and every bridge forwards, and until all is gone again.
+
+    Ours counts from the construction of the ``Emulation``, with the start of its Open vSwitch; stock Mininet's
+    counts build and start on an Open vSwitch that runs already.
+    """
+    start = time.monotonic()
+    net = Emulation(RailTopo(**shape), openflow=None)
+    try:
+        net.start()
+        up_s = time.monotonic() - start
+        size = f"{len(net.hosts)}_gpus_{len(net.links)}_links"
+        start = time.monotonic()
+    finally:
+        net.stop()
+    down_s = time.monotonic() - start
+    theirs = stock(shape) if baseline else {}
+    return [
+        _faster(f"bring_up_{size}", up_s, theirs.get("up_s"), LEAST_UP_RATIO),
+        _faster(f"tear_down_{size}", down_s, theirs.get("down_s"), LEAST_DOWN_RATIO),
+    ]
+
+
+def _faster(name: str, value_s: float, baseline_s: float | None, limit: float) -> Measurement:
+    """``limit`` is for the ratio: how many times faster than the baseline."""
+    ratio = baseline_s / value_s if baseline_s is not None else None
+    ok = ratio >= limit if ratio is not None else None
+    return Measurement(name, value_s, "s", baseline_s, ratio, limit, ok)

@@ -1,0 +1,37 @@
+"""The benches by name: what ``scripts/bench.py`` runs, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from experiments.bench import Measurement
+from experiments.bench.bringup import bring_up
+from experiments.bench.collectives import against_bounds, stragglar
+from experiments.bench.control import barrier_64, rewire_64
+from experiments.bench.dark import dark_time
+from experiments.bench.links import links
+from experiments.bench.ring_all_reduce import highest_aggregate, ring_scaling
+from experiments.bench.slopes import slopes
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench: ``measure`` takes nothing and needs root."""
+
+    says: str
+    measure: Callable[[], list[Measurement]]
+
+
+BENCHES: dict[str, Bench] = {
+    "links": Bench("16 hosts x 100 Mb/s in a ring: goodput of each against line rate, beside TCLink", links),
+    "allreduce": Bench("ring all-reduce against line rate at 8 to 128 hosts", ring_scaling),
+    "collectives": Bench("every collective at 16 ranks and 4 MiB against its own alpha-beta bound", against_bounds),
+    "stragglar": Bench("Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", stragglar),
+    "ceiling": Bench("the highest aggregate rate at which an all-reduce stays within 1.05", highest_aggregate),
+    "bringup": Bench("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", bring_up),
+    "rewire": Bench("64 ports rewired: request to barrier reply", rewire_64),
+    "barrier": Bench("64 members ready: first request to last ack, no switch involved", barrier_64),
+    "dark": Bench("in-band dark time against the configured one", dark_time),
+    "slopes": Bench("step time against delay: smoke, Llama and PP-only jobs, and the stall law", slopes),
+}

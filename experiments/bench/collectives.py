@@ -1,0 +1,87 @@
+"""Every collective of the catalog against its own alpha-beta bound, and StragglAR against its law, on real packets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from experiments.bench import Measurement
+from measure.live.calibration import default_calibration, load_calibration
+from railyard.case import Case, Fabric
+from railyard.case_row import wire_bound_s
+from railyard.case_run import CasePlan, CaseRun, QuietCaseListener
+from railyard.scale import Scale
+from railyard.settings import Settings, validated
+from railyard.straggler import StragglerExperiment
+from railyard.straggler_report import break_even_s
+from workloads.collectives.catalog import ALGORITHMS, schedule
+
+RANKS, GPUS_PER_SERVER = 16, 4
+SIZE = 4 << 20
+BOUND_LIMIT = 1.08
+SPEEDUPS = {4: 1.125, 8: 1.361, 16: 1.563}
+"""Ring over StragglAR after arrival, at delays past the first phase (StragglAR, arXiv 2505.23523)."""
+SPEEDUP_TOLERANCE, BREAK_EVEN_TOLERANCE = 0.05, 0.10
+_STEPS = 2
+
+
+def against_bounds() -> list[Measurement]:
+    """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
+
+    The bound has the latency of this machine (``scripts/calibration.py``) in each round.
+    """
+    alpha_s = (load_calibration() or default_calibration()).alpha_s
+    found = []
+    with _run(_STEPS) as run:
+        for case in sorted(_cases(), key=lambda case: case.fabric.gpus_per_server):
+            row = run.measure(case).row
+            ratio = row["after_arrival_s"] / wire_bound_s(case, alpha_s)
+            name = f"{case.schedule.algorithm} {case.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+            found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
+    return found
+
+
+def _cases() -> Iterator[Case]:
+    for name, algorithm in ALGORITHMS.items():
+        servers = GPUS_PER_SERVER if algorithm.servers else 1
+        for kind in algorithm.kinds:
+            plan = schedule(kind, RANKS, name, gpus_per_server=servers)
+            yield Case(plan, SIZE, Fabric(ranks=RANKS, gpus_per_server=servers))
+
+
+def stragglar() -> list[Measurement]:
+    """Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8, against the law."""
+    found = []
+    values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3}
+    with _run(3) as run:
+        for case in validated(StragglerExperiment, values).cases():
+            run.measure(case)
+        after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in run.record.rows}
+    for n, published in SPEEDUPS.items():
+        ratio = after[n, "ring"] / after[n, "stragglar"]
+        ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
+        name = f"ring / stragglar after arrival, {n} ranks (published {published:g})"
+        found.append(Measurement(name, ratio, "ratio", limit=published, ok=ok))
+    return [*found, _break_even()]
+
+
+def _break_even() -> Measurement:
+    experiment = validated(StragglerExperiment, {"algorithms": ["ring", "stragglar"], "iterations": 3})
+    with _run(3) as run:
+        for case in experiment.cases():
+            run.measure(case)
+        measured = break_even_s(run.record.rows) or 0.0
+    law = experiment.law(8, experiment.size_of(8)[0]).critical_delay_s
+    ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE
+    return Measurement("break-even delay of StragglAR and Ring, 8 ranks: measured / law", measured / law, "ratio",
+                       limit=1.0, ok=ok)  # fmt: skip
+
+
+@contextmanager
+def _run(steps: int) -> Iterator[CaseRun]:
+    with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder:
+        plan = CasePlan("bench", Settings(), Scale(1.0), steps)
+        with CaseRun(plan, Path(folder) / "results", QuietCaseListener()) as run:
+            yield run

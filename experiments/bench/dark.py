@@ -1,0 +1,100 @@
+"""In-band dark time: what a train of probes on a circuit loses while the circuit is moved. Needs root.
+
+The train leaves one port every 0.3 ms; its circuit is moved from one receiver to another and back, again and again.
+Dark time is from the first probe that came out nowhere to the first that came out again, by their send times.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from controllers.northbound.client import ChannelClient
+from experiments.bench import Measurement
+from experiments.bench.control import controlled
+from measure.live.darktime import DarkTime
+from measure.live.probe import ProbeTrain, Receiver, Sender
+from topos.kernel.emulation import Emulation
+
+DELAYS_MS = (10.0, 25.0, 100.0)
+MEDIAN_LIMIT_MS = 1.0
+WORST_LIMIT_MS = 8.0
+SWAP_LIMIT_MS = 5.0
+"""A swap with delay 0 loses no more than a few milliseconds of packets."""
+TRIALS = 15
+WIRINGS = (((1, 3), (5, 7)), ((1, 5), (3, 7)))
+"""Lane 0 of four hosts; odd ports, since each host has two."""
+_LEAD_S = 0.06
+_TAIL_S = 0.06
+
+
+def dark_time(trials: int = TRIALS, framework: str = "ryu") -> list[Measurement]:
+    """Median and worst |measured - configured| for each delay in ms; the loss of a swap with delay 0 in ms."""
+    with _bench(framework) as bench:
+        found = []
+        for delay_ms in DELAYS_MS:
+            errors = [abs(seen.seconds * 1e3 - delay_ms) for seen in bench.trials(delay_ms / 1e3, trials)]
+            found += [
+                _limited(f"dark_{delay_ms:g}ms_median_error", median(errors), MEDIAN_LIMIT_MS),
+                _limited(f"dark_{delay_ms:g}ms_worst_error", max(errors), WORST_LIMIT_MS),
+            ]
+        swaps = [seen.seconds * 1e3 for seen in bench.trials(0.0, trials)]
+        found.append(_limited("dark_0ms_swap_median", median(swaps), SWAP_LIMIT_MS))
+        found.append(Measurement("dark_0ms_swap_worst", max(swaps), "ms"))
+        found.append(
+            Measurement("dark_misdelivered", bench.misdelivered, "probes", limit=0, ok=bench.misdelivered == 0)
+        )
+    return found
+
+
+def _limited(name: str, value_ms: float, limit_ms: float) -> Measurement:
+    return Measurement(name, value_ms, "ms", limit=limit_ms, ok=value_ms <= limit_ms)
+
+
+class _Bench:
+    """Four hosts on one OCS; the train leaves port 1 and comes out at port 3 or 5."""
+
+    def __init__(self, net: Emulation, client: ChannelClient, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+        ports = {port.number: port for port in net.plan.switches[0].ports}
+        self._sender = Sender(net.netns_fd(ports[1].host), ports[1].interface, ports[3].ip)
+        self._receivers = [
+            Receiver(str(number), net.netns_fd(ports[number].host), ports[number].interface) for number in (3, 5)
+        ]
+        self._now = 0
+        self.misdelivered = 0
+        self._rewire(0.0)
+
+    def trials(self, delay_s: float, count: int) -> list[DarkTime]:
+        """Move the circuit ``count`` times under a train."""
+        return [self._trial(delay_s) for _ in range(count)]
+
+    def _trial(self, delay_s: float) -> DarkTime:
+        old = WIRINGS[self._now][0][1]
+        self._now = 1 - self._now
+        new = WIRINGS[self._now][0][1]
+        train = ProbeTrain(self._sender, self._receivers, seconds=_LEAD_S + delay_s + _TAIL_S, folder=self._folder)
+        with train:
+            time.sleep(_LEAD_S)
+            self._rewire(delay_s)
+            seen = train.result().dark_time(str(old), str(new))
+        self.misdelivered += seen.misdelivered
+        return seen
+
+    def _rewire(self, delay_s: float) -> None:
+        self._client.rewire("rail0", WIRINGS[self._now], "overwrite", delay_s=delay_s)
+
+
+@contextmanager
+def _bench(framework: str) -> Iterator[_Bench]:
+    with (
+        controlled(servers=4, framework=framework) as (net, channel),
+        ChannelClient(channel) as client,
+        tempfile.TemporaryDirectory(prefix="railyard-dark-") as folder,
+    ):
+        yield _Bench(net, client, Path(folder))

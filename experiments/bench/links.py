@@ -1,0 +1,59 @@
+"""Fidelity of the links: 16 hosts in a ring, all sending at once, beside stock ``TCLink``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.bench import Measurement
+from experiments.bench.rings import ring_goodput
+from experiments.bench.stock import stock
+from railyard.scale import MTU_BYTES, goodput_share
+from topos.kernel.emulation import Emulation
+from topos.rails import RailTopo
+
+LEAST_SHARE = 0.98
+"""Share of the line-rate goodput that the slowest host has to reach."""
+MOST_SPREAD = 0.02
+"""Highest (max - min) / median over the hosts."""
+_STOCK_MTU = 1500
+
+
+def share_of_line(goodput_mbps: Sequence[float], rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> list[float]:
+    """Goodput of each host over what TCP can carry on a line of ``rate_mbps``."""
+    return [mbps / (rate_mbps * goodput_share(mtu_bytes)) for mbps in goodput_mbps]
+
+
+def spread(values: Sequence[float]) -> float:
+    """(max - min) / median; infinite where the median is 0."""
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / middle if middle else float("inf")
+
+
+def links(hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0, baseline: bool = True) -> list[Measurement]:
+    """Goodput of the slowest host and the spread over all, ours and (``baseline``) stock Mininet's."""
+    shape: dict[str, Any] = {"servers": hosts, "gpus": 1, "ports": 1, "fabric": "electrical", "rate_mbps": rate_mbps}
+    with Emulation(RailTopo(**shape), openflow=None) as net:
+        ours = ring_goodput(net.hosts, seconds)
+    shares = share_of_line(ours, rate_mbps)
+    stock_least = stock_spread = None
+    if baseline:
+        theirs = stock(shape, seconds)["goodput_mbps"]
+        stock_least = min(share_of_line(theirs, rate_mbps, _STOCK_MTU))
+        stock_spread = spread(theirs)
+    return [
+        _least(f"links_{hosts}x{rate_mbps:g}_slowest", min(shares), stock_least),
+        _spread(f"links_{hosts}x{rate_mbps:g}_spread", spread(ours), stock_spread),
+    ]
+
+
+def _least(name: str, value: float, baseline: float | None) -> Measurement:
+    ratio = value / baseline if baseline else None
+    unit = "of line-rate goodput"
+    return Measurement(name, value, unit, baseline, ratio, LEAST_SHARE, value >= LEAST_SHARE)
+
+
+def _spread(name: str, value: float, baseline: float | None) -> Measurement:
+    ratio = baseline / value if baseline is not None and value else None
+    return Measurement(name, value, "(max - min) / median", baseline, ratio, MOST_SPREAD, value <= MOST_SPREAD)

@@ -1,0 +1,82 @@
+"""How step time grows with the reconfiguration delay, against what Opus says it must (arXiv 2602.12521).
+
+On-demand exposes every phase change of the critical path, so step time grows by their number times the delay: 2 for
+the smoke job, 6 for the Llama job without overlap, 0 for a job with one phase. Provisioned hides what its windows
+cover: never slower than on-demand, and as the stall law says for the windows that were measured.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.bench import Measurement
+from measure.results.row import Row
+from railyard.experiment import make_experiment
+from railyard.run import QuietListener, RailRun
+from workloads.catalog import load_workload
+
+NEVER_SLOWER_SHARE = 0.01
+"""Two points of one machine differ by about this much by themselves."""
+STALL_LAW_SHARE = 0.10
+
+
+def slopes() -> list[Measurement]:
+    """Slopes in seconds of step per second of delay, and provisioned against on-demand and the stall law."""
+    smoke = _rows("smoke", ["electrical", "on-demand", "provisioned"], [50, 100, 200, 350, 500], 4)
+    llama = _rows("llama3-8b-16", ["on-demand"], [50, 200, 500], 2)
+    flat = _rows("pp-only", ["on-demand"], [50, 500], 2)
+    return [
+        _slope("smoke_on_demand_slope", smoke, 2.0, 0.05),
+        _slope("llama_on_demand_slope", llama, 6.0, 0.10),
+        _flat("pp_only_slope", flat),
+        *_provisioned(smoke),
+        Measurement("unfaithful_points", sum(not row["faithful"] for row in (*smoke, *llama, *flat)), "points"),
+    ]
+
+
+def _rows(workload: str, modes: Sequence[str], delays_ms: Sequence[float], steps: int) -> list[Row]:
+    experiment = make_experiment({"workload": workload, "modes": modes, "delays_ms": delays_ms, "steps": steps})
+    with tempfile.TemporaryDirectory(prefix="railyard-slopes-") as folder:
+        run = RailRun(experiment, load_workload(workload), Path(folder) / "results", QuietListener())
+        run.run()
+    return run.rows
+
+
+def _fit(rows: Sequence[Row], mode: str) -> float:
+    """Least-squares slope of step time over delay."""
+    points = [(row["reconfiguration_delay_ms"] / 1e3, row["step_time_s"]) for row in rows if row["mode"] == mode]
+    delays, times = np.array(points).T
+    return float(np.polyfit(delays, times, 1)[0])
+
+
+def _slope(name: str, rows: Sequence[Row], expected: float, share: float) -> Measurement:
+    """``ratio`` is measured / expected, ``limit`` how far it may be from 1."""
+    found = _fit(rows, "on-demand")
+    ratio = found / expected
+    return Measurement(name, found, "s/s", expected, ratio, share, abs(ratio - 1) <= share)
+
+
+def _flat(name: str, rows: Sequence[Row]) -> Measurement:
+    """A slope of 0: within a twentieth of a second per second of delay, and no reconfiguration."""
+    found, limit = _fit(rows, "on-demand"), 0.05
+    quiet = all(row["reconfigurations_per_step"] == 0 for row in rows)
+    return Measurement(name, found, "s/s", 0.0, None, limit, abs(found) <= limit and quiet)
+
+
+def _provisioned(rows: Sequence[Row]) -> list[Measurement]:
+    """Provisioned beside on-demand at the same delay, and beside what the stall law leaves exposed."""
+    by_mode = {mode: {row["reconfiguration_delay_ms"]: row for row in rows if row["mode"] == mode}
+               for mode in ("on-demand", "provisioned")}  # fmt: skip
+    pairs = [(by_mode["on-demand"][delay], row) for delay, row in by_mode["provisioned"].items()]
+    slower = max(late["step_time_s"] / early["step_time_s"] for early, late in pairs)
+    off = max(abs(row["step_time_s"] / row["stall_law_step_time_s"] - 1) for _, row in pairs)
+    return [
+        Measurement("provisioned_over_on_demand_worst", slower, "ratio", limit=1 + NEVER_SLOWER_SHARE,
+                    ok=slower <= 1 + NEVER_SLOWER_SHARE),
+        Measurement("provisioned_off_stall_law_worst", off, "share", limit=STALL_LAW_SHARE,
+                    ok=off <= STALL_LAW_SHARE),
+    ]  # fmt: skip

@@ -1,0 +1,96 @@
+"""Stock Mininet with ``TCLink`` as the baseline, in a process and a yard of its own.
+
+It runs on a private Open vSwitch like ours does, so the machine's own is left alone: the process sits in the yard's
+network namespace and finds the daemons by ``OVS_RUNDIR``. Mininet's classes are used as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from experiments.bench.rings import ring_goodput
+from railyard.checkout import ROOT
+from railyard.errors import MachineError
+from topos.kernel import namespaces
+from topos.kernel.netlink import LO_INDEX, Netlink, link_up
+from topos.kernel.ovs import PrivateOvs
+from topos.kernel.remains import Run
+from topos.rails import RailTopo
+
+
+def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
+    """Run ``RailTopo(**shape)`` on stock Mininet.
+
+    Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s``, ``goodput_mbps`` of each host sending to
+    the next for that long.
+    """
+    with Run.open() as run:
+        (yard,) = namespaces.make(1)
+        try:
+            with Netlink(yard) as kernel:
+                kernel.run([link_up(LO_INDEX, "lo")])
+            ovs = PrivateOvs(run.path, yard, on_child=run.add_child)
+            try:
+                ovs.start()
+                return _in_yard(ovs, yard, shape, ring_s, run)
+            finally:
+                ovs.stop()
+        finally:
+            os.close(yard)
+
+
+def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: Run) -> dict[str, Any]:
+    command = [sys.executable, "-m", "experiments.bench.stock", "--shape", json.dumps(shape), "--ring", str(ring_s)]
+    command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
+    environment = os.environ | ovs.environment | {"PYTHONPATH": str(ROOT)}
+    with namespaces.inside(yard):
+        child = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.add_child(child.pid)
+    output, errors = child.communicate(timeout=600)
+    if child.returncode != 0:
+        last = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise MachineError(f"stock Mininet ended with status {child.returncode}: {last}")
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def measure(shape: dict[str, Any], ring_s: float, datapath: str) -> dict[str, Any]:
+    """Bring the net up and down where this process is."""
+    from mininet.link import TCLink
+    from mininet.net import Mininet
+    from mininet.node import OVSSwitch
+
+    Mininet.inited = True  # its limits for the whole machine are not needed here
+    switch = partial(OVSSwitch, datapath=datapath, failMode="standalone")
+    topo = RailTopo(**shape)
+    start = time.monotonic()
+    net = Mininet(topo, switch=switch, link=TCLink, controller=None)
+    net.start()
+    result: dict[str, Any] = {"up_s": time.monotonic() - start}
+    if ring_s:
+        result["goodput_mbps"] = ring_goodput(net.hosts, ring_s)
+    start = time.monotonic()
+    net.stop()
+    result["down_s"] = time.monotonic() - start
+    return result
+
+
+def main() -> None:
+    """Entry of the child process: prints the result as JSON."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--shape", type=json.loads, required=True)
+    parser.add_argument("--ring", type=float, default=0.0)
+    parser.add_argument("--datapath", default="user")
+    options = parser.parse_args()
+    print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+
+
+if __name__ == "__main__":
+    main()

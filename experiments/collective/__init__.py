@@ -1,0 +1,1 @@
+"""The collective experiment: algorithms over buffer sizes, as nccl-tests measure them."""

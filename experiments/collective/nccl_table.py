@@ -1,0 +1,216 @@
+"""The table that nccl-tests prints: written so that tools made for it read ours, and read back from logs.
+
+Layout after NVIDIA nccl-tests (``src/common.cu``, ``src/util.cu``): one line a size, with size, count, type, redop and
+root, then time, algbw, busbw and #wrong out of place and once more in place. 1 GB = 1e9 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from measure.metrics.transfers import bus_factor
+from railyard.errors import ConfigError
+
+ELEMENT_BYTES = 4
+_SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
+"""Kinds whose count is that of one rank's share of the buffer."""
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+_REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+_HEAD = "{:>12}  {:>12}  {:>8}  {:>6}  {:>6}"
+_BODY = " {:>8} {:>7} {:>7}  {:>5}"
+_REPEATED = "# on the wire in place is the same as out of place: measured once, printed in both groups"
+
+_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:)?")
+_NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
+_ROW = re.compile(r"\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+([a-z]\w*)\s+(-?\d+)(?!\.)")
+_GROUP = re.compile(rf"\s+({_NUMBER})\s+({_NUMBER})\s+({_NUMBER})\s+({_NUMBER}|N/A)(?![\d.])")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
+_WRONG = re.compile(r"# Out of bounds values\s*:\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One size: sizes in bytes, ``count`` in elements, time in microseconds, bandwidths in GB/s.
+
+    ``root`` is -1 and ``redop`` ``none`` where the operation has none; ``wrong`` None: not verified.
+    """
+
+    size_bytes: int
+    count: int
+    type: str
+    redop: str
+    root: int
+    time_us: float
+    algbw_gb_s: float
+    busbw_gb_s: float
+    wrong: int | None
+
+
+@dataclass(frozen=True)
+class NcclLog:
+    """What a log held. ``rows`` are those of the first group of columns (out of place, where there are two).
+
+    ``cut`` are the line numbers (from 1) of rows that the output of another process cut in two: a group that was
+    whole is in ``rows`` or ``in_place`` all the same, one that was not is left out.
+    """
+
+    rows: tuple[TableRow, ...]
+    in_place: tuple[TableRow, ...] = ()
+    cut: tuple[int, ...] = ()
+    average_busbw_gb_s: float | None = None
+    out_of_bounds: int | None = None
+
+
+def table_row(
+    kind: str, members: int, size_bytes: int, time_s: float, wrong: int | None = None, root: int = 0
+) -> TableRow:
+    """The row of one collective over ``members``: float32, ``size_bytes`` as in ``Collective.bytes``, real seconds.
+
+    ``ConfigError`` unless the time is above 0.
+    """
+    if not time_s > 0:
+        raise ConfigError(f"a {kind} must take more than 0 s, not {time_s:g} s", key="time_s")
+    algbw = size_bytes / time_s / 1e9
+    return TableRow(
+        size_bytes=size_bytes,
+        count=size_bytes // ELEMENT_BYTES // (members if kind in _SHARED_OUT else 1),
+        type="float",
+        redop="sum" if kind in _REDUCING else "none",
+        root=root if kind in _ROOTED else -1,
+        time_us=time_s * 1e6,
+        algbw_gb_s=algbw,
+        busbw_gb_s=algbw * bus_factor(kind, members),
+        wrong=wrong,
+    )
+
+
+def format_table(
+    rows: Sequence[TableRow],
+    *,
+    iterations: int,
+    warmup: int,
+    devices: Sequence[str] = (),
+    groups: Literal["both", "one"] = "both",
+) -> str:
+    """The whole output of one nccl-test for ``rows``, as it stands on a terminal (ends with a line break).
+
+    ``devices`` describes each rank, in order. Tools that look for columns by number want ``both`` groups of them, and
+    numbers in both; a line says that they are one measurement. ``one`` prints the first group alone.
+    """
+    lines = [_opening(rows, iterations, warmup), "#", "# Using devices"]
+    lines += [f"#  Rank {rank:2d} Group  0 on {device}" for rank, device in enumerate(devices)]
+    lines += ["#", *([_REPEATED] if groups == "both" else []), *_titles(groups)]
+    lines += [_line(row, groups) for row in rows]
+    lines += [*_closing(rows), "#", ""]
+    return "\n".join(lines)
+
+
+def _opening(rows: Sequence[TableRow], iterations: int, warmup: int) -> str:
+    sizes = [row.size_bytes for row in rows] or [0]
+    checked = int(any(row.wrong is not None for row in rows))
+    return (
+        f"# nThread 1 nGpus 1 minBytes {min(sizes)} maxBytes {max(sizes)} step: {_step(sizes)} "
+        f"warmup iters: {warmup} iters: {iterations} agg iters: 1 validation: {checked} graph: 0"
+    )
+
+
+def _step(sizes: Sequence[int]) -> str:
+    """How the sizes grow, as nccl-tests says it; ``0(bytes)`` where they follow no rule."""
+    pairs = list(pairwise(sizes))
+    factors = {b / a for a, b in pairs if a}
+    if len(factors) == 1 and min(factors) > 1:
+        return f"{min(factors):g}(factor)"
+    steps = {b - a for a, b in pairs}
+    return f"{steps.pop() if len(steps) == 1 else 0}(bytes)"
+
+
+def _titles(groups: str) -> list[str]:
+    """The three header lines: which group, which column, which unit."""
+    times = 2 if groups == "both" else 1
+    above = "#" + " " * 62 + "out-of-place" + (" " * 23 + "in-place" + " " * 10 if times == 2 else "")
+    names = (
+        _HEAD.format("size", "count", "type", "redop", "root")
+        + _BODY.format("time", "algbw", "busbw", "#wrong").replace("  #wrong", " #wrong") * times
+    )
+    units = _HEAD.format("(B)", "(elements)", "", "", "") + _BODY.format("(us)", "(GB/s)", "(GB/s)", "") * times
+    return [above, "#" + names[1:], "#" + units[1:]]
+
+
+def _line(row: TableRow, groups: str) -> str:
+    wrong = "N/A" if row.wrong is None else f"{row.wrong:g}"
+    body = _BODY.format(_fit(row.time_us, 7), _fit(row.algbw_gb_s, 6), _fit(row.busbw_gb_s, 6), wrong)
+    head = _HEAD.format(row.size_bytes, row.count, row.type, row.redop, row.root)
+    return head + body * (2 if groups == "both" else 1)
+
+
+def _fit(value: float, width: int) -> str:
+    """Two decimals as nccl-tests prints, fewer where ``width`` characters do not hold them, more below 1.
+
+    A bandwidth of the emulator is often thousandths of a GB/s, which two decimals would make 0.01. Never an exponent:
+    many readers do not know it.
+    """
+    if 0 < value < 1:
+        return f"{value:.{width - 1}f}"
+    for decimals in (2, 1, 0):
+        text = f"{value:.{decimals}f}"
+        if len(text) <= width:
+            break
+    return text
+
+
+def _closing(rows: Sequence[TableRow]) -> list[str]:
+    checked = [row.wrong for row in rows if row.wrong is not None]
+    wrong = sum(checked)
+    verdict = f"{wrong} {'FAILED' if wrong else 'OK'}" if checked else "N/A (not verified)"
+    average = sum(row.busbw_gb_s for row in rows) / len(rows) if rows else 0.0
+    return [f"# Out of bounds values : {verdict}", f"# Avg bus bandwidth    : {average:g} "]
+
+
+def parse_nccl_log(text: str) -> NcclLog:
+    """Everything a log says in nccl-tests' layout, whatever else stands between its lines."""
+    rows, in_place, cut = list[TableRow](), list[TableRow](), list[int]()
+    average: float | None = None
+    wrong: int | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line[_PREFIX.match(line).end() :]  # type: ignore[union-attr]  # an empty match at worst
+        head = _ROW.match(line)
+        if head is not None:
+            first, second, whole = _groups(head, line)
+            rows += first
+            in_place += second
+            cut += [] if whole else [number]
+        elif found := _AVERAGE.match(line):
+            average = float(found[1])
+        elif found := _WRONG.match(line):
+            wrong = int(found[1])
+    return NcclLog(tuple(rows), tuple(in_place), tuple(cut), average, wrong)
+
+
+def _groups(head: re.Match[str], line: str) -> tuple[list[TableRow], list[TableRow], bool]:
+    """The groups of a row that are whole, and whether nothing is missing (one group alone is nothing missing)."""
+    first = _GROUP.match(line, head.end())
+    if first is None:
+        return [], [], False
+    second = _GROUP.match(line, first.end())
+    nothing_else = not line[first.end() :].strip()
+    found = [_read(head, second)] if second else []
+    return [_read(head, first)], found, second is not None or nothing_else
+
+
+def _read(head: re.Match[str], group: re.Match[str]) -> TableRow:
+    wrong = None if group[4] == "N/A" else round(float(group[4]))
+    return TableRow(
+        int(head[1]),
+        int(head[2]),
+        head[3],
+        head[4],
+        int(head[5]),
+        float(group[1]),
+        float(group[2]),
+        float(group[3]),
+        wrong,
+    )

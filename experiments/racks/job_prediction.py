@@ -1,0 +1,69 @@
+"""What the model says of each of several jobs that share one fabric, read off one prediction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.racks.incarnations import NEVER, JobLife
+from measure.metrics.critical import OperationKey
+from measure.metrics.quantiles import median
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from railyard.timeline import Event
+
+
+@dataclass(frozen=True)
+class JobPrediction:
+    """One job of a prediction.
+
+    ``step_time_s`` (real seconds) is the median of the steps that it does while all other jobs work too, the first one
+    left out where there are more. ``first_step_s`` is the first. ``operations_s`` (wall-clock seconds) are the medians
+    of its communications, from the last member's start to the last member's end.
+    """
+
+    first_step_s: float
+    step_time_s: float
+    operations_s: Mapping[OperationKey, float]
+
+
+def predicted_jobs(
+    events: Sequence[Event], jobs: Mapping[str, Sequence[int]], scale: Scale
+) -> Mapping[str, JobPrediction]:
+    """Each of ``jobs`` (members by name) in the timeline of a prediction (``Prediction.events``).
+
+    ``ConfigError`` for a job that did no step in it.
+    """
+    lives = {name: _life(name, tuple(members), events) for name, members in jobs.items()}
+    for name, life in lives.items():
+        if not life.steps.complete:
+            raise ConfigError(f"job {name} does no step in this prediction; its members are not those of the program")
+    until = min((life.steps.job(life.steps.complete[-1])[1] for life in lives.values()), default=0.0)
+    return {name: _predicted(life, until * (1 + 1e-9), scale) for name, life in lives.items()}
+
+
+def _life(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobLife:
+    """A job of the model as if it had been launched when the clock began."""
+    mine = tuple(e for e in events if e.source == "agent" and e["rank"] in members)
+    return JobLife(name, 0, members, 0.0, NEVER, mine)
+
+
+def _predicted(life: JobLife, until: float, scale: Scale) -> JobPrediction:
+    times, first = life.step_times, life.steps.complete[0]
+    steps = life.warm_steps(end=until) or life.steps.complete[1:] or life.steps.complete
+    typical = median(times[step] for step in steps) or 0.0
+    return JobPrediction(scale.real_s(times[first]), scale.real_s(typical), _operations(life, steps))
+
+
+def _operations(life: JobLife, steps: Iterable[int]) -> dict[OperationKey, float]:
+    together: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
+    wanted = set(steps)
+    for e in life.events:
+        if e.kind == "communicate" and e["step"] in wanted:
+            together[e["group"], e["name"], e["step"]].append(e)
+    found: dict[OperationKey, list[float]] = defaultdict(list)
+    for (group, name, _), members in together.items():
+        began = max(e.get("posted", e.t) for e in members)
+        found[group, name].append(max(e.end or e.t for e in members) - began)
+    return {key: median(times) or 0.0 for key, times in found.items()}

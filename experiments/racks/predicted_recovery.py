@@ -1,0 +1,148 @@
+"""The recovery that should be: every part of it from what is known before the fault.
+
+Detection is by heartbeats that do not come: the last one left at some moment of the beat before the death, so a chip
+that is given up after ``misses`` beats is noticed between ``misses`` - 1 and ``misses`` beats after it died. What moves
+bytes is counted in bytes, what was given is taken as it is, and the job's step is the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controllers.engine.jobs import Detection
+from measure.model.simulated_control import Costs
+from measure.model.wires import wire_bytes
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.agent.incarnation import STAGES
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A time that depends on when the fault strikes (real seconds): the least, the mean and the most."""
+
+    low: float
+    mean: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What is known of a restart before it happens; real seconds and real bytes.
+
+    ``checkpoint_bytes`` come over the front-end network (0: nobody has to fetch one), ``copies`` of them at once from
+    the same host. ``stages`` are the durations that are given, or known otherwise; one for ``checkpoint`` stands
+    instead of its bytes. ``launch_s`` is what it takes to end the survivors, fork the agents and let them find each
+    other. ``first_step_s``, ``step_time_before_s`` and ``step_time_after_s`` are the model's
+    (``experiments.racks.job_prediction.predicted_jobs``).
+    """
+
+    reconfiguration_delay_s: float = 0.0
+    link_recovery_s: float = 0.0
+    checkpoint_bytes: float = 0.0
+    copies: int = 1
+    stages: Mapping[str, float] = field(default_factory=dict)
+    launch_s: float = 0.0
+    first_step_s: float = 0.0
+    step_time_before_s: float | None = None
+    step_time_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class PredictedRecovery:
+    """The parts of a ``Recovery`` as they should be, in real seconds; ``detect_s`` is the mean."""
+
+    detect: Bounds
+    decide_s: float
+    rewire_s: float
+    launch_s: float
+    stages: tuple[tuple[str, float], ...]
+    first_step_s: float
+    step_time_before_s: float | None
+    step_time_after_s: float | None
+
+    @property
+    def detect_s(self) -> float:
+        """The mean over all moments at which the chip may die."""
+        return self.detect.mean
+
+    @property
+    def checkpoint_s(self) -> float | None:
+        """Copying of the checkpoint; None if nobody has to."""
+        return dict(self.stages).get("checkpoint")
+
+    @property
+    def restart_s(self) -> float:
+        """From the circuits' light to the start of the first step."""
+        return self.launch_s + sum(seconds for _, seconds in self.stages)
+
+    @property
+    def outage(self) -> Bounds:
+        """From the fault until the first step is done again."""
+        rest = self.decide_s + self.rewire_s + self.restart_s + self.first_step_s
+        return Bounds(self.detect.low + rest, self.detect.mean + rest, self.detect.high + rest)
+
+    @property
+    def breakdown(self) -> tuple[tuple[str, float], ...]:
+        """The parts in order, by the names of ``Recovery.breakdown``."""
+        return (
+            ("detect", self.detect_s),
+            ("decide", self.decide_s),
+            ("rewire", self.rewire_s),
+            ("launch", self.launch_s),
+            *self.stages,
+            ("first step", self.first_step_s),
+        )
+
+
+def foresee_recovery(
+    restart: Restart, detection: Detection, plan: FabricPlan, scale: Scale, costs: Costs | None = None
+) -> PredictedRecovery:
+    """The recovery of a job on ``plan``, whose rates are those of ``scale``.
+
+    ``costs`` are the machine's (None: none). Raises ``ConfigError`` where nothing would ever notice the fault, and for
+    a checkpoint where no front-end network carries it.
+    """
+    costs = costs or Costs()
+    real = scale.real_s
+    return PredictedRecovery(
+        detect=detection_bounds(detection, scale, costs),
+        decide_s=0.0,
+        rewire_s=restart.reconfiguration_delay_s + restart.link_recovery_s + real(costs.settle_s),
+        launch_s=real(costs.control_s / 2) + restart.launch_s,
+        stages=_stages(restart, plan, scale),
+        first_step_s=restart.first_step_s,
+        step_time_before_s=restart.step_time_before_s,
+        step_time_after_s=restart.step_time_after_s,
+    )
+
+
+def detection_bounds(detection: Detection, scale: Scale, costs: Costs | None = None) -> Bounds:
+    """How long a death stays unnoticed (real seconds): at once where an ended agent or a dark port counts."""
+    told = scale.real_s((costs or Costs()).control_s / 2)
+    if detection.exit or detection.port:
+        return Bounds(0.0, told, 2 * told)
+    if detection.heartbeat_s <= 0:
+        raise ConfigError("must be above 0 where nothing else tells of a fault", key="detection.heartbeat_s")
+    beat = scale.real_s(detection.heartbeat_s)
+    return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
+
+
+def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
+    """Real seconds that ``copies`` of a checkpoint take from one host at the rate of its front-end port."""
+    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
+    if not rates:
+        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
+    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
+    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
+
+
+def _stages(restart: Restart, plan: FabricPlan, scale: Scale) -> tuple[tuple[str, float], ...]:
+    """The stages that take time, in order."""
+    known = dict(restart.stages)
+    if "checkpoint" not in known and restart.checkpoint_bytes > 0:
+        known["checkpoint"] = checkpoint_seconds(restart.checkpoint_bytes, plan, scale, restart.copies)
+    order = [*(name for name in STAGES if name in known), *(name for name in known if name not in STAGES)]
+    return tuple((name, known[name]) for name in order)

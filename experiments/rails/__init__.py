@@ -1,0 +1,1 @@
+"""The rail experiment: step time of a training job against reconfiguration delay (Opus)."""

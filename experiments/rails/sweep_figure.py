@@ -1,0 +1,129 @@
+"""Step time against reconfiguration delay, all modes: measured as markers, predicted as lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, dress, new_figure
+from measure.results.row import Row
+
+_WIDE = 20.0
+"""Longest over shortest delay from which the axis is logarithmic."""
+
+
+def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) -> Figure | None:
+    """The figure from the rows of a summary; ``predictions`` may add points of the model between the measured ones.
+
+    Each prediction has ``mode``, ``reconfiguration_delay_ms``, ``step_time_s``. A baseline has no delay: its
+    line goes through. Error bars span the measured steps. None if nothing was measured.
+    """
+    rows = [r for r in rows if r.get("step_time_s") is not None]
+    if not rows:
+        return None
+    figure = new_figure(9.5, 5.2)
+    axes = figure.add_subplot()
+    delays = sorted({r["reconfiguration_delay_ms"] for r in rows})
+    handles = []
+    for mode in [m for m in MODE_COLOURS if any(r["mode"] == m for r in rows)]:
+        here = sorted((r for r in rows if r["mode"] == mode), key=lambda r: r["reconfiguration_delay_ms"])
+        _markers(axes, mode, here)
+        _line(axes, mode, here, [p for p in predictions if p["mode"] == mode], delays)
+        handles.append(_handle(mode))
+    _scale_x(axes, delays)
+    axes.grid(color=LIGHT, linewidth=0.7)
+    workload = rows[0].get("workload", "")
+    dress(axes, f"{workload}: step time against reconfiguration delay", "reconfiguration delay (ms)", "step time (s)")
+    axes.spines["right"].set_visible(False)
+    _over_electrical(axes, rows)
+    handles.append(Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured (bar: all steps)"))
+    if any(r.get("predicted_step_time_s") is not None for r in rows) or predictions:
+        handles.append(Line2D([], [], color=TEXT, label="model"))
+    if not all(r["faithful"] for r in rows):
+        handles.append(Line2D([], [], color=BLACK, marker="x", markersize=10, linestyle="", label="point not faithful"))
+    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def _handle(mode: str) -> Line2D:
+    return Line2D([], [], color=MODE_COLOURS[mode], marker=MODE_MARKERS[mode], linewidth=1.4, label=mode)
+
+
+def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
+    """Medians with the span of the measured steps; a cross over points that are not faithful."""
+    for row in rows:
+        times = row.get("step_times_s", [])[row.get("warmup_steps", 0) :] or [row["step_time_s"]]
+        below, above = row["step_time_s"] - min(times), max(times) - row["step_time_s"]
+        axes.errorbar(
+            [row["reconfiguration_delay_ms"]],
+            [row["step_time_s"]],
+            yerr=[[max(below, 0)], [max(above, 0)]],
+            color=MODE_COLOURS[mode],
+            marker=MODE_MARKERS[mode],
+            markersize=7,
+            capsize=3,
+            linestyle="",
+            zorder=3,
+        )
+        if not row["faithful"]:
+            axes.plot(
+                row["reconfiguration_delay_ms"],
+                row["step_time_s"],
+                marker="x",
+                markersize=13,
+                color=BLACK,
+                zorder=4,
+            )
+
+
+def _line(
+    axes: Axes, mode: str, rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]], delays: Sequence[float]
+) -> None:
+    points: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.get("predicted_step_time_s") is not None:
+            points[row["reconfiguration_delay_ms"]].append(row["predicted_step_time_s"])
+    for one in predictions:
+        points[one["reconfiguration_delay_ms"]].append(one["step_time_s"])
+    if not points:
+        return
+    line = sorted((delay, sum(times) / len(times)) for delay, times in points.items())
+    if len(line) == 1 and mode in ("native", "electrical", "one-shot"):
+        line = [(delays[0], line[0][1]), (delays[-1], line[0][1])]
+    axes.plot(*zip(*line, strict=True), color=MODE_COLOURS[mode], linewidth=1.4, zorder=2)
+
+
+def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
+    """Linear; logarithmic with a linear part around 0 where the delays span much."""
+    positive = [d for d in delays if d > 0]
+    if positive and positive[-1] / positive[0] >= _WIDE:
+        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+        axes.set_xlim(left=-0.1 * positive[0])
+    axes.set_xticks(delays, [f"{d:g}" for d in delays])
+    axes.minorticks_off()
+
+
+def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:
+    """A second scale: per cent over the electrical rail (native where there is no electrical point)."""
+    base = next((r for name in ("electrical", "native") for r in rows if r["mode"] == name), None)
+    if base is None:
+        return
+    zero: float = base["step_time_s"]
+
+    def share(times: Any) -> Any:
+        """Step times in per cent over the baseline."""
+        return (times / zero - 1) * 100
+
+    def times(shares: Any) -> Any:
+        """The step times of such shares."""
+        return zero * (1 + shares / 100)
+
+    second = axes.secondary_yaxis("right", functions=(share, times))
+    second.set_ylabel(f"over {base['mode']} (%)", color=TEXT)
+    second.tick_params(colors=TEXT, labelsize=9)
+    second.spines["right"].set_color(GREY)

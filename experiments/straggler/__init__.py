@@ -1,0 +1,1 @@
+"""The straggler experiment: what a late rank costs each all-reduce (StragglAR)."""

@@ -1,1 +1,0 @@
-"""What a failure cost: recoveries read off a timeline beside their model, and the rows and tables of runs on racks."""

@@ -1,0 +1,78 @@
+"""Link throughput over time: every port as a line of a heat map, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from measure.figures.style import BLUE, GREY, LIGHT, TEXT, dress, new_figure, time_unit
+from measure.metrics.point import Point
+from measure.metrics.throughput import Throughput, throughputs
+from railyard.timeline import Event
+
+_BINS = 600
+_MAX_LABELS = 40
+
+
+def link_throughput(point: Point, events: Sequence[Event]) -> Figure | None:
+    """The figure of a point; None if no counter was recorded. Only rail ports that sent anything are shown."""
+    series = [s for s in throughputs(events, point.scale) if any(s.tx_gbps)]
+    rates = {p.interface: p.rate_mbps for r in range(point.plan.ranks) for p in point.rail_ports(r)}
+    series = [s for s in series if s.interface in rates]
+    if not series:
+        return None
+    start, end = min(s.edges_s[0] for s in series), max(s.edges_s[-1] for s in series)
+    finest = min(float(np.median(np.diff(s.edges_s))) for s in series)
+    edges = np.linspace(start, end, min(_BINS, max(2, round((end - start) / finest))) + 1)
+    tx = np.array([_resample(s, edges) for s in series])
+    line = np.array([rates[s.interface] / 1e3 / point.scale.rate for s in series])
+    factor, unit = time_unit(point.scale.real_s(end - start))
+    shown = (edges - start) / point.scale.time * factor
+    return _draw(point, series, tx, line, shown, unit)
+
+
+def _draw(
+    point: Point,
+    series: Sequence[Throughput],
+    tx: NDArray[np.float64],
+    line: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    unit: str,
+) -> Figure:
+    figure = new_figure(10.5, 3.6 + min(0.16 * len(series), 8.0))
+    heights = [max(1.6, 0.16 * len(series)), 1.5]
+    heat, whole = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    image = heat.pcolormesh(
+        edges, np.arange(len(series) + 1), tx / line[:, None] * 100, cmap="Blues", vmin=0, vmax=100, rasterized=True
+    )
+    every = max(1, -(-len(series) // _MAX_LABELS))
+    places = range(0, len(series), every)
+    heat.set_yticks([i + 0.5 for i in places], [series[i].interface for i in places], fontsize=7)
+    heat.invert_yaxis()
+    delay = f", reconfiguration delay {point.reconfiguration_delay_s * 1e3:g} ms" if point.dark_s else ""
+    dress(heat, f"{point.mode}{delay}: what each port sends", "", "")
+    heat.tick_params(axis="y", length=0, labelsize=7)
+    bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
+    bar.set_label("of line rate (%)", color=TEXT)
+    unit_gbps, rate_unit = (1e3, "Tb/s") if line.sum() >= 2e3 else (1.0, "Gb/s")
+    together, all_lines = tx.sum(axis=0) / unit_gbps, line.sum() / unit_gbps
+    whole.stairs(together, edges, fill=True, color=BLUE, alpha=0.35)
+    whole.stairs(together, edges, color=BLUE, linewidth=1.1, baseline=None)
+    whole.axhline(all_lines, color=GREY, linewidth=1, linestyle="--")
+    whole.text(
+        1.005, all_lines, "line rate", transform=whole.get_yaxis_transform(), fontsize=8, color=TEXT, va="center"
+    )
+    whole.set_ylim(0, all_lines * 1.08)
+    whole.grid(color=LIGHT, linewidth=0.7)
+    dress(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")
+    return figure
+
+
+def _resample(series: Throughput, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean rate in each interval of ``edges``, from the sum so far at their ends."""
+    known = np.asarray(series.edges_s)
+    so_far = np.concatenate([[0.0], np.cumsum(np.diff(known) * np.asarray(series.tx_gbps))])
+    return np.asarray(np.diff(np.interp(edges, known, so_far)) / np.diff(edges))

@@ -1,0 +1,91 @@
+"""What each captured packet carries, in words: step, operation, round and chunk. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from measure.live.packets import Packet
+from measure.live.streams import Message, Place, places
+from topos.plan import FabricPlan
+from workloads.agent.transport.message import Flow, Header
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective, Group, Program
+
+
+def annotate(packets: Sequence[Packet], program: Program, plan: FabricPlan) -> list[tuple[str, ...]]:
+    """For each packet a comment on every message that has bytes in it (none for acks and what is not ours).
+
+    ``packets`` in any order, from any number of ports. A stream can be followed from its SYN on, as long as no header
+    of a message is missing in the capture; what is left of it gets no comment.
+    """
+    names = Names(program, plan)
+    return [() if place is None else tuple(_comments(place, names)) for place in places(packets)]
+
+
+def _comments(place: Place, names: Names) -> list[str]:
+    again = "sent again: " if place.again else ""
+    src, dst = names.rank_of(place.stream.src[0]), names.rank_of(place.stream.dst[0])
+    return [
+        again + names.message(message.header, src, dst) + _bytes(message, place)
+        for message in place.stream.within(place.start, place.end)
+    ]
+
+
+def _bytes(message: Message, place: Place) -> str:
+    """Which bytes of the payload, counted from 0, both ends included."""
+    first, last = max(place.start, message.body), min(place.end, message.end) - 1
+    if message.header.kind == "ready":
+        return ""
+    if first > last:
+        return f", header of {message.header.length} bytes"
+    return f", bytes {first - message.body}-{last - message.body} of {message.header.length}"
+
+
+class Names:
+    """Names for what a header says in numbers."""
+
+    def __init__(self, program: Program, plan: FabricPlan) -> None:
+        self._program = program
+        self._groups = tuple(program.groups.values())
+        self._ranks = {port.ip.split("/")[0]: port.rank for switch in plan.switches for port in switch.ports}
+        self._collectives: dict[str, tuple[Collective, ...]] = {}
+
+    def rank_of(self, address: str) -> str:
+        """``rank 3``, or the address of something else."""
+        rank = self._ranks.get(address)
+        return address if rank is None else f"rank {rank}"
+
+    def message(self, header: Header, src: str, dst: str) -> str:
+        """The operation and the transfer that a message from ``src`` to ``dst`` belongs to."""
+        flow = header.flow
+        if flow.group >= len(self._groups):
+            return f"step {flow.step}, group {flow.group} that the program has not"
+        group = self._groups[flow.group]
+        op = None if flow.point_to_point else self._collective(group, flow)
+        kind = "send" if flow.point_to_point else "collective" if op is None else op.kind.replace("_", "-")
+        what = f"step {flow.step}, {kind} {group.name} #{flow.sequence}"
+        if header.kind == "ready":
+            rounds = "" if flow.point_to_point else f", up to round {header.transfer}"
+            return f"{what}: {src} is ready to receive from {dst}{rounds}"
+        if op is None:
+            return f"{what}: {src} -> {dst}"
+        return f"{what}, transfer {header.transfer}: " + self._transfer(op, group, header.transfer)
+
+    def _collective(self, group: Group, flow: Flow) -> Collective | None:
+        """The operation that all members of a group number alike."""
+        if group.name not in self._collectives:
+            mine = self._program.communications(group.members[0])
+            self._collectives[group.name] = tuple(
+                op for op in mine if isinstance(op, Collective) and op.group == group.name
+            )
+        known = self._collectives[group.name]
+        return known[flow.sequence] if flow.sequence < len(known) else None
+
+    def _transfer(self, op: Collective, group: Group, number: int) -> str:
+        transfers = schedule_of(self._program, op).transfers
+        if number >= len(transfers):
+            return f"which its schedule of {len(transfers)} transfers has not"
+        t = transfers[number]
+        slot = f" into slot {t.slot}" if t.slot != t.chunk else ""
+        ends = f"rank {group.members[t.src]} -> rank {group.members[t.dst]}"
+        return f"round {t.round}, chunk {t.chunk} {t.op}{slot}, {ends}"

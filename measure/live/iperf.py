@@ -1,0 +1,167 @@
+"""iperf3 itself between two network namespaces: one server and one client for each lane, all lanes at the same time.
+
+iperf3 (ESnet) is what people measure a link with, so its number stands beside ours. Every process is ours, is waited
+for no longer than the measurement can take, and is ended by its process id whatever happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from measure.metrics.fidelity import Check, Limits, Verdict
+from railyard.child import end_child
+from railyard.errors import ConfigError, MachineError
+from topos.kernel.namespaces import inside
+
+PROGRAM = "iperf3"
+FIRST_PORT = 5201
+"""iperf3's own; lane k is measured on the k-th port from here."""
+_START_S = 10.0
+_SLACK_S = 10.0
+_CONNECT_MS = 3000
+_MOST_S = 3600.0
+
+
+@dataclass(frozen=True)
+class IperfEnd:
+    """One end of a lane: a namespace (descriptor), and the interface and address in it that the lane uses."""
+
+    netns_fd: int
+    interface: str
+    ip: str
+
+    @property
+    def bound(self) -> str:
+        """The address bound to the device, as iperf3 writes it."""
+        return f"{self.ip}%{self.interface}"
+
+
+@dataclass(frozen=True)
+class IperfLane:
+    """A lane to measure: bytes go from ``client`` to ``server``."""
+
+    client: IperfEnd
+    server: IperfEnd
+
+
+@dataclass(frozen=True)
+class IperfResult:
+    """What the receivers got, per lane: payload in Mb/s of the emulated link, and segments that were sent again."""
+
+    lane_mbps: tuple[float, ...]
+    retransmits: tuple[int, ...]
+    seconds: float
+
+    @property
+    def mbps(self) -> float:
+        """All lanes together."""
+        return sum(self.lane_mbps)
+
+
+def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: float = 0.0) -> IperfResult:
+    """Run iperf3 over all ``lanes`` at once for ``seconds``; the first ``omit_s`` more are not counted.
+
+    Needs root (namespaces). Raises ``MachineError`` in one sentence where iperf3 is missing, does not start, or a lane
+    gives no answer; ``ConfigError`` for a length that cannot be.
+    """
+    if not 1 <= seconds <= _MOST_S or not 0 <= omit_s <= 60:
+        raise ConfigError(f"must be from 1 to {_MOST_S:g} (and 0 to 60 more left out), not {seconds:g}", key="seconds")
+    if not lanes:
+        raise ConfigError("names no lane; give at least one", key="lanes")
+    with ExitStack() as stack:
+        servers = []
+        for number, lane in enumerate(lanes):
+            servers.append(_start(lane.server, _server_words(lane.server, number, seconds + omit_s)))
+            stack.callback(end_child, servers[-1])
+        deadline = time.monotonic() + _START_S
+        for number, server in enumerate(servers):
+            _wait_listening(server, f"the server of lane {number}", deadline)
+        clients = []
+        for number, lane in enumerate(lanes):
+            clients.append(_start(lane.client, _client_words(lane, number, seconds, omit_s)))
+            stack.callback(end_child, clients[-1])
+        deadline = time.monotonic() + seconds + omit_s + _SLACK_S
+        pairs = zip(clients, lanes, strict=True)
+        answers = [_answer(client, lane, number, deadline) for number, (client, lane) in enumerate(pairs)]
+    rates = tuple(answer["sum_received"]["bits_per_second"] / 1e6 for answer in answers)
+    again = tuple(int(answer["sum_sent"].get("retransmits", 0)) for answer in answers)
+    return IperfResult(rates, again, seconds)
+
+
+def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
+    """Whether iperf3 shows the emulated links: it reached so much (``share``) of what TCP can carry on them."""
+    limit = (limits or Limits()).line_rate_share
+    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
+    check = Check("link rate", share, limit, "of line rate", share >= limit, says)
+    return Verdict(check.ok, (check,))
+
+
+def _server_words(end: IperfEnd, number: int, seconds: float) -> list[str]:
+    """A server for one measurement, which goes by itself if its client never comes."""
+    idle_s = str(int(seconds + _START_S + _SLACK_S))
+    once = ["-s", "-1", "-i", "0", "--forceflush", "--idle-timeout", idle_s]
+    return [*once, "-B", end.bound, "-p", str(FIRST_PORT + number)]
+
+
+def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float) -> list[str]:
+    words = ["-c", lane.server.ip, "-B", lane.client.bound, "-p", str(FIRST_PORT + number), "--json"]
+    words += ["-t", f"{seconds:g}", "--connect-timeout", str(_CONNECT_MS)]
+    return [*words, "-O", f"{omit_s:g}"] if omit_s else words
+
+
+def _start(end: IperfEnd, words: Sequence[str]) -> subprocess.Popen[str]:
+    """iperf3 in the namespace of ``end``: a child is where the thread that starts it is."""
+    try:
+        with inside(end.netns_fd):
+            return subprocess.Popen(
+                [PROGRAM, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+    except FileNotFoundError:
+        raise MachineError(f"{PROGRAM} is not installed; scripts/setup.sh installs it") from None
+
+
+def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -> None:
+    """Read what a server says until it listens; unbuffered, so that ``select`` sees all that is left."""
+    assert server.stdout
+    said = b""
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([server.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(server.stdout.fileno(), 4096) if ready else b""
+        said += piece
+        if b"listening on" in said.lower():
+            return
+        if not piece:
+            break
+    words = " ".join(said.decode(errors="replace").replace("-", " ").split())
+    raise MachineError(f"{PROGRAM} did not start: {what} said {words[:200]!r}")
+
+
+def _answer(client: subprocess.Popen[str], lane: IperfLane, number: int, deadline: float) -> dict[str, Any]:
+    """The sums at the end of a client's JSON, which the server's numbers are in too."""
+    where = f"lane {number} ({lane.client.interface} to {lane.server.ip})"
+    try:
+        out, _ = client.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{PROGRAM} gave no answer on {where} in time") from None
+    try:
+        told = json.loads(out)
+    except ValueError:
+        raise MachineError(f"{PROGRAM} ended without a result on {where}: {out.strip()[:200]!r}") from None
+    if told.get("error"):
+        raise MachineError(f"{PROGRAM} failed on {where}: {told['error']}")
+    end: dict[str, Any] = told.get("end", {})
+    if "sum_received" not in end:
+        raise MachineError(f"{PROGRAM} ended without the receiver's number on {where}")
+    return end

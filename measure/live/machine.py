@@ -1,0 +1,157 @@
+"""Measuring the ground: timers, streams and small messages, over sockets that somebody else made."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure.live.calibration import TimerError
+from measure.metrics.quantiles import Quantiles, quantiles
+from railyard.errors import MachineError
+
+_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))\n"
+_STREAM = Path(__file__).with_name("goodput_host.py")
+_BUFFER_S = 0.04
+_LEAST_BUFFER_BYTES = 1 << 18
+_SLEEPS_S = (0.0005, 0.001, 0.002, 0.005)
+
+
+def timer_error(seconds: float) -> TimerError:
+    """How late ``select`` wakes after sleeps of half a millisecond to five, over about ``seconds`` seconds."""
+    late: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sleep_s = _SLEEPS_S[len(late) % len(_SLEEPS_S)]
+        due = time.monotonic() + sleep_s
+        select.select([], [], [], sleep_s)
+        late.append(max(0.0, time.monotonic() - due))
+    sample = _quantiles(late, "timers")
+    return TimerError(sample.p50, sample.p99, sample.high, sample.count)
+
+
+def _quantiles(sample: list[float], what: str) -> Quantiles:
+    found = quantiles(sample)
+    if found is None:
+        raise MachineError(f"measuring {what} gave no sample; the machine did not get to run it")
+    return found
+
+
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """Every processor has a process that computes; they end with the block, or with this process."""
+    spinners: list[subprocess.Popen[bytes]] = []
+    try:
+        spinners.extend(subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]) for _ in range(os.cpu_count() or 1))
+        time.sleep(0.2)
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+        for spinner in spinners:
+            spinner.wait()
+
+
+def message_times(sender: socket.socket, receiver: socket.socket, count: int) -> Quantiles:
+    """One-way times in seconds of ``count`` messages of 64 bytes, a millisecond apart, on one connection."""
+    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    receiver.settimeout(5)
+    message = bytes(64)
+    times: list[float] = []
+    for _ in range(count):
+        began = time.monotonic()
+        sender.sendall(message)
+        missing = len(message)
+        while missing:
+            got = len(receiver.recv(missing))
+            if not got:
+                raise MachineError("the connection that measures small messages was closed")
+            missing -= got
+        times.append(time.monotonic() - began)
+        time.sleep(0.001)
+    return _quantiles(times, "small messages")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The two ends of one directed connection."""
+
+    sender: socket.socket
+    receiver: socket.socket
+
+
+def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
+    """Payload rate in Mb/s that arrives on each lane while all send; one process per host, as in a real run.
+
+    Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1.
+    ``rate_mbps`` of the links sizes the send buffers: an endless stream would else queue a second deep.
+    """
+    buffer_bytes = max(_LEAST_BUFFER_BYTES, int(rate_mbps * 1e6 / 8 * _BUFFER_S))
+    start = time.monotonic() + 0.2 + 0.03 * len(lanes)
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        for host, lane in enumerate(lanes):
+            ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
+            arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
+            command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
+            workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE))
+        received = [int(worker.communicate(timeout=30 + warm_up_s + window_s)[0] or -1) for worker in workers]
+    except (ValueError, subprocess.TimeoutExpired):
+        received = [-1]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    if min(received) < 0:
+        raise MachineError("a process that measures streams stopped before its time")
+    # Worker i counted lane i - 1.
+    counted = received[1:] + received[:1]
+    return [8 * count / window_s / 1e6 for count in counted]
+
+
+@dataclass(frozen=True)
+class Highest:
+    """The highest value that passed, whether a higher one failed, and how many were tried."""
+
+    value: float
+    limited: bool
+    tried: int
+
+
+def highest(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> Highest:
+    """The highest value for which ``passes`` holds: doubled from ``start`` until it fails, then narrowed down.
+
+    ``start`` is halved (at most three times) if it fails itself; raises ``MachineError`` if that does not help.
+    """
+    tried = 0
+
+    def ask(value: float) -> bool:
+        nonlocal tried
+        tried += 1
+        return passes(value)
+
+    low, high = start, None
+    while not ask(low):
+        high, low = low, low / 2
+        if tried > 3:
+            raise MachineError(f"this machine does not even carry {high:g} Mb/s; it is busy with something else")
+    while high is None and low < ceiling:
+        following = min(low * 2, ceiling)
+        if ask(following):
+            low = following
+        else:
+            high = following
+    for _ in range(halvings if high is not None else 0):
+        middle = (low * (high or low)) ** 0.5
+        if ask(middle):
+            low = middle
+        else:
+            high = middle
+    return Highest(low, high is not None, tried)

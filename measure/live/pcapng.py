@@ -1,0 +1,60 @@
+"""Writes captured packets as a pcapng file, as Wireshark opens it: one interface per host port, and comments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from measure.live.packets import Packet
+
+_ETHERNET = 1
+_INBOUND, _OUTBOUND = 1, 2
+
+
+def write_pcapng(
+    path: Path,
+    packets: Sequence[Packet],
+    comments: Iterable[Sequence[str]] | None = None,
+    *,
+    interfaces: Sequence[str] = (),
+    snap_bytes: int | None = None,
+) -> None:
+    """Write ``packets`` in order of time, each with its ``comments`` (as ``measure.live.annotation.annotate`` makes
+    them).
+
+    Every one of ``interfaces`` gets a block with its name, also if no packet passed it; interfaces of packets that are
+    not among them come after. Times are in microseconds, as most readers expect. ``snap_bytes`` keeps the first bytes
+    of each packet only (the file still says how long it was).
+    """
+    from scapy.utils import RawPcapNgWriter  # slow to import, and only a capture needs it
+
+    names = list(dict.fromkeys([*interfaces, *(packet.interface for packet in packets)]))
+    told = [()] * len(packets) if comments is None else list(comments)
+
+    class Writer(RawPcapNgWriter):
+        """Begins with the block of every interface; scapy's own would begin with one without a name."""
+
+        def _write_header(self, pkt: object) -> None:
+            self.header_present = True
+            self.interfaces2id = {name.encode(): number for number, name in enumerate(names)}
+            self._write_block_shb()
+            for name in names:
+                self._write_block_idb(linktype=_ETHERNET, ifname=name.encode())
+
+    writer: Any = Writer(str(path))
+    with writer as out:
+        out.linktype = _ETHERNET
+        out.write_header(None)
+        for packet, lines in sorted(zip(packets, told, strict=True), key=lambda pair: pair[0].t_ns):
+            kept = packet.data if snap_bytes is None else packet.data[:snap_bytes]
+            out._write_packet(
+                kept,
+                linktype=_ETHERNET,
+                sec=Fraction(packet.t_ns, 10**9),  # a float would be off by a fraction of a microsecond
+                wirelen=packet.length,
+                ifname=packet.interface.encode(),
+                direction=_OUTBOUND if packet.outgoing else _INBOUND,
+                comments=[line.encode() for line in lines],
+            )

@@ -1,0 +1,230 @@
+"""The sampler: a small process of its own that writes link counters and CPU use as events, ten times a second.
+
+It is a process and not a thread so that nothing else in the run can hold it up. Its end of the job: one netlink dump
+per sample for all interfaces of the yard, two or three files of /proc, and a line per counter that moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from measure.live.counters import Counters, LinkCounters
+from measure.live.processor import Processor
+from railyard.child import end_child, start_child, tell_to_stop
+from railyard.timeline import Event, read_events
+from topos.plan import FabricPlan, HostPort, SwitchPlan
+
+INTERVAL_S = 0.1
+_END_S = 5.0
+
+
+@dataclass(frozen=True)
+class PortLabel:
+    """Whose port it is: the interface of the host at the other end of the veth pair."""
+
+    interface: str
+    rank: int
+    lane: int
+
+
+def yard_interface(switch: SwitchPlan, port: HostPort) -> str:
+    """Mininet's name of the switch's end of a link."""
+    return f"{switch.name}-eth{port.number}"
+
+
+def port_labels(plan: FabricPlan) -> dict[str, PortLabel]:
+    """The label of every switch-side interface of a fabric."""
+    return {yard_interface(s, p): PortLabel(p.interface, p.rank, p.lane) for s in plan.switches for p in s.ports}
+
+
+class Changes:
+    """Turns samples into events, leaving out counters that stand still.
+
+    The sample before a change is written too, so that a straight line between two events is what happened.
+    """
+
+    def __init__(self, labels: Mapping[str, PortLabel]) -> None:
+        self._labels = labels
+        self._last: dict[str, LinkCounters] = {}
+        self._waiting: dict[str, float] = {}
+
+    def take(self, t: float, sample: Mapping[str, LinkCounters]) -> list[Event]:
+        """The events to write for a sample taken at ``t``."""
+        events = []
+        for name, now in sample.items():
+            if name not in self._labels:
+                continue
+            before = self._last.get(name)
+            if now == before:
+                self._waiting[name] = t
+                continue
+            skipped = self._waiting.pop(name, None)
+            if skipped is not None and before is not None:
+                events.append(self._event(skipped, name, before))
+            events.append(self._event(t, name, now))
+            self._last[name] = now
+        return events
+
+    def rest(self) -> list[Event]:
+        """The last sample of every counter that stood still at the end."""
+        return [self._event(t, name, self._last[name]) for name, t in self._waiting.items()]
+
+    def _event(self, t: float, name: str, counters: LinkCounters) -> Event:
+        """What the switch's end received is what the host sent."""
+        return Event(
+            t,
+            "link",
+            "bytes",
+            None,
+            {
+                **asdict(self._labels[name]),
+                "tx_bytes": counters.rx_bytes,
+                "rx_bytes": counters.tx_bytes,
+                "dropped": counters.dropped,
+            },
+        )
+
+
+class Sampler:
+    """Runs the sampler process. ``netns_fd`` is the namespace that holds the switches' ends of the links.
+
+    ``out`` gets the events as they come (and keeps them if the run dies); ``stop`` returns them. Raises
+    ``MachineError`` if the process does not start.
+
+    >>> with Sampler(path, yard_fd, port_labels(plan), [vswitchd_pid]) as sampler:   # doctest: +SKIP
+    ...     run()
+    ...     events = sampler.stop()
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        netns_fd: int,
+        labels: Mapping[str, PortLabel],
+        datapath_pids: Sequence[int] = (),
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._out = out
+        self._netns_fd = netns_fd
+        self._settings = {
+            "out": str(out.absolute()),
+            "netns_fd": netns_fd,
+            "labels": {name: asdict(label) for name, label in labels.items()},
+            "pids": list(datapath_pids),
+            "interval_s": interval_s,
+        }
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Sampler:
+        """Start sampling; returns when the first sample is taken."""
+        self._process = start_child(
+            "measure.live.sampler", self._settings, (self._netns_fd,), "the sampler of link counters", own_session=True
+        )
+        return self
+
+    def stop(self) -> list[Event]:
+        """Take a last sample, end the process, return all events in order of time."""
+        self.close()
+        return read_events(self._out) if self._out.exists() else []
+
+    def close(self) -> None:
+        """End the process; its last sample is written. Harmless if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            tell_to_stop(process)
+            end_child(process, _END_S)
+
+    def __enter__(self) -> Sampler:
+        return self if self._process else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
+    """``link qdisc`` events: what the queues of every host dropped so far (take them at start and end of a point).
+
+    ``netns_fds``: rank -> descriptor of its namespace. About 0.3 ms a host.
+    """
+    events = []
+    for rank, fd in netns_fds.items():
+        labels = {p.interface: p.lane for _, p in plan.host_ports(rank)}
+        with Counters(fd) as counters:
+            t = time.monotonic()
+            for name, queue in counters.queues().items():
+                if name in labels:
+                    fields = {"interface": name, "rank": rank, "lane": labels[name], "dropped": queue.dropped}
+                    events.append(Event(t, "link", "qdisc", None, fields))
+    return events
+
+
+def switch_events(netns_fd: int, plan: FabricPlan) -> list[Event]:
+    """``link switch`` events: packets into and out of every switch so far (take them while nothing is on its way).
+
+    ``netns_fd`` is the namespace of the switches' ends of the links. What went in and did not come out was lost.
+    """
+    with Counters(netns_fd) as counters:
+        t = time.monotonic()
+        links = counters.links()
+    events = []
+    for switch in plan.switches:
+        ports = [links[name] for p in switch.ports if (name := yard_interface(switch, p)) in links]
+        into, out = sum(p.rx_packets for p in ports), sum(p.tx_packets for p in ports)
+        events.append(Event(t, "link", "switch", None, {"switch": switch.name, "packets_in": into, "packets_out": out}))
+    return events
+
+
+def _write(out: TextIO, events: Iterable[Event]) -> None:
+    out.write("".join(e.to_line() + "\n" for e in events))
+    out.flush()
+
+
+def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
+    """Sample until told to stop, or until the run is gone; ticks are counted from the start, so they do not drift."""
+    changes = Changes({name: PortLabel(**label) for name, label in settings["labels"].items()})
+    processor = Processor(settings["pids"])
+    interval = settings["interval_s"]
+    with Counters(settings["netns_fd"]) as counters:
+        start = before = time.monotonic()
+        _write(out, changes.take(start, counters.links()))
+        print("ready", flush=True)
+        tick, ended, parent = 1, False, os.getppid()
+        while not ended:
+            pause = max(0.0, start + tick * interval - time.monotonic())
+            ended = bool(select.select([sys.stdin], [], [], pause)[0]) or os.getppid() != parent
+            now = time.monotonic()
+            events = changes.take(now, counters.links())
+            if now - before > interval / 2:
+                load = processor.read(now - before)
+                fields: dict[str, Any] = {"busy": load.busy, "cores": load.cores}
+                fields |= {"switch_busy": load.processes, "switch_thread": load.thread}
+                events.append(Event(before, "link", "cpu", now, fields))
+                before = now
+            _write(out, events)
+            tick = max(tick + 1, int((now - start) / interval) + 1)
+        _write(out, changes.rest())
+
+
+def main() -> None:
+    """The process: settings as one line of JSON on standard input, then samples until the next line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(sys.stdin.readline())
+    with open(settings["out"], "a", encoding="utf-8") as out:
+        _sample(settings, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What happened at a measured point, and whether it can be believed."""

@@ -1,0 +1,364 @@
+"""Can the numbers be believed? A verdict for every point: what the machine did against what the emulation needs.
+
+Each check has a value, a limit and a reason. A check whose data should be there and is not says "not measured" and
+fails: what nobody looked at is not faithful. A check about something that did not happen (dark time in a run without
+a reconfiguration) says so and passes. Values are wall-clock: they judge the emulator, not the emulated system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from measure.metrics.metrics import PointMetrics
+from measure.metrics.point import Point
+from measure.metrics.quantiles import median
+from measure.metrics.transfers import Transfer, read_transfers
+from railyard.timeline import Event
+
+NOT_FAITHFUL = "NOT FAITHFUL"
+_CONTENDED = "what a link drops that jobs share is its own queue's doing, and shows in the step time"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to the machine: ``value`` against ``limit`` in ``unit``; None where nothing was measured."""
+
+    name: str
+    value: float | None
+    limit: float
+    unit: str
+    ok: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The checks of a point; faithful if none failed."""
+
+    faithful: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that make it not faithful."""
+        return tuple(c for c in self.checks if not c.ok)
+
+    def __str__(self) -> str:
+        if self.faithful:
+            return "faithful"
+        return f"{NOT_FAITHFUL}: " + "; ".join(c.says for c in self.failed)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is tolerated, and why.
+
+    - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
+      between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
+      median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
+    - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or the datapath's busiest thread so:
+      from there on work queues behind work and everything is late together. Short bursts do no harm.
+    - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread
+      polls every port in each turn, so with hundreds of ports it is busy whenever bytes move, long before it is late.
+    - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
+      of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
+      ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
+    - ``lag_sum_share``: all timer lags of a step together, of the worst rank: this is what the step grows by.
+    - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
+      goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
+    - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
+      step has no other way to show that something went wrong in it.
+    - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
+      packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, and where that moves a
+      step the spread of the steps tells; the emulated network loses nothing but on dark ports.
+    - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
+      steps that differ show something nobody asked for: a time-out, a neighbour on the machine. Steps that differ on
+      purpose (a straggler) are compared with the prediction of each.
+    - ``noise_s``: what a step may be off, lag or spread in any case. A step that is one small collective takes less
+      than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep.
+    - ``message_s``: what a long transfer takes for the receiver's ``ready`` and the last acknowledgement, which no rate
+      is counted over; and what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``:
+      such a run shows the latency of the machine and cannot show a slow link.
+    - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
+    """
+
+    line_rate_share: float = 0.90
+    long_s: float = 0.010
+    saturated: float = 0.98
+    saturated_share: float = 0.25
+    polling_share: float = 0.50
+    full_line_rate: float = 0.97
+    lag_step_share: float = 0.01
+    lag_sum_share: float = 0.02
+    lag_floor_s: float = 0.002
+    control_floor_s: float = 0.010
+    dark_median_s: float = 0.001
+    dark_median_share: float = 0.02
+    dark_worst_s: float = 0.008
+    dark_worst_share: float = 0.10
+    packet_share: float = 5e-4
+    model_share: float = 0.10
+    step_spread: float = 0.05
+    noise_s: float = 0.003
+    message_s: float = 0.002
+    packet_floor: int = 2
+
+
+def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
+    """The verdict of a point from its events and its numbers."""
+    limits = limits or Limits()
+    links = _line_rate(point, events, limits)
+    checks = (
+        links,
+        _cores(events, limits),
+        _datapath(events, links, limits),
+        *_timers(point, events, metrics, limits),
+        _control(point, metrics, limits),
+        _drops(point, events, metrics, limits),
+        _retransmissions(point, events, metrics, limits),
+        *_dark(point, metrics, limits),
+        _spread(point, metrics, limits),
+        _model(point, metrics, limits),
+        _sums(metrics),
+        _steps(metrics),
+    )
+    return Verdict(all(c.ok for c in checks), checks)
+
+
+def _not_measured(name: str, limit: float, unit: str, what: str) -> Check:
+    return Check(name, None, limit, unit, False, f"{name} not measured: {what}")
+
+
+def _does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
+    return Check(name, None, limit, unit, True, f"{name}: {why}")
+
+
+def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
+    """Median of what long transfers reached of the line rate; where none is long, the longest tenth."""
+    name, unit, limit = "link rate", "of line rate", limits.line_rate_share
+    steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
+    known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
+    if not known:
+        return _not_measured(name, limit, unit, "no transfer on the rails was recorded")
+    lit = [t for t in known if not t.changes]
+    if not lit:
+        return _does_not_apply(name, limit, unit, "circuits change within every transfer; the model counts that in")
+    chosen, which = _long(lit, limits)
+    share = median(_rate_share(t, limits) for t in chosen) or 0.0
+    if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
+        over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
+        if over <= limits.message_s:
+            return _does_not_apply(
+                name, limit, unit, f"a round took {_ms(over)} more than its few bytes, which is latency"
+            )
+    ok = share >= limit
+    says = f"links reached {share:.1%} of line rate in {which}, {'at least' if ok else 'under'} {limit:.0%}"
+    return Check(name, share, limit, unit, ok, says)
+
+
+def _rate_share(transfer: Transfer, limits: Limits) -> float:
+    """What a transfer reached of the line rate; the time of its first and its last message is left out of long ones."""
+    if not _is_long(transfer, limits):
+        return transfer.line_rate_share or 0.0
+    return transfer.ideal_s / max(transfer.ideal_s, transfer.seconds - limits.message_s)
+
+
+def _is_long(transfer: Transfer, limits: Limits) -> bool:
+    """Whether the rounds of a transfer take long for their bytes and not for their messages."""
+    return transfer.ideal_s / max(1, transfer.rounds) >= limits.long_s
+
+
+def _long(transfers: Sequence[Transfer], limits: Limits) -> tuple[Sequence[Transfer], str]:
+    together = [t for t in transfers if t.together] or transfers
+    long = [t for t in together if _is_long(t, limits)]
+    if long:
+        return long, f"{len(long)} transfers of {limits.long_s * 1e3:g} ms or more"
+    ordered = sorted(together, key=lambda t: t.ideal_s)
+    tenth = ordered[-max(1, len(ordered) // 10) :]
+    return tenth, f"the {len(tenth)} longest transfers (none is {limits.long_s * 1e3:g} ms long)"
+
+
+def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:
+    """Share of the sampled time in which ``field`` of the CPU samples was saturated."""
+    samples = [(e.seconds or 1.0, e[field]) for e in events if e.kind == "cpu" and e.get(field) is not None]
+    whole = sum(seconds for seconds, _ in samples)
+    return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
+
+
+def _cores(events: Sequence[Event], limits: Limits) -> Check:
+    name, unit = "cores", "of the time saturated"
+    share = _saturation(events, limits, "busy")
+    if share is None:
+        return _not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+    says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
+    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+
+
+def _datapath(events: Sequence[Event], links: Check, limits: Limits) -> Check:
+    name, unit = "datapath thread", "of the time saturated"
+    full = links.value is not None and links.value >= limits.full_line_rate
+    limit = limits.polling_share if full else limits.saturated_share
+    samples = [e for e in events if e.kind == "cpu"]
+    if not samples:
+        return _not_measured(name, limit, unit, "no CPU sample was recorded")
+    field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
+    share = _saturation(samples, limits, field)
+    if share is None:
+        return _does_not_apply(name, limit, unit, "the kernel forwards, there is no thread to watch")
+    says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limit:.0%})"
+    return Check(name, share, limit, unit, share <= limit, says)
+
+
+def _step_wall_s(point: Point, metrics: PointMetrics) -> float:
+    return point.scale.emulated_s(metrics.step_time_s or 0.0)
+
+
+def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+    """The p99 of one timer's lag, and all lags of a step together. A program that computes nothing sets no timer."""
+    step = _step_wall_s(point, metrics)
+    limit = max(limits.lag_floor_s, limits.lag_step_share * step)
+    lag, name = metrics.timer_lag_s, "timer lag"
+    if step and lag is None and not any(e.source == "agent" and e.kind == "compute" for e in events):
+        yield _does_not_apply(name, limit, "s", "nothing was computed, so no timer was set")
+        return
+    if lag is None or metrics.timer_lag_per_step_s is None or not step:
+        yield _not_measured(name, limit, "s", "no agent reported how late its timers were")
+        return
+    says = f"timers were {_ms(lag.p99)} late at the p99 (limit {_ms(limit)}), {_ms(lag.p50)} at the median"
+    yield Check(name, lag.p99, limit, "s", lag.p99 <= limit, says)
+    share, most = metrics.timer_lag_per_step_s / step, max(limits.lag_sum_share, limits.noise_s / step)
+    says = f"timer lag added up to {share:.2%} of a step (limit {most:.0%})"
+    yield Check("timer lag of a step", share, most, "of step", share <= most, says)
+
+
+def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
+    name, latency = "control plane", metrics.control_latency_s
+    limit = max(limits.control_floor_s, limits.lag_step_share * _step_wall_s(point, metrics))
+    if latency is None:
+        return _does_not_apply(name, limit, "s", "no request was answered without a change of circuits")
+    says = f"the control plane answered within {_ms(latency.p99)} at the p99 (limit {_ms(limit)})"
+    return Check(name, latency.p99, limit, "s", latency.p99 <= limit, says)
+
+
+def _packets(point: Point, events: Iterable[Event]) -> float:
+    """Packets that the job sent, from the bytes that its sockets carried; of what was cut short, from its messages."""
+    kind, field = ("communicate", "sent_bytes") if point.cut_short else ("sockets", "bytes")
+    sent: int = sum(e.get(field, 0) for e in events if e.source == "agent" and e.kind == kind)
+    return sent / point.plan.mtu
+
+
+def interface_drops(events: Iterable[Event]) -> int:
+    """Packets that interfaces and queues of the hosts dropped between their first and last counter."""
+    first: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], int] = {}
+    for e in sorted((e for e in events if e.source == "link" and e.kind in ("bytes", "qdisc")), key=lambda e: e.t):
+        key = e.kind, e["interface"]
+        first.setdefault(key, e["dropped"])
+        last[key] = e["dropped"]
+    return sum(last[key] - first[key] for key in last)
+
+
+def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+    name, unit = "drops", "of packets"
+    if point.contended:
+        return _does_not_apply(name, limits.packet_share, unit, _CONTENDED)
+    packets = _packets(point, events)
+    if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
+        return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
+    on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
+    share = (on_links + (outside or 0)) / packets
+    limit = max(limits.packet_share, limits.packet_floor / packets)
+    counted = "those in switches not counted" if outside is None else f"{outside} in switches"
+    lost = f"{on_links} packets dropped on links and queues, {counted}"
+    says = f"{lost}: {share:.3%} of all (limit {limit:.2%})"
+    return Check(name, share, limit, unit, share <= limit, says)
+
+
+def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+    """Segments sent again that no dark port explains."""
+    name, unit = "retransmissions", "of packets"
+    if point.contended:
+        return _does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
+    if point.cut_short:
+        return _does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters are of more than this")
+    packets = _packets(point, events)
+    if not packets:
+        return _not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
+    if metrics.packets_lost:
+        return _does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
+    share, limit = metrics.retransmissions / packets, max(limits.packet_share * 2, limits.packet_floor / packets)
+    says = (
+        f"{metrics.retransmissions} segments sent again with nothing lost while dark, {share:.2%} of all "
+        f"(limit {limit:.1%})"
+    )
+    return Check(name, share, limit, unit, share <= limit, says)
+
+
+def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+    """Measured dark time against the configured one, the controller's view."""
+    configured, error = metrics.dark_configured_s, metrics.dark_error_s
+    worst_limit = max(limits.dark_worst_s, limits.dark_worst_share * configured)
+    median_limit = max(limits.dark_median_s, limits.dark_median_share * configured)
+    if configured == 0:
+        median_limit = worst_limit  # A swap takes the bundle itself: there is no delay to hit.
+    if error is None:
+        yield _does_not_apply("dark time", median_limit, "s", "no circuit changed")
+        return
+    worst = max(abs(error.low), abs(error.high))
+    for name, value, limit in (("dark time", abs(error.p50), median_limit), ("worst dark time", worst, worst_limit)):
+        says = f"{name} is off by {_ms(value)} from {_ms(configured)} (limit {_ms(limit)})"
+        yield Check(name, value, limit, "s", value <= limit, says)
+
+
+def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
+    """The step noise as a share of the step."""
+    step = _step_wall_s(point, metrics)
+    return limits.noise_s / step if step else 0.0
+
+
+def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
+    """How far the measured steps are apart, beyond what was meant to set them apart."""
+    name, unit = "step spread", "of the median step"
+    if point.contended:
+        return _does_not_apply(name, limits.step_spread, unit, "the steps of jobs that share links meet now and then")
+    planned: Sequence[float] = point.predicted_step_times_s
+    if len(planned) != len(metrics.step_times_s):
+        planned = [0.0] * len(metrics.step_times_s)
+    off = [time - plan for time, plan in zip(metrics.step_times_s, planned, strict=True)][metrics.warmup_steps :]
+    if len(off) < 2 or not metrics.step_time_s:
+        return _does_not_apply(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
+    share = (max(off) - min(off)) / metrics.step_time_s
+    limit = max(limits.step_spread, _noise_share(point, metrics, limits))
+    says = f"the measured steps differ by {share:.1%} (limit {limit:.0%})"
+    return Check(name, share, limit, unit, share <= limit, says)
+
+
+def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
+    """The same decisions over ideal links: what is far from them was not the experiment, or is not understood."""
+    name, unit, limit = "model", "of the prediction", limits.model_share
+    step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
+    if not predicted or step is None:
+        return _does_not_apply(name, limit, unit, "there is no prediction to compare with")
+    off = step / predicted - 1
+    limit = max(limit, limits.noise_s / point.scale.emulated_s(predicted))
+    says = f"the step is {off:+.1%} off the model (limit {limit:.0%})"
+    return Check(name, abs(off), limit, unit, abs(off) <= limit, says)
+
+
+def _sums(metrics: PointMetrics) -> Check:
+    if not metrics.verified:
+        return _does_not_apply("sums", 0, "elements", "not asked to verify")
+    says = f"{metrics.wrong} wrong elements in {metrics.verified} verified operations"
+    return Check("sums", metrics.wrong, 0, "elements", metrics.wrong == 0, says)
+
+
+def _steps(metrics: PointMetrics) -> Check:
+    """A point without a finished step has no step time to believe."""
+    if not metrics.steps:
+        return _not_measured("steps", 1, "steps", "not one step was finished by all ranks")
+    return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,98 @@
+"""A measured point: one mode at one delay, several steps of a Program, and what is needed to read its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from measure.metrics.critical import Critical, OperationKey
+from railyard.scale import Scale
+from railyard.timeline import Event
+from topos.plan import FabricPlan, HostPort, SwitchPlan
+from workloads.program import Group, group_from_json
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was run. Delays and the prediction are real seconds; ``number`` counts the points of a run from 0.
+
+    ``warmup_steps`` are left out of every per-step number (the first step starts from the starting circuits and
+    from cold sockets): None means one if there is more than one step, else none. ``critical`` is what the schedules
+    of its operations need at least, where that is known (``measure.metrics.critical``). ``predicted_step_times_s`` are
+    those of every step, the warm-up included, for a program whose steps differ on purpose. ``operations_s`` (wall-clock
+    seconds) is what operations take by the model, where links between switches decide and not the ports of the hosts.
+    ``cut_short``: the agents did more than what is judged here, or were ended before they could tell what their sockets
+    had counted. ``contended``: other jobs use the same links between switches, and come and go as their steps do.
+    """
+
+    number: int
+    mode: str
+    plan: FabricPlan
+    groups: Mapping[str, Group]
+    scale: Scale
+    reconfiguration_delay_s: float = 0.0
+    link_recovery_s: float = 0.0
+    predicted_step_time_s: float | None = None
+    warmup_steps: int | None = None
+    critical: Mapping[OperationKey, Critical] = field(default_factory=dict)
+    predicted_step_times_s: tuple[float, ...] = ()
+    operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
+    cut_short: bool = False
+    contended: bool = False
+
+    @property
+    def name(self) -> str:
+        """The point in words and file names: ``on-demand-50ms``."""
+        return f"{self.mode}-{self.reconfiguration_delay_s * 1e3:g}ms"
+
+    @property
+    def dark_s(self) -> float:
+        """How long a port stays dark, by configuration (wall-clock seconds)."""
+        return self.scale.emulated_s(self.reconfiguration_delay_s + self.link_recovery_s)
+
+    def warmup(self, steps: int) -> int:
+        """How many of ``steps`` steps are warm-up."""
+        if self.warmup_steps is not None:
+            return min(self.warmup_steps, max(steps - 1, 0))
+        return 1 if steps > 1 else 0
+
+    def switch(self, rail: str | int) -> SwitchPlan | None:
+        """The switch that the field ``rail`` of an event means: its name, or the number of the rail."""
+        name = rail if isinstance(rail, str) else f"rail{rail}"
+        return next((s for s in self.plan.switches if s.name == name), None)
+
+    def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
+        """The ports of ``rank`` on its rail, by lane."""
+        return tuple(p for s, p in self.plan.host_ports(rank) if s.network == "rail")
+
+    def event(self, t: float, end: float) -> Event:
+        """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds."""
+        return Event(
+            t,
+            "run",
+            "point",
+            end,
+            {
+                "point": self.number,
+                "mode": self.mode,
+                "fabric": self.plan.fabric,
+                "delay_s": self.scale.emulated_s(self.reconfiguration_delay_s),
+                "link_recovery_s": self.scale.emulated_s(self.link_recovery_s),
+            },
+        )
+
+
+def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
+    """The events that began in [start, end]."""
+    return [e for e in events if start <= e.t <= end and e.kind != "point"]
+
+
+def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
+    """Groups as plain data."""
+    return [asdict(group) for group in groups.values()]
+
+
+def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
+    """The groups that ``groups_to_json`` wrote."""
+    return {g["name"]: group_from_json(g) for g in data}

@@ -1,0 +1,251 @@
+"""What reconfigurations cost a job: dark time that somebody waited for, dark time that nobody did, and the rest.
+
+A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
+
+- **exposed**: it overlaps a reconfiguration that lights a circuit of its group: the stall of the stall law (Opus,
+  arXiv 2507.08119: exposed stall per step = sum of max(0, T_reconf - T_window));
+- **readiness**: before the last member asked: waiting for slower members, with or without an OCS;
+- **control**: the rest: messages, ports held by traffic in flight, refused and tried again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+from measure.metrics.intervals import Interval, difference, overlap, total, union
+from measure.metrics.point import Point
+from measure.metrics.quantiles import median
+from measure.metrics.steps import Steps
+from railyard.timeline import Event
+
+
+@dataclass(frozen=True)
+class Dark:
+    """One reconfiguration: dark from ``t`` to ``end``, on ``ports`` of ``switch``, which belong to ``ranks``.
+
+    ``joined`` are the pairs of ranks that a new circuit joins afterwards. A port that only loses its circuit (its stage
+    went elsewhere) is in ``ports`` and in no pair.
+    """
+
+    t: float
+    end: float
+    switch: str
+    ports: frozenset[int]
+    ranks: frozenset[int]
+    joined: frozenset[tuple[int, int]]
+    group: str
+    asked: float | None
+
+    @property
+    def gaining(self) -> frozenset[int]:
+        """The ranks that have a new circuit afterwards."""
+        return frozenset(rank for pair in self.joined for rank in pair)
+
+    def lights(self, members: frozenset[int]) -> bool:
+        """Whether a new circuit joins two of ``members``."""
+        return any(members.issuperset(pair) for pair in self.joined)
+
+    @property
+    def interval(self) -> Interval:
+        """(start, end)."""
+        return self.t, self.end
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Per-step numbers in wall-clock seconds: the median over the measured steps.
+
+    ``exposed_s`` is that of the rank that ends the step's traffic on the rails: per step the rank whose last operation
+    there ends last, so what it waited for is what the job waited for (overlapping waits count once).
+    ``exposed_worst_s`` is of the rank with most exposed time; where it is more, the rest was slack. ``readiness_s`` and
+    ``control_s`` are of the worst rank. ``hidden_s``: dark time of a rank's ports that no rank waited for, of the rank
+    with most of it.
+    """
+
+    exposed_s: float
+    exposed_worst_s: float
+    readiness_s: float
+    control_s: float
+    hidden_s: float
+
+
+def read_darks(point: Point, events: Sequence[Event]) -> tuple[Dark, ...]:
+    """The reconfigurations of a point in order of time, with the ranks whose ports went dark."""
+    darks = []
+    for e in events:
+        if e.source != "controller" or e.kind != "reconfigure" or e.end is None:
+            continue
+        switch = point.switch(e["rail"])
+        ports = frozenset(e["ports"])
+        rank_of = {p.number: p.rank for p in switch.ports} if switch else {}
+        ranks = frozenset(rank_of[p] for p in ports if p in rank_of)
+        joined = frozenset((rank_of[a], rank_of[b]) for a, b in e["circuits"] if a in rank_of and b in rank_of)
+        name = switch.name if switch else str(e["rail"])
+        darks.append(Dark(e.t, e.end, name, ports, ranks, joined, e.get("group") or "", e.get("asked")))
+    return tuple(sorted(darks, key=lambda d: d.t))
+
+
+def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Sequence[int]) -> float:
+    """Times a rank gets other circuits per step: the mean over the measured steps, of the rank with most.
+
+    This counts what Opus counts per stage: a phase change of the stage is one, whatever its ports lose in between.
+    """
+    counts: dict[int, int] = defaultdict(int)
+    wanted = set(measured)
+    for dark in darks:
+        for rank in dark.gaining:
+            if steps.at(rank, dark.t) in wanted:
+                counts[rank] += 1
+    return max(counts.values(), default=0) / len(measured) if measured else 0.0
+
+
+def stalls(
+    point: Point, events: Sequence[Event], darks: Sequence[Dark], steps: Steps, measured: Sequence[int]
+) -> Stalls:
+    """The stalls of the measured steps."""
+    waits = [_Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
+    waits += _between_slots(point, events, darks)
+    parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
+    near = _ByTime(darks)
+    for wait in waits:
+        touching = [d for d in near.overlapping(wait.t, wait.end) if d.lights(wait.members)]
+        for name, intervals in zip(_PARTS, _split(wait, touching), strict=True):
+            parts[name][wait.step][wait.rank] += intervals
+    exposed = parts["exposed"]
+    return Stalls(
+        exposed_s=_of_rank(exposed, last_rank(point, events), measured),
+        exposed_worst_s=_worst_rank(exposed, measured),
+        readiness_s=_worst_rank(parts["readiness"], measured),
+        control_s=_worst_rank(parts["control"], measured),
+        hidden_s=_worst_rank(_hidden(darks, waits, steps), measured),
+    )
+
+
+_PARTS = ("exposed", "readiness", "control")
+_PerStep = dict[int, dict[int, list[Interval]]]
+"""Step -> rank -> intervals."""
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """One wait of ``rank`` for the acknowledgement of a group with ``members``."""
+
+    t: float
+    end: float
+    rank: int
+    step: int
+    group: str
+    members: frozenset[int]
+
+    @staticmethod
+    def of(point: Point, e: Event) -> _Wait:
+        group = point.groups.get(e["group"])
+        members = frozenset(group.members) if group else frozenset({e["rank"]})
+        return _Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
+
+
+def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[_Wait]:
+    """Where circuits take turns whoever communicates waits from slot to slot, without asking again."""
+    rotating = {e["group"] for e in events if e.source == "controller" and e.kind == "slot"}
+    near = _ByTime([dark for dark in darks if dark.group in rotating])
+    found = []
+    for e in events:
+        if e.source == "agent" and e.kind == "communicate" and e.end is not None and e["group"] in rotating:
+            whole, began = _Wait.of(point, e), e.get("posted", e.t)
+            found += [
+                replace(whole, t=max(began, dark.t), end=min(whole.end, dark.end))
+                for dark in near.overlapping(began, whole.end)
+                if dark.group == whole.group
+            ]
+    return found
+
+
+class _Lasting(Protocol):
+    """Something that lasts from ``t`` to ``end``."""
+
+    @property
+    def t(self) -> float: ...
+
+    @property
+    def end(self) -> float: ...
+
+
+_T = TypeVar("_T", bound=_Lasting)
+
+
+class _ByTime(Generic[_T]):
+    """Finds the intervals that overlap another one without looking at all of them."""
+
+    def __init__(self, items: Iterable[_T]) -> None:
+        self._items = sorted(items, key=lambda i: i.t)
+        self._starts = [i.t for i in self._items]
+        self._longest = max((i.end - i.t for i in self._items), default=0.0)
+
+    def overlapping(self, t: float, end: float) -> list[_T]:
+        low, high = bisect_left(self._starts, t - self._longest), bisect_left(self._starts, end)
+        return [i for i in self._items[low:high] if i.end > t]
+
+
+def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
+    """The three parts of one wait, in the order of ``_PARTS``."""
+    whole = [(wait.t, wait.end)]
+    exposed = overlap(whole, union(d.interval for d in touching))
+    rest = difference(whole, exposed)
+    own = [d.asked for d in touching if d.group == wait.group and d.asked is not None]
+    ready = min(max(own), wait.end) if own else wait.end
+    before = union([(wait.t, ready)])
+    return exposed, overlap(rest, before), difference(rest, before)
+
+
+def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _PerStep:
+    """Dark time in which no rank that a port of the reconfiguration concerns was waiting."""
+    hidden: _PerStep = defaultdict(lambda: defaultdict(list))
+    near = _ByTime(waits)
+    for dark in darks:
+        waited = union((w.t, w.end) for w in near.overlapping(dark.t, dark.end) if w.members & dark.ranks)
+        unseen = difference([dark.interval], waited)
+        for rank in dark.ranks:
+            step = steps.at(rank, dark.t)
+            if step is not None:
+                hidden[step][rank] += unseen
+    return hidden
+
+
+def last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
+    """Step -> the rank whose last operation on the rails ends last (the highest of several)."""
+    last: dict[int, tuple[float, int]] = {}
+    for e in events:
+        if e.source == "agent" and e.kind == "communicate" and e.end is not None:
+            group = point.groups.get(e["group"])
+            if group is not None and group.domain == "scale-out":
+                last[e["step"]] = max(last.get(e["step"], (0.0, -1)), (e.end, e["rank"]))
+    return {step: rank for step, (_, rank) in last.items()}
+
+
+def _of_rank(per_step: _PerStep, rank_of_step: dict[int, int], measured: Sequence[int]) -> float:
+    """Median over the measured steps of the time of the step's own rank."""
+    return median(total(union(per_step.get(s, {}).get(rank_of_step.get(s, -1), []))) for s in measured) or 0.0
+
+
+def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
+    """Median over the measured steps of the longest time of a rank."""
+    longest = (max((total(union(i)) for i in per_step.get(s, {}).values()), default=0.0) for s in measured)
+    return median(longest) or 0.0
+
+
+def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
+    """Exposed stall of a step: the sum over its reconfigurations of max(0, T_reconf - T_window).
+
+    ``delays_s`` is one delay for all, or one for each window. Source: Opus, arXiv 2507.08119, section 4.
+
+    >>> stall_law([0.0, 0.1, 0.3], 0.2)
+    0.30000000000000004
+    """
+    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
+    if len(delays) != len(windows_s):
+        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; one for each, or one for all")
+    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))

@@ -1,0 +1,211 @@
+"""Whole operations seen across their members: how fast the data went, as nccl-tests counts and against line rate."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from measure.metrics.critical import Critical
+from measure.metrics.point import Point
+from measure.metrics.quantiles import median
+from railyard.errors import ConfigError
+from railyard.scale import goodput_share
+from railyard.timeline import Event
+
+_TOGETHER = 0.1
+"""How far apart the members may begin, as a share of the operation."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective, or one send with its receive. Wall-clock seconds, emulated bytes.
+
+    Data can move from ``t``, when the last member began, to ``end``, when the last one finished; ``first_t`` is
+    when the first began. ``ideal_s`` is what it takes at the rate of the ports: what the member that came nearest to it
+    sent, or, where the schedule is known to need longer, its critical path (``Point.critical``); where links between
+    switches are shared, what the model says (``Point.operations_s``). ``line_rate_share`` is
+    that against ``seconds``; None where no rate is known (scale-up). ``rounds`` of messages follow one another in it
+    (0: not known); between them circuits change ``changes`` times.
+    """
+
+    kind: str
+    group: str
+    members: int
+    bytes: int
+    t: float
+    end: float
+    first_t: float
+    ideal_s: float
+    line_rate_share: float | None
+    rounds: int = 0
+    changes: int = 0
+
+    @property
+    def together(self) -> bool:
+        """Whether all members began nearly together: what moved into buffers before ``t`` would flatter the rate."""
+        return self.t - self.first_t <= _TOGETHER * (self.ideal_s or self.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """From the last member's start to the last member's end."""
+        return self.end - self.t
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Median algbw and busbw of one kind of operation in GB/s (1 GB = 1e9 bytes) of the real system, and how many."""
+
+    count: int
+    algbw_gb_s: float
+    busbw_gb_s: float
+    seconds: float
+    bytes: float
+
+
+def bus_factor(kind: str, members: int) -> float:
+    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): what a link carries per byte of it.
+
+    ``ConfigError`` for a kind that has none.
+    """
+    if kind == "all_reduce":
+        return 2 * (members - 1) / members
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (members - 1) / members
+    if kind in ("reduce", "broadcast", "send_recv"):
+        return 1.0
+    raise ConfigError(f"{kind!r} is no operation that nccl-tests knows a bus bandwidth of", key="kind")
+
+
+def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[Transfer, ...]:
+    """The operations on the rails in the measured steps, matched across ranks.
+
+    The k-th operation of a group and kind in a step is the same one on every member; a send is matched with the
+    receive of its peer. Operations that not all members finished are left out.
+    """
+    wanted = set(measured)
+    queues: dict[tuple[int, str, str], dict[tuple[int, str], list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for e in events:
+        if e.source == "agent" and e.kind == "communicate" and e.end is not None and e["step"] in wanted:
+            group = point.groups.get(e["group"])
+            if group is None or group.domain != "scale-out":
+                continue
+            kind = e["op_kind"]
+            shared = "send_recv" if kind in ("send", "recv") else kind
+            queues[e["step"], e["group"], shared][e["rank"], kind].append(e)
+    found: list[Transfer] = []
+    for (_, group_name, kind), of_rank in queues.items():
+        members = point.groups[group_name].members
+        found += _pairs(point, of_rank, members) if kind == "send_recv" else _collectives(point, of_rank, members)
+    return tuple(sorted(found, key=lambda t: t.t))
+
+
+def _collectives(
+    point: Point, of_rank: dict[tuple[int, str], list[Event]], members: Sequence[int]
+) -> Iterable[Transfer]:
+    if {rank for rank, _ in of_rank} != set(members):
+        return []
+    ordered = [sorted(queue, key=lambda e: e.t) for queue in of_rank.values()]
+    return [_transfer(point, together, len(members)) for together in zip(*ordered, strict=False)]
+
+
+def _pairs(point: Point, of_rank: dict[tuple[int, str], list[Event]], members: Sequence[int]) -> Iterable[Transfer]:
+    for sender, receiver in ((members[0], members[-1]), (members[-1], members[0])):
+        sent = sorted(of_rank.get((sender, "send"), []), key=lambda e: e.t)
+        received = sorted(of_rank.get((receiver, "recv"), []), key=lambda e: e.t)
+        for pair in zip(sent, received, strict=False):
+            yield _transfer(point, pair, 2)
+
+
+def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer:
+    """One operation from the events of its members."""
+    start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
+    key = together[0]["group"], together[0].get("name", "")
+    critical = point.critical.get(key)
+    ideal = point.operations_s.get(key)
+    if ideal is None:
+        ideal = max(_sent_s(point, together, start, end), _critical_s(point, together, critical))
+    kind = "send_recv" if together[0]["op_kind"] in ("send", "recv") else together[0]["op_kind"]
+    share = ideal / (end - start) if ideal and end > start else None
+    return Transfer(
+        kind=kind,
+        group=together[0]["group"],
+        members=members,
+        bytes=max(e["bytes"] for e in together),
+        t=start,
+        end=end,
+        first_t=min(_began(e) for e in together),
+        ideal_s=ideal,
+        line_rate_share=share,
+        rounds=critical.rounds if critical else 0,
+        changes=critical.changes if critical else 0,
+    )
+
+
+def _began(e: Event) -> float:
+    """When a member was there: a collective's members may see the first byte of it rounds later (the leaves of a tree).
+
+    A receive is posted long before its send, and begins with it.
+    """
+    return float(e.t if e["op_kind"] in ("send", "recv") else e.get("posted", e.t))
+
+
+def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -> float:
+    """What the busiest member sent, at the rate of its ports. One that began well before the last one is left out: it
+    may have sent something before ``start``.
+    """
+    ideal = 0.0
+    for e in together:
+        rate = _line_rate_bps(point, e)
+        if rate and e.get("sent_bytes") and start - _began(e) <= _TOGETHER * (end - start):
+            ideal = max(ideal, e["sent_bytes"] * 8 / rate)
+    return ideal
+
+
+def _critical_s(point: Point, together: Sequence[Event], critical: Critical | None) -> float:
+    """The critical path from the last member's start, at the rate of the slowest port in it."""
+    rates = [port.rate_mbps for e in together for port in point.rail_ports(e["rank"])]
+    if critical is None or not rates:
+        return 0.0
+    *others, last = sorted(together, key=_began)
+    gap = _began(last) - _began(others[-1]) if others else 0.0
+    return critical.seconds(min(rates) * 1e6 / 8 * goodput_share(point.plan.mtu), last["rank"], gap)
+
+
+def _line_rate_bps(point: Point, e: Event) -> float:
+    """TCP goodput in bit/s of the ports an operation sends on: the event's ``lanes`` if it says, else the usual ones.
+
+    A ring uses two ports of a rank, a send one (lanes 0 and 1 for a ring, 2 and 3 for the chain on one-shot's four).
+    """
+    ports = point.rail_ports(e["rank"])
+    lanes = e.get("lanes")
+    if lanes is None:
+        chain = e["op_kind"] in ("send", "recv")
+        first = 2 if chain and len(ports) >= 4 else 0
+        lanes = range(first, first + (1 if chain else 2))
+    return sum(p.rate_mbps for p in ports if p.lane in lanes) * 1e6 * goodput_share(point.plan.mtu)
+
+
+def bandwidths(point: Point, transfers: Iterable[Transfer]) -> dict[str, Bandwidth]:
+    """Median algbw and busbw per kind of operation, in the real system's units.
+
+    algbw = bytes / time (nccl-tests), time from the last member's start to the last member's end.
+    As in nccl-tests members begin together: operations where they did not are left out if there are others.
+    """
+    by_kind: dict[str, list[Transfer]] = defaultdict(list)
+    for t in transfers:
+        if t.end > t.t:
+            by_kind[t.kind].append(t)
+    found = {}
+    for kind, everything in sorted(by_kind.items()):
+        members = [t for t in everything if t.together] or everything
+        algbw = [point.scale.real_bytes(t.bytes) / point.scale.real_s(t.seconds) / 1e9 for t in members]
+        busbw = [a * bus_factor(kind, t.members) for a, t in zip(algbw, members, strict=True)]
+        found[kind] = Bandwidth(
+            count=len(members),
+            algbw_gb_s=median(algbw) or 0.0,
+            busbw_gb_s=median(busbw) or 0.0,
+            seconds=median(point.scale.real_s(t.seconds) for t in members) or 0.0,
+            bytes=median(point.scale.real_bytes(t.bytes) for t in members) or 0.0,
+        )
+    return found

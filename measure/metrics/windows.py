@@ -1,0 +1,98 @@
+"""Windows: the gaps between two phases, in which a reconfiguration can hide."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from railyard.timeline import Event
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A run of operations of one dimension on one rank: ``t`` is when its first operation could run."""
+
+    rank: int
+    step: int
+    phase: int
+    dimension: str
+    t: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """The gap after a phase of dimension ``before`` until the first operation of ``after`` could run."""
+
+    rank: int
+    step: int
+    before: str
+    after: str
+    seconds: float
+
+
+def read_phases(events: Iterable[Event]) -> tuple[Phase, ...]:
+    """The phases of all ranks, by rank and time.
+
+    A phase begins when its first operation could run (so with its wait for the acknowledgement, which is what the
+    phase needs and not part of the window before it) and ends with its last operation. Operations without a phase
+    (scale-up, front-end) are not on the rails and do not count.
+    """
+    found: dict[tuple[int, int, int], list[Event]] = defaultdict(list)
+    dimension: dict[tuple[int, int, int], str] = {}
+    for e in events:
+        if e.source != "agent" or e.end is None:
+            continue
+        phase = e.get("phase")
+        if phase is None or phase == "" or (isinstance(phase, int) and phase < 0):
+            continue
+        key = (e["rank"], e["step"], phase)
+        if e.kind == "communicate":
+            dimension[key] = e["dimension"]
+        if e.kind in ("communicate", "wait"):
+            found[key].append(e)
+    phases = [
+        Phase(
+            *key,
+            dimension[key],
+            min(e.t for e in members),
+            max(e.end or e.t for e in members if e.kind == "communicate"),
+        )
+        for key, members in found.items()
+        if key in dimension
+    ]
+    return tuple(sorted(phases, key=lambda p: (p.rank, p.step, p.t)))
+
+
+def windows(phases: Sequence[Phase], measured: Iterable[int]) -> tuple[Window, ...]:
+    """The windows of the measured steps (wall-clock seconds); phases that overlap have a window of 0.
+
+    Never across a step boundary, as in Opus: no request is made there in advance.
+    """
+    wanted = set(measured)
+    found = []
+    for one, other in pairwise(phases):
+        same_step = (one.rank, one.step) == (other.rank, other.step)
+        if same_step and one.step in wanted and one.dimension != other.dimension:
+            found.append(Window(one.rank, one.step, one.dimension, other.dimension, max(0.0, other.t - one.end)))
+    return tuple(found)
+
+
+def critical_windows(
+    phases: Sequence[Phase], last_rank: Mapping[int, int], measured: Iterable[int]
+) -> tuple[float, ...]:
+    """The window before each change of dimension of a step, on the rank that ends its traffic (wall-clock seconds).
+
+    For the stall law: one reconfiguration each. A change at the start of the step has a window of 0, since nobody asks
+    across a step boundary. Of the last measured step that has a step before it; empty if there is none.
+    """
+    for step in sorted(measured, reverse=True):
+        rank = last_rank.get(step)
+        here = [p for p in phases if p.rank == rank and p.step == step]
+        before = [p for p in phases if p.rank == rank and p.step == step - 1]
+        if here and before:
+            first = (0.0,) if before[-1].dimension != here[0].dimension else ()
+            return (*first, *(w.seconds for w in windows(here, (step,))))
+    return ()

@@ -1,0 +1,1 @@
+"""What should have happened: the same engine and schedules over ideal links."""

@@ -1,0 +1,122 @@
+"""The prediction beside each measurement: the same decisions, ideal links, and the stall law.
+
+``predict`` plays a program against the engine and policy that run live (``measure.model.simulation``) and reads the
+resulting timeline with the definitions that read a measured one (``measure.metrics.metrics``), so a difference between
+the two is a difference of the machine and not of the bookkeeping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controllers.circuits import torus_routes
+from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
+from measure.metrics.metrics import PointMetrics, measure_point
+from measure.metrics.point import Point
+from measure.metrics.windows import Phase, read_phases
+from measure.model.simulated_control import Costs
+from measure.model.simulation import Simulation
+from measure.model.wires import Routing
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from railyard.timeline import Event
+from topos.plan import FabricPlan
+from workloads.program import Program
+
+__all__ = ["Costs", "Prediction", "predict"]
+
+DEFAULT_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a run should measure; all times in real seconds.
+
+    ``step_times_s`` holds every step, the first included; every other number is of the steps after it. Definitions:
+    ``measure.metrics.metrics``. ``phases`` are the phases of all ranks and steps, ``events`` the whole predicted
+    timeline on the emulator's clock (wall-clock seconds from 0), for figures.
+    """
+
+    step_times_s: tuple[float, ...]
+    step_time_s: float
+    exposed_stall_s: float
+    exposed_stall_worst_s: float
+    hidden_stall_s: float
+    reconfigurations_per_step: float
+    windows_s: tuple[float, ...]
+    phases: tuple[Phase, ...]
+    metrics: PointMetrics
+    events: tuple[Event, ...]
+
+
+def predict(
+    program: Program,
+    plan: FabricPlan,
+    policy: Policy | None,
+    mode: str,
+    delay_s: float = 0.0,
+    link_recovery_s: float = 0.0,
+    scale: Scale | None = None,
+    steps: int = DEFAULT_STEPS,
+    costs: Costs | None = None,
+    avoid: frozenset[int] = frozenset(),
+    cycle: Cycle | None = None,
+) -> Prediction:
+    """Predict ``steps`` steps of ``program`` on ``plan``.
+
+    ``plan`` carries the emulated rates, so ``scale`` (default 1) must be the one it was made with. ``delay_s`` and
+    ``link_recovery_s`` are real seconds; ``policy`` is a fresh policy object for ``plan``, None for mode ``native``.
+    ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Where the plan has links between
+    switches, every message takes those of its route, and the routes lead round the dead chips ``avoid``. Several jobs
+    on one fabric are one program with groups that have no rank in common; ranks of none have no operations. ``cycle``
+    is that of the job, in wall-clock seconds and emulated bytes. Raises
+    ``ConfigError`` where plan and program do not fit, ``ControlError`` where the control plane refuses, where no route
+    is left, and where the run stands still.
+    """
+    if program.ranks != plan.ranks:
+        raise ConfigError(f"program {program.name} has {program.ranks} ranks and the fabric {plan.ranks}; both must "
+                          "be equal", key="workload")  # fmt: skip
+    if (policy is None) != (mode == "native"):
+        raise ConfigError("mode native has no policy, every other mode needs one", key="mode")
+    scale = scale or Scale(1.0)
+    job = Job(
+        name=program.name,
+        groups=tuple(program.groups.values()),
+        mode=mode,
+        reconfiguration_delay_s=scale.emulated_s(delay_s),
+        link_recovery_s=scale.emulated_s(link_recovery_s),
+        cycle=cycle,
+    )
+    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
+                     routing=_routing(plan, avoid))  # fmt: skip
+    events = run.run()
+    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s)
+    metrics = measure_point(point, events)
+    return _prediction(metrics, events, scale)
+
+
+def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
+    """How the switches of ``plan`` forward to each other; None where they are not joined."""
+    if not plan.links:
+        return None
+    tables = torus_routes.routes(plan, avoid)
+    return lambda src, dst: torus_routes.path(plan, tables, src, dst)
+
+
+def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) -> Prediction:
+    real = scale.real_s
+    found = tuple(Phase(p.rank, p.step, p.phase, p.dimension, real(p.t), real(p.end)) for p in read_phases(events))
+    return Prediction(
+        step_times_s=metrics.step_times_s,
+        step_time_s=metrics.step_time_s or 0.0,
+        exposed_stall_s=metrics.exposed_stall_s,
+        exposed_stall_worst_s=metrics.exposed_stall_worst_s,
+        hidden_stall_s=metrics.hidden_stall_s,
+        reconfigurations_per_step=metrics.reconfigurations_per_step,
+        windows_s=metrics.windows_s,
+        phases=found,
+        metrics=metrics,
+        events=events,
+    )

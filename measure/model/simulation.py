@@ -1,0 +1,416 @@
+"""A run without packets: the same executors, schedules, engine and policy as live, over ideal links.
+
+What the model adds to the shared decisions is only time: alpha-beta transfers (``measure.model.wires``), compute that
+takes exactly as long as asked, and a control path of constant delay. It writes the same timeline as a live run, so that
+one set of definitions (``measure.metrics.metrics``) reads both. Its clock is wall-clock seconds of the emulator, from
+0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from controllers.engine.actions import Ack
+from controllers.engine.jobs import Job
+from controllers.policies.policy import Policy
+from measure.model.simulated_control import Costs, SimulatedControl
+from measure.model.simulated_rank import InTurn, SimulatedFlow, SimulatedRank
+from measure.model.wires import Routing, Wires
+from railyard.errors import ControlError
+from railyard.scale import Scale, goodput_share
+from railyard.timeline import Event
+from topos.plan import FabricPlan
+from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.exchange import (
+    Exchange,
+    Part,
+    Progress,
+    by_position,
+    collective_exchange,
+    elements_of,
+    on_circuits,
+    recv_exchange,
+    send_exchange,
+)
+from workloads.agent.executor import (
+    Blocked,
+    Executor,
+    Intent,
+    PhaseBegan,
+    PhaseEnded,
+    Release,
+    Request,
+    StartCommunication,
+    StartCompute,
+    StepBegan,
+    StepEnded,
+)
+from workloads.agent.transport.pacing import LATE_S
+from workloads.agent.transport.paths import choose_path, wired_paths
+from workloads.agent.transport.slot_scheduler import Turns
+from workloads.collectives.catalog import schedule_of
+from workloads.phases import Phase, all_phases
+from workloads.program import Collective, Communication, Domain, Program, Recv, Send
+from workloads.schedule import Transfer
+
+
+class Simulation:
+    """Runs ``program`` ``steps`` times. ``policy`` None: no control plane (mode native). ``routing`` as in ``Wires``.
+
+    ``run`` raises ``ControlError`` when the control plane refuses a request, when a group has no path between two of
+    its members, or when the run comes to a standstill.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plan: FabricPlan,
+        policy: Policy | None,
+        job: Job,
+        scale: Scale,
+        steps: int,
+        costs: Costs,
+        *,
+        provisioned: bool,
+        routing: Routing | None = None,
+    ) -> None:
+        self.program, self.plan, self.policy = program, plan, policy
+        self.job, self.scale, self.steps, self.costs = job, scale, steps, costs
+        self.provisioned = provisioned
+        self.events: list[Event] = []
+        self.now = 0.0
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._wires = Wires(plan, self._at, routing)
+        self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
+        self._packet_rails = all(switch.kind == "electrical" for switch in plan.network("rail"))
+        self._domain: dict[str, Domain] = {name: group.domain for name, group in program.groups.items()}
+        self._goodput = {
+            (port.rank, port.lane): port.rate_mbps * 1e6 / 8 * goodput_share(plan.mtu)
+            for switch in plan.network("rail")
+            for port in switch.ports
+        }
+        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
+        """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
+
+    def run(self) -> tuple[Event, ...]:
+        """The timeline of the whole run."""
+        if self.policy is not None:
+            self._control.register(self.job, self.policy)
+            self._play()
+            for group in self.job.groups:
+                for rank in group.members:
+                    self._control.check_in(rank, group.name, self.now)
+        found = all_phases(self.program)
+        self._ranks = [self._rank(rank, found[rank]) for rank in range(self.program.ranks)]
+        for rank, agent in enumerate(self._ranks):
+            self._carry_out(rank, agent.executor.begin())
+        self._play()
+        for rank, agent in enumerate(self._ranks):
+            if not agent.executor.finished:
+                raise ControlError(
+                    f"the predicted run stands still at {self.scale.real_s(self.now):.3f} s: rank {rank} waits for "
+                    f"{agent.waits_for}"
+                )
+        return tuple(sorted(self.events, key=lambda e: e.t))
+
+    # ---- time -------------------------------------------------------------------------------------------------
+
+    def _at(self, time: float, what: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._agenda, (time, self._number, what))
+
+    def _play(self) -> None:
+        while self._agenda:
+            self.now, _, what = heapq.heappop(self._agenda)
+            what()
+
+    def _note(self, kind: str, began: float, **fields: object) -> None:
+        self.events.append(Event(began, "agent", kind, self.now, fields))
+
+    # ---- agents -----------------------------------------------------------------------------------------------
+
+    def _rank(self, rank: int, found: tuple[Phase, ...]) -> SimulatedRank:
+        mine = [group for group in self.program.groups.values() if rank in group.members]
+        told = {name: answer for (r, name), answer in self._control.checked_in.items() if r == rank}
+        asks = {name for name, answer in told.items() if answer.asks}
+        circuits = {name for name in asks if self.program.groups[name].parent}
+        executor = Executor(
+            self.program.operations[rank],
+            [phase.operations for phase in found],
+            asks - circuits,
+            self.steps,
+            provisioned=self.provisioned,
+        )
+        gates: Gatekeeper[SimulatedFlow] = Gatekeeper(
+            rank,
+            lambda message: self._control.ask(rank, message),
+            lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
+        )
+        gates.asking = circuits
+        turns: Turns[InTurn] = Turns(rank, lambda message: self._control.ask(rank, message))
+        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
+        for group in mine:
+            final = told.get(group.name)
+            wired = wired_paths(group, self.plan.ports_per_gpu)
+            agent.paths[group.name] = final.paths if final is not None and final.paths else wired
+        return agent
+
+    def _carry_out(self, rank: int, intents: Iterable[Intent]) -> None:
+        for intent in intents:
+            self._carry_out_one(rank, self._ranks[rank], intent)
+
+    def _carry_out_one(self, rank: int, agent: SimulatedRank, intent: Intent) -> None:
+        match intent:
+            case StartCompute(step, op):
+                began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
+                self._at(due, lambda: self._computed(rank, step, op.id, op.name, began))
+            case StartCommunication(step, op, phase):
+                self._start(rank, agent, step, op, phase)
+            case Blocked():
+                agent.blocked[intent.op.id] = (intent, self.now)
+            case Request():
+                self._control.ask(rank, intent)
+            case Release(group):
+                agent.turns.end(group)
+                if agent.farewell.may_go(intent):
+                    self._control.ask(rank, intent)
+            case StepBegan(step):
+                agent.began["step", step] = self.now
+            case StepEnded(step):
+                self._note("step", agent.began.pop(("step", step)), rank=rank, step=step)
+            case PhaseBegan(_, number):
+                agent.began["phase", number] = self.now
+            case PhaseEnded(step, number):
+                began = agent.began.pop(("phase", number))
+                self._note("phase", began, rank=rank, step=step, phase=number, dimension=agent.dimensions[number])
+
+    def _computed(self, rank: int, step: int, op: int, name: str, began: float) -> None:
+        self._note("compute", began, rank=rank, step=step, op=op, name=name, late_s=0.0)
+        self._carry_out(rank, self._ranks[rank].executor.compute_done(op))
+
+    # ---- communication ----------------------------------------------------------------------------------------
+
+    def _start(self, rank: int, agent: SimulatedRank, step: int, op: Communication, phase: int) -> None:
+        waited = agent.blocked.pop(op.id, None)
+        if waited is not None:
+            intent, began = waited
+            self._note(
+                "wait", began, rank=rank, step=step, op=op.id, group=intent.group, index=intent.index, phase=phase
+            )
+        flow = SimulatedFlow(op, step, phase, Exchange(), agent.next_name(rank, op), self.now)
+        self._plan(rank, agent, flow)
+        flow.unsent = len(flow.exchange.outgoing)
+        agent.flows[flow.name] = flow
+        if flow.gate is not None:
+            agent.gates.say(flow, flow.gate.begin(), self.now)
+        self._carry_on(rank, flow, flow.exchange.begin())
+        if self.program.eager and isinstance(op, Send):
+            flow.told = True  # the kernel takes all of it at once
+            agent.farewell.began(op.group)
+            self._at(self.now, lambda: self._carry_out(rank, agent.executor.communication_done(op.id)))
+        for part, began, ended in agent.early.pop(flow.name, []):
+            self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
+        self._finish_if_done(rank, agent, flow)
+
+    def _plan(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
+        """What ``rank`` has to do in ``flow``, and the circuits it asks for."""
+        op = flow.op
+        elements = elements_of(self.scale.emulated_bytes(op.bytes))
+        if isinstance(op, Send):
+            flow.exchange = send_exchange(op.peer, elements)
+        elif isinstance(op, Recv):
+            flow.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
+        else:
+            group = self.program.groups[op.group]
+            plan = schedule_of(self.program, op)
+            if id(plan) not in self._transfers:
+                self._transfers[id(plan)] = by_position(plan)
+            mine = self._transfers[id(plan)][group.members.index(rank)]
+            if group.domain == "scale-out":
+                flow.gate, flow.turnstile = agent.gates.gate(group, plan), agent.turns.of(group.name)
+            gated = flow.gate.circuits if flow.gate is not None else None
+            circuits = on_circuits(mine, gated, turning=flow.turnstile is not None)
+            flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
+
+    def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
+        for action, part in progress.steps:
+            if action == "send" and flow.turnstile is not None and not part.scale_up:
+                flow.turnstile.offer(part.peer, InTurn(flow, part))
+                self._send_in_turn(rank, flow.turnstile.free())
+            elif action == "send":
+                flow.held.append(part)
+                self._send_held(rank, flow)
+            elif action == "announce":
+                flow.takes[part.way] = part.round
+                sender = self._ranks[part.peer].flows.get(flow.name)
+                if sender is not None:
+                    self._send_held(part.peer, sender)
+        if flow.turnstile is not None:
+            flow.turnstile.report()
+
+    def _send_in_turn(self, rank: int, free: Iterable[InTurn]) -> None:
+        """Put on the wire what can be there when the slot ends; the rest waits for the next slot of its peer."""
+        for item in free:
+            turnstile = item.flow.turnstile
+            assert turnstile is not None
+            if item.part.peer in turnstile.peers:
+                self._send_until(rank, item, turnstile.lanes(item.part.peer).out, turnstile.end)
+            else:
+                self._ranks[rank].cut.append(item)
+
+    def _send_until(self, rank: int, item: InTurn, lane: int, end: float | None) -> None:
+        flow, part, agent = item.flow, item.part, self._ranks[rank]
+        left, rate = part.bytes - item.sent, self._goodput[rank, lane]
+        begin = max(self.now, agent.booked.get(lane, 0.0))
+        now = left if end is None else min(left, max(0, int((end - LATE_S - begin) * rate)))
+        agent.booked[lane] = begin + now / rate
+        if now == left:
+            self._send(rank, flow, part, item.sent, item.began)
+            return
+        if now:
+            domain, mine, theirs = self._ports(rank, flow, part)
+            self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), now, lambda began, ended: None)
+            item = item._replace(sent=item.sent + now, began=begin if item.began is None else item.began)
+        agent.cut.append(item)
+
+    def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
+        """Put on the wire what may go now."""
+        waiting, flow.held = flow.held, []
+        for part in waiting:
+            if self._may_go(rank, flow, part):
+                self._send(rank, flow, part)
+            else:
+                flow.held.append(part)
+
+    def _may_go(self, rank: int, flow: SimulatedFlow, part: Part) -> bool:
+        if flow.gate is not None and flow.on_circuit(part):
+            return flow.gate.stands(part.transfer)
+        if self.program.eager and isinstance(flow.op, Send):
+            return True
+        there = self._ranks[part.peer].flows.get(flow.name)
+        return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
+
+    def _send(self, rank: int, flow: SimulatedFlow, part: Part, sent: int = 0, first: float | None = None) -> None:
+        """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots (from ``first`` on)."""
+        flow.sent_bytes += part.bytes
+        domain, mine, theirs = self._ports(rank, flow, part)
+
+        def done(began: float, left: float) -> None:
+            since = began if first is None else first
+            self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, since))
+            if part.transfer in flow.exchange.awaits_sent:
+                self._carry_on(rank, flow, flow.exchange.sent(part.transfer))
+
+        self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes - sent, done)
+
+    def _ports(self, rank: int, flow: SimulatedFlow, part: Part) -> tuple[Domain, int, int]:
+        """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
+        group = flow.op.group
+        domain = self._domain[group]
+        if part.scale_up:
+            return "scale-up", 0, 0
+        if flow.turnstile is not None:
+            lanes = flow.turnstile.lanes(part.peer)
+            return domain, lanes.out, lanes.into
+        if flow.gate is not None and flow.on_circuit(part):
+            return domain, *flow.gate.lanes(part.transfer)
+        forwarded = domain != "scale-out" or self._packet_rails
+        ports = self.plan.ports_per_gpu if domain == "scale-out" else 1
+        path = choose_path(
+            self._ranks[rank].paths[group], rank, part.peer, part.lane, forwarded=forwarded, ports_per_gpu=ports
+        )
+        if path is None:
+            raise ControlError(f"group {group} has no circuit from rank {rank} to rank {part.peer}")
+        return domain, path[1], path[3]
+
+    def _arrived(self, rank: int, flow: SimulatedFlow, part: Part, began: float) -> None:
+        """The last byte of ``part`` is at the peer, and acknowledged to ``rank``."""
+        peer = self._ranks[part.peer]
+        there = peer.flows.get(flow.name)
+        if there is None:
+            peer.early[flow.name].append((part, began, self.now))
+        else:
+            self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
+        flow.unsent -= 1
+        if flow.turnstile is not None and not part.scale_up:
+            flow.turnstile.over()
+        self._over(rank, flow, part)
+        self._finish_if_done(rank, self._ranks[rank], flow)
+
+    def _take(self, rank: int, flow: SimulatedFlow, part: Part, began: float, ended: float) -> None:
+        """``part`` is here (since ``ended``)."""
+        fields = {
+            "rank": rank,
+            "step": flow.step,
+            "op": flow.op.id,
+            "transfer": part.transfer,
+            "round": part.round,
+            "chunk": part.chunk,
+            "peer": part.peer,
+            "bytes": part.bytes,
+            "reduce": part.reduce,
+        }
+        self.events.append(Event(began, "agent", "transfer", ended, fields))
+        progress = flow.exchange.arrived(part.transfer)
+        self._over(rank, flow, part)
+        self._carry_on(rank, flow, progress)
+        self._finish_if_done(rank, self._ranks[rank], flow)
+
+    def _over(self, rank: int, flow: SimulatedFlow, part: Part) -> None:
+        """Nothing of ``part`` is in flight: its circuit may go."""
+        if flow.gate is not None and flow.on_circuit(part):
+            self._ranks[rank].gates.say(flow, flow.gate.over(part.transfer), self.now)
+
+    def _finish_if_done(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
+        if flow.unsent or not flow.exchange.received_all or flow.name not in agent.flows:
+            return
+        if flow.gate is not None and not flow.gate.finished:
+            return
+        del agent.flows[flow.name]
+        op = flow.op
+        self._note(
+            "communicate",
+            flow.began,
+            rank=rank,
+            step=flow.step,
+            op=op.id,
+            name=op.name,
+            group=op.group,
+            dimension=self.program.groups[op.group].dimension,
+            op_kind=op.kind if isinstance(op, Collective) else type(op).__name__.lower(),
+            bytes=self.scale.emulated_bytes(op.bytes),
+            sent_bytes=flow.sent_bytes,
+            phase=flow.phase,
+            posted=flow.began,
+            payload_bytes=flow.sent_bytes,
+        )
+        if flow.told:
+            release = agent.farewell.ended(op.group)
+            if release is not None:
+                self._control.ask(rank, release)
+            return
+        self._carry_out(rank, agent.executor.communication_done(op.id))
+
+    # ---- control plane ----------------------------------------------------------------------------------------
+
+    def _later(self, seconds: float, what: Callable[[float], None]) -> None:
+        self._at(self.now + seconds, lambda: what(self.now))
+
+    def _acked(self, ack: Ack) -> None:
+        agent = self._ranks[ack.rank]
+        if ack.group in agent.gates.asking:
+            flow, _ = agent.gates.acknowledged(ack.group, ack.index, self.now)
+            self._send_held(ack.rank, flow)
+            return
+        if ack.turn is not None:
+            agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths)
+            agent.booked.clear()
+            left, agent.cut = agent.cut, []
+            turnstile = agent.turns.of(ack.group)
+            self._send_in_turn(ack.rank, [*left, *(turnstile.free() if turnstile is not None else ())])
+        if ack.turn is None or ack.turn.number == 0:
+            agent.paths[ack.group] = ack.paths
+            self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
+        agent.turns.report(ack.group)

@@ -1,0 +1,1 @@
+"""The results folder: manifest, events, rows, trace, and who owns the files."""

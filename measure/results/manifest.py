@@ -1,0 +1,118 @@
+"""The manifest: everything needed to read a results folder, and to run the same again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from measure.metrics.point import groups_from_json, groups_to_json
+from railyard.checkout import ROOT
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.program import Group
+
+FORMAT = 1
+MARK = "railyard_results"
+"""Key whose value is the format of the folder; a folder without it is not ours."""
+_PACKAGES = (
+    "ryu",
+    "os-ken",
+    "eventlet",
+    "mininet",
+    "pyroute2",
+    "pydantic",
+    "numpy",
+    "matplotlib",
+    "scapy",
+    "rich",
+    "ortools",
+)
+
+
+def build_manifest(
+    *,
+    experiment: Mapping[str, Any],
+    seed: int,
+    scale: Scale,
+    plans: Iterable[FabricPlan],
+    groups: Mapping[str, Group],
+    calibration: Mapping[str, Any] | None = None,
+    datapath: str = "",
+    openvswitch: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """The manifest of a run. ``experiment`` as resolved; ``plans`` one for each fabric that its modes use.
+
+    ``datapath`` is ``kernel`` or ``netdev``, ``openvswitch`` the version that forwards (asked of the system if
+    empty). ``more`` is kept as it is; it must be plain data.
+    """
+    return {
+        MARK: FORMAT,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "experiment": dict(experiment),
+        "seed": seed,
+        "scale": asdict(scale),
+        "calibration": dict(calibration) if calibration is not None else None,
+        "datapath": datapath,
+        "versions": versions(openvswitch),
+        "git": git_commit(ROOT),
+        "plans": {plan.fabric: plan.to_json() for plan in plans},
+        "groups": groups_to_json(groups),
+        **more,
+    }
+
+
+def versions(openvswitch: str = "") -> dict[str, str]:
+    """Kernel, machine, Open vSwitch, Python and the packages that a run uses; what is missing is left out."""
+    found = {
+        "kernel": platform.release(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "openvswitch": openvswitch or _first_line(["ovs-vswitchd", "--version"]).rpartition(" ")[2],
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {name: version for name, version in found.items() if version}
+
+
+def git_commit(root: Path) -> dict[str, Any] | None:
+    """Commit of the source and whether files differ from it; None outside a checkout."""
+    if not (root / ".git").exists():
+        return None
+    git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
+    commit = _first_line([*git, "rev-parse", "HEAD"])
+    changed = _first_line([*git, "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "changed": bool(changed)} if commit else None
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.split("\n", 1)[0].strip() if done.returncode == 0 else ""
+
+
+def scale_of(manifest: Mapping[str, Any]) -> Scale:
+    """The scale that the run used."""
+    return Scale(**manifest["scale"])
+
+
+def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:
+    """The plan of each fabric, by its name."""
+    return {fabric: FabricPlan.from_json(plan) for fabric, plan in manifest["plans"].items()}
+
+
+def groups_of(manifest: Mapping[str, Any]) -> dict[str, Group]:
+    """The groups of the job, by name."""
+    return groups_from_json(manifest["groups"])

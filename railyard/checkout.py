@@ -1,0 +1,8 @@
+"""Where the project's own files are, wherever a module of it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The folder that holds ``railyard/``, ``topos/`` and the other packages."""
