@@ -22,15 +22,15 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.all_to_all.report import print_all_to_all, redraw_all_to_all
+from experiments.all_to_all.row import all_to_all_columns, foreseen_row
+from experiments.all_to_all.settings import STUDIES, AllToAllExperiment
+from experiments.all_to_all.slot_reach import meetings, slot_reach
+from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status
-from railyard.all_to_all import STUDIES, AllToAllExperiment
-from railyard.all_to_all_row import all_to_all_columns, foreseen_row
-from railyard.case_progress import CaseProgress
-from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from experiments.settings import validated
+from experiments.trials.progress import CaseProgress
+from experiments.trials.run import CasePlan, CaseRun
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
-from railyard.reach import meetings, slot_reach
-from railyard.settings import validated
 
 QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
 

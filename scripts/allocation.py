@@ -20,15 +20,15 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.allocation.report import print_allocation, redraw_allocation
+from experiments.allocation.settings import MIXES, STUDIES, AllocationExperiment
+from experiments.allocation.studies import Studies
+from experiments.command import carry_out, given, results_folder, under_options, words
+from experiments.record import Record
+from experiments.settings import validated
 from measure.results.manifest import build_manifest
 from measure.results.ownership import hand_over
 from measure.results.results import plain
-from railyard.allocation.experiment import MIXES, STUDIES, AllocationExperiment
-from railyard.allocation.studies import Studies
-from railyard.command import carry_out, given, results_folder, under_options, words
-from railyard.record import Record
 from railyard.scale import Scale
-from railyard.settings import validated
 
 QUICK = {"clusters": 1}
 

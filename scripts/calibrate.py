@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from experiments.calibrate.survey import BUSY_SHARE, FAITHFUL_SHARE, survey
 from measure.live.calibration import (
     CALIBRATION_FILE,
     Calibration,
@@ -28,7 +29,6 @@ from measure.live.calibration import (
     save_calibration,
 )
 from railyard.errors import MachineError, RailyardError
-from railyard.survey import BUSY_SHARE, FAITHFUL_SHARE, survey
 
 MOST_BUSY_SHARE = 0.5
 """Figures of a machine busier than this would mislead every later run."""

@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.collective.nccl_table import format_table, table_row
+from experiments.collective.settings import CollectiveExperiment
+from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status, verdict_lines
+from experiments.settings import validated
+from experiments.trials.progress import CaseProgress
 from experiments.trials.report import case_place, redraw_cases
+from experiments.trials.run import CasePlan, CaseRun, foresee_row
 from measure.results.ownership import hand_over
 from measure.results.results import plain
 from measure.results.row import Row
-from railyard.case_progress import CaseProgress
-from railyard.case_run import CasePlan, CaseRun, foresee_row
-from railyard.collective import CollectiveExperiment
-from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
-from railyard.settings import validated
 from railyard.size import in_words
 from workloads.collectives.catalog import ALGORITHMS
 from workloads.schedule import CollectiveKind

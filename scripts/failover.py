@@ -21,13 +21,13 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
+from experiments.failover.run import FailoverRun, foresee_rows
+from experiments.failover.settings import FABRICS, FailoverExperiment
 from experiments.racks.redraw import redraw_failover
 from experiments.racks.report import print_predictions, print_recoveries
 from experiments.rails.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
-from railyard.racks.failover import FABRICS, FailoverExperiment
-from railyard.racks.failover_run import FailoverRun, foresee_rows
-from railyard.settings import validated
+from experiments.settings import validated
 
 QUICK: dict[str, Any] = {"fabrics": ["photonic", "e1"], "steps": 6, "kill": "1@3.5", "job": {"checkpoint_every": 2}}
 

@@ -19,7 +19,7 @@ if __name__ != "inspect":
 
     import sys
 
-    from railyard.inspection import main
+    from experiments.show import main
 
     if __name__ == "__main__":
         sys.exit(main(__doc__ or ""))

@@ -26,12 +26,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.command import carry_out, given, tell
 from experiments.mesh.report import print_mesh, routable_in_words
+from experiments.mesh.study import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
+from experiments.settings import validated
 from measure.results.ownership import hand_over
-from railyard.command import carry_out, given, tell
 from railyard.errors import ConfigError
-from railyard.pip_mesh import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
-from railyard.settings import validated
 
 NOT_FOUND_EXIT_STATUS = 1
 FORMS = ("svg", "png")

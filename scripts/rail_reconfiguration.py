@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.table import Table
 
 from controllers.engine.jobs import Job
+from experiments.command import carry_out, given, need_root, put_section, results_folder, words
+from experiments.rails.forecast import forecast
+from experiments.rails.job import load_job, policy_name, program_on
+from experiments.rails.layout import topology_options
+from experiments.rails.progress import ConsoleProgress
 from experiments.rails.report import exit_status, print_report, redraw
+from experiments.rails.run import RailRun, plan_json, resolve_scale
+from experiments.rails.settings import MODES, Experiment, load_experiment, make_experiment
+from experiments.session import Session
 from measure.live.calibration import load_calibration
-from railyard.command import carry_out, given, need_root, put_section, results_folder, words
-from railyard.experiment import MODES, Experiment, load_experiment, make_experiment
-from railyard.forecast import forecast
-from railyard.job import load_job, policy_name, program_on
-from railyard.layout import topology_options
-from railyard.progress import ConsoleProgress
-from railyard.run import RailRun, plan_json, resolve_scale
-from railyard.session import Session
 from railyard.size import parse_size
 from topos.rails import RailTopo
 from workloads.catalog import CATALOG, Workload

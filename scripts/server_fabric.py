@@ -18,13 +18,13 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
 from experiments.racks.redraw import redraw_failover
 from experiments.racks.report import print_server_fabric
 from experiments.rails.report import exit_status
-from railyard.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
-from railyard.racks.server_fabric import STUDIES, ServerFabricExperiment
-from railyard.racks.server_fabric_run import ServerFabricRun
-from railyard.settings import validated
+from experiments.server_fabric.run import ServerFabricRun
+from experiments.server_fabric.settings import STUDIES, ServerFabricExperiment
+from experiments.settings import validated
 
 QUICK: dict[str, Any] = {"studies": ["iperf3", "epoch"], "shapes": ["2x1x1"], "iperf_s": 2, "scale": {"time": 0.1}}
 

@@ -20,15 +20,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status
+from experiments.settings import validated
+from experiments.straggler.findings import print_findings, print_predictions
+from experiments.straggler.run import run_studies
+from experiments.straggler.settings import STUDIES, StragglerExperiment
+from experiments.trials.progress import CaseProgress
 from experiments.trials.report import print_cases, redraw_cases
-from railyard.case_progress import CaseProgress
-from railyard.case_run import CasePlan, CaseRun
-from railyard.command import carry_out, given, need_root, put_section, results_folder, under_options, words
-from railyard.settings import validated
-from railyard.straggler import STUDIES, StragglerExperiment
-from railyard.straggler_report import print_findings, print_predictions
-from railyard.straggler_run import run_studies
+from experiments.trials.run import CasePlan, CaseRun
 from workloads.stragglers.injection import INJECTIONS
 
 QUICK = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}

@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["synthetic_job"]
+
 # Shared machines are slow for a moment now and then; that is no fault of the code under test. In continuous
 # integration the same examples run every time, so a failure there can be seen again here.
 settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from experiments.bench import Measurement
+from experiments.settings import Settings, validated
+from experiments.straggler.findings import break_even_s
+from experiments.straggler.settings import StragglerExperiment
+from experiments.trials.row import wire_bound_s
+from experiments.trials.run import CasePlan, CaseRun, QuietCaseListener
+from experiments.trials.trial import Case, Fabric
 from measure.live.calibration import default_calibration, load_calibration
-from railyard.case import Case, Fabric
-from railyard.case_row import wire_bound_s
-from railyard.case_run import CasePlan, CaseRun, QuietCaseListener
 from railyard.scale import Scale
-from railyard.settings import Settings, validated
-from railyard.straggler import StragglerExperiment
-from railyard.straggler_report import break_even_s
 from workloads.collectives.catalog import ALGORITHMS, schedule
 
 RANKS, GPUS_PER_SERVER = 16, 4

@@ -16,7 +16,7 @@ from statistics import median
 
 from controllers.northbound.client import ChannelClient, Decoder, encode
 from experiments.bench import Measurement
-from railyard.control import ControllerFiles, ControllerProcess
+from experiments.controller_process import ControllerFiles, ControllerProcess
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.program import Group

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.bench import Measurement
+from experiments.rails.run import QuietListener, RailRun
+from experiments.rails.settings import make_experiment
 from measure.results.row import Row
-from railyard.experiment import make_experiment
-from railyard.run import QuietListener, RailRun
 from workloads.catalog import load_workload
 
 NEVER_SLOWER_SHARE = 0.01

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from experiments.mesh.study import MOST_SHOWN, Answer, MeshStudy, Used, costs
 from experiments.rails.report import Column, plain_table
-from railyard.pip_mesh import MOST_SHOWN, Answer, MeshStudy, Used, costs
 
 _COLUMNS: tuple[Column, ...] = (
     ("matching", "right"),

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
+from raw_frames import Fabric, arrived, frame, reaches, running, wire
 
 from controllers.northbound.client import ChannelClient
 from railyard.timeline import Event

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from frames_of_tests import Fabric, arrived, frame, reaches, running, wire
+from checkout import ROOT
+from raw_frames import Fabric, arrived, frame, reaches, running, wire
 
 from controllers.northbound.client import ChannelClient
 from railyard.errors import ControlError
@@ -26,7 +27,7 @@ from workloads.program import Group
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "examples"
 GROUPS = [
     Group("dp0", "dp", (0, 1), stage=0),
     Group("dp1", "dp", (2, 3), stage=1),

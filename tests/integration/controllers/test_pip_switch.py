@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from frames_of_tests import Fabric, reaches, running
+from raw_frames import Fabric, reaches, running
 
 from controllers.mesh.geometry import Mesh
 from railyard.errors import ControlError

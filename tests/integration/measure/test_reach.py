@@ -12,12 +12,12 @@ import pytest
 from controllers.circuits.matchings import one_factorization
 from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
+from experiments.session import Session
+from experiments.settings import Settings
 from measure.live.delivery import Delivery, delivery, payload, read, read_at_rest
 from measure.live.ping_matrix import PingMatrix, reach
 from railyard.errors import ConfigError
 from railyard.scale import Scale
-from railyard.session import Session
-from railyard.settings import Settings
 from railyard.timeline import read_events
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
-ROOT = Path(__file__).resolve().parents[3]
 ROW_KEYS = {
     "experiment", "algorithm", "collective", "n", "bytes", "fabric", "straggler_delay_s", "time_s", "after_arrival_s",
     "predicted_time_s", "algbw_gbps", "busbw_gbps", "wrong", "faithful",

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from topos.kernel.remains import REGISTRY, Run
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-ROOT = Path(__file__).parents[3]
 MAY_BE_UNFAITHFUL = (0, 8)
 """A test machine may be busy; the numbers of these runs are not looked at."""
 

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
+from host_traffic import drain, pings, pouring
 from mininet.topo import SingleSwitchTopo
-from traffic_of_tests import drain, pings, pouring
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.emulation import Emulation
@@ -21,7 +22,6 @@ from topos.kernel.remains import REGISTRY, Process
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

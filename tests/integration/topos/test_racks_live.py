@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from traffic_of_tests import drain, pings, pouring
+from host_traffic import drain, pings, pouring
 
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 pytestmark = pytest.mark.root
-ROOT = Path(__file__).resolve().parents[3]
 APART = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from controllers.northbound.client import ChannelClient
-from railyard.control import ControllerFiles, ControllerProcess
+from experiments.controller_process import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events

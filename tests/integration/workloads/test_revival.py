@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from railyard.session import Session
-from railyard.settings import Settings
+from experiments.session import Session
+from experiments.settings import Settings
 from topos.kernel.namespaces import inside
 from topos.plan import HostPort
 from topos.rails import RailTopo

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listener_of_tests import Listener
+from recording_listener import Listener
 
 from railyard.errors import AgentError
 from railyard.scale import Scale

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-ROOMS = ("railyard", "topos", "controllers", "workloads", "measure")
+ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
 MODULES = {"pyyaml": "yaml", "os-ken": "os_ken"}
 NOT_FROM_PIP = {"mininet"}
 
 
 def setup_cfg() -> configparser.ConfigParser:
     parsed = configparser.ConfigParser()
-    parsed.read(CHECKOUT / "setup.cfg")
+    parsed.read(ROOT / "setup.cfg")
     return parsed
 
 
@@ -46,14 +46,14 @@ def test_every_requirement_is_pinned_to_one_version() -> None:
 
 def test_the_constraints_hold_the_same_versions() -> None:
     held: dict[str, set[str]] = {}
-    for name, version in requirements((CHECKOUT / "scripts" / "constraints.txt").read_text()):
+    for name, version in requirements((ROOT / "scripts" / "constraints.txt").read_text()):
         held.setdefault(name.lower(), set()).add(version)
     assert {name: held.get(name) for name in declared()} == declared()
 
 
 def test_the_build_uses_the_pinned_setuptools() -> None:
     (version,) = declared()["setuptools"]
-    assert f'"setuptools=={version}"' in (CHECKOUT / "pyproject.toml").read_text()
+    assert f'"setuptools=={version}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def imported(file: Path) -> set[str]:
@@ -70,13 +70,13 @@ def imported(file: Path) -> set[str]:
 @pytest.mark.parametrize("room", [*ROOMS, "scripts"])
 def test_every_import_is_of_a_declared_package(room: str) -> None:
     known = {MODULES.get(name, name) for name in declared()} | NOT_FROM_PIP | set(ROOMS) | set(sys.stdlib_module_names)
-    files = list((CHECKOUT / room).rglob("*.py"))
+    files = list((ROOT / room).rglob("*.py"))
     siblings = {file.stem for file in files} if room == "scripts" else set()
-    stray = {f"{file.relative_to(CHECKOUT)}: {name}" for file in files for name in imported(file) - known - siblings}
+    stray = {f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) - known - siblings}
     assert stray == set()
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_folder_with_modules_is_a_package(room: str) -> None:
-    folders = {file.parent for file in (CHECKOUT / room).rglob("*.py")}
+    folders = {file.parent for file in (ROOT / room).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []

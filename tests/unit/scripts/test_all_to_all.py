@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-
-CHECKOUT = Path(__file__).resolve().parents[3]
+from checkout import ROOT
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(CHECKOUT / "scripts" / "all_to_all.py"), *map(str, arguments)],
+        [sys.executable, str(ROOT / "scripts" / "all_to_all.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=CHECKOUT,
+        cwd=ROOT,
         env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
     )
 

@@ -5,16 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+from checkout import ROOT
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(CHECKOUT / "scripts" / script), *map(str, arguments)],
+        [sys.executable, str(ROOT / "scripts" / script), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=CHECKOUT,
+        cwd=ROOT,
     )
 
 

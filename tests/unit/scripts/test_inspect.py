@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import CASES, ROOT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-SCRIPTS = CHECKOUT / "scripts"
-CASES = CHECKOUT.parent / "shared" / "cases"
+SCRIPTS = ROOT / "scripts"
+
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
 
 
-def run(*arguments: object, cwd: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(SCRIPTS / "inspect.py"), *map(str, arguments)],
         capture_output=True,

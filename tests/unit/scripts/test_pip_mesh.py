@@ -7,18 +7,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from checkout import ROOT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 NO_WAY = ("--width", 1, "--height", 1, "--matching", "0-6")
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(CHECKOUT / "scripts" / "pip_mesh.py"), *map(str, arguments)],
+        [sys.executable, str(ROOT / "scripts" / "pip_mesh.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=CHECKOUT,
+        cwd=ROOT,
     )
 
 

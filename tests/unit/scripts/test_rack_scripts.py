@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 from experiments.server_fabric.row import server_fabric_row
 from measure.results.results import Results
 from railyard.scale import Scale
 from railyard.timeline import Event
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 MANIFEST: dict[str, Any] = {"railyard_results": 1, "scale": asdict(Scale(1 / 800)), "plans": {}, "groups": {}}
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(CHECKOUT / "scripts" / script), *map(str, arguments)],
+        [sys.executable, str(ROOT / "scripts" / script), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=CHECKOUT,
+        cwd=ROOT,
     )
 
 

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-SHELL = [*sorted((CHECKOUT / "scripts").glob("*.sh")), CHECKOUT / ".ci" / "run"]
-PYTHON = sorted((CHECKOUT / "scripts").glob("*.py"))
+SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
+PYTHON = sorted((ROOT / "scripts").glob("*.py"))
 NOBODY = 65534
 
 
@@ -50,14 +50,14 @@ def test_it_finds_the_virtual_environment_before_anything_else(script: Path) -> 
 
 @pytest.mark.parametrize("name", ["setup.sh", "test.sh"])
 def test_help_tells_how_to_call_it(name: str) -> None:
-    shown = run(CHECKOUT / "scripts" / name, "--help")
+    shown = run(ROOT / "scripts" / name, "--help")
     assert shown.returncode == 0
     assert f"scripts/{name}" in shown.stdout
     assert "set -" not in shown.stdout
 
 
 def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:
-    refused = run(CHECKOUT / "scripts" / "setup.sh", "--chekc")
+    refused = run(ROOT / "scripts" / "setup.sh", "--chekc")
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "--chekc" in refused.stderr
@@ -65,7 +65,7 @@ def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:
 
 def test_check_names_a_missing_environment_and_changes_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
-    checked = run(CHECKOUT / "scripts" / "setup.sh", "--check", env=environ)
+    checked = run(ROOT / "scripts" / "setup.sh", "--check", env=environ)
     assert checked.returncode == 1
     assert str(tmp_path / "none") in checked.stdout
     assert list(tmp_path.iterdir()) == []
@@ -79,9 +79,9 @@ def world_readable(tmp_path: Path) -> Path:
             if folder in (Path("/"), Path("/tmp")):
                 pytest.skip(f"{folder} is closed to others")
             folder.chmod(folder.stat().st_mode | 0o055)
-    shutil.copytree(CHECKOUT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml"):
-        shutil.copy(CHECKOUT / name, tmp_path)
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 

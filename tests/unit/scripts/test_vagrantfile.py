@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-VAGRANTFILE = Path(__file__).resolve().parents[3] / "vagrant" / "Vagrantfile"
+VAGRANTFILE = ROOT / "vagrant" / "Vagrantfile"
 
 
 def test_ruby_reads_it() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from checkout import ROOT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-SCRIPT = CHECKOUT / "scripts" / "_venv.py"
+SCRIPT = ROOT / "scripts" / "_venv.py"
 
 
 @pytest.fixture

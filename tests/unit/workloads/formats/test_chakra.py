@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from checkout import CASES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from workloads.check import check
 from workloads.formats.chakra import read_chakra, read_traces
 from workloads.program import Collective, Compute, Program, Recv, Send
 
-CASES = Path(__file__).resolve().parents[5] / "shared" / "cases" / "astra-sim"
+ASTRA_SIM = CASES / "astra-sim"
 METADATA, MEM_LOAD, COMP, SEND, RECV, COLL = 1, 2, 4, 5, 6, 7
 
 
@@ -314,10 +315,10 @@ def test_whatever_can_run_is_read_and_proved(tmp_path: Path, ranks: list[list[N]
 # -- files of others -------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
+@pytest.mark.skipif(not ASTRA_SIM.is_dir(), reason="../shared/cases is not beside the checkout")
 class TestRealFiles:
     def test_ring_all_reduce(self) -> None:
-        program = read(CASES / "custom_ring_allreduce_8npus_1MB")
+        program = read(ASTRA_SIM / "custom_ring_allreduce_8npus_1MB")
         assert [len(ops) for ops in program.operations] == [35] * 8
         for rank in range(8):
             sent = [op for op in program.communications(rank) if isinstance(op, Send)]
@@ -327,5 +328,5 @@ class TestRealFiles:
             assert {op.peer for op in back} == {(rank - 1) % 8}
 
     def test_one_collective_per_rank(self) -> None:
-        program = read(CASES / "all_reduce_4npus_1MB" / "all_reduce.0.et")
+        program = read(ASTRA_SIM / "all_reduce_4npus_1MB" / "all_reduce.0.et")
         assert [ops[0].bytes for ops in map(list, map(program.communications, range(4)))] == [1 << 20] * 4

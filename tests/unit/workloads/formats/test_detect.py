@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkout import CASES
 
 from railyard.errors import ConfigError
 from workloads.catalog import load_workload
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.program import Collective
 
-CASES = Path(__file__).resolve().parents[5] / "shared" / "cases"
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 HYBRID = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n"
 XML = """<algo name="pair" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="1">

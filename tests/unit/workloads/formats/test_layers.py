@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkout import CASES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from workloads.formats.layers import make_plan, read_layer_program
 from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program
 
-CASES = Path(__file__).resolve().parents[5] / "shared" / "cases"
 SIMAI = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0"
 )

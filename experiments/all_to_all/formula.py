@@ -1,0 +1,114 @@
+"""What an all-to-all must take: slot by slot over circuits that take turns, and elsewhere what its busiest port does.
+
+Source: PIP, arXiv 2501.18136: with D bytes per pair and a reconfiguration T before each of the n - 1 matchings,
+(n - 1)(D / B + T). Other demands and ways have other slots, each as long as its longest transfer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from controllers.circuits.rotation import Cycle, Slot
+from controllers.policies.policy import slots_alone
+from experiments.trials.trial import WORLD, Case
+from railyard.errors import ConfigError
+from railyard.scale import Scale, goodput_share
+from workloads.program import Group
+
+Sizes = dict[tuple[int, int], float]
+"""Bytes by (sender, receiver)."""
+
+
+def formula(case: Case) -> float:
+    """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
+    if case.cycle is None:
+        return busiest_port_bytes(case) / (case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu))
+    rate = bytes_per_s(case)
+    return sum(size / rate + case.reconfiguration_delay_s for size in _in_slots(case, case.cycle, slots_of(case)))
+
+
+def at_line_rate(case: Case) -> float:
+    """The same where slots have a length, which they last whether they are full or not (but for the last)."""
+    if case.cycle is None or case.cycle.slot_s is None:
+        return formula(case)
+    slots = slots_of(case)
+    longest = _in_slots(case, case.cycle, slots)
+    stand = sum(slots[number % len(slots)].seconds or 0.0 for number in range(len(longest) - 1))
+    return stand + longest[-1] / bytes_per_s(case) + len(longest) * case.reconfiguration_delay_s
+
+
+def _in_slots(case: Case, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
+    """The longest transfer of each slot, hop after hop."""
+    rate = bytes_per_s(case)
+    return [size for hop in hops(case) for size in longest_transfers(hop, slots, cycle.guard_s, rate)]
+
+
+def bytes_per_s(case: Case) -> float:
+    """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
+    ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
+    return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
+
+
+def busiest_port_bytes(case: Case) -> float:
+    """The most that one port sends or receives, hops of others included."""
+    sizes, loads = chunk_sizes(case), defaultdict[tuple[str, int, int], float](float)
+    for t in case.schedule.transfers:
+        lane = t.lane if case.fabric.ports_per_rank > 1 else 0
+        loads["out", t.src, lane] += sizes[t.chunk]
+        loads["in", t.dst, lane] += sizes[t.chunk]
+    return max(loads.values(), default=0.0)
+
+
+def chunk_sizes(case: Case) -> list[float]:
+    """Bytes of each chunk of its all-to-all."""
+    plan = case.schedule
+    weights = plan.weights or (1,) * plan.chunks
+    whole = sum(weights)
+    return [case.bytes * plan.n * (weight / whole) for weight in weights]
+
+
+def slots_of(case: Case) -> tuple[Slot, ...]:
+    """The slots of its rotation, in times and rates of the real system."""
+    policy = case.new_policy(case.fabric.plan(Scale(1.0)))
+    assert policy is not None
+    return slots_alone(policy, Group(WORLD, case.dimension, tuple(range(case.schedule.n))), case.cycle)
+
+
+def hops(case: Case) -> list[Sizes]:
+    """What each rank sends to each, hop by hop."""
+    sizes = chunk_sizes(case)
+    found: list[Sizes] = [defaultdict(float) for _ in range(case.schedule.rounds)]
+    for t in case.schedule.transfers:
+        found[t.round][t.src, t.dst] += sizes[t.chunk]
+    return found
+
+
+def longest_transfers(sizes: Sizes, slots: tuple[Slot, ...], guard_s: float, rate: float) -> list[float]:
+    """The longest transfer of each slot until everything of ``sizes`` is sent, at ``rate`` bytes per second.
+
+    A slot with an end takes no more than fits into it. ``ConfigError`` where no slot serves what is left.
+    """
+    left = {pair: size for pair, size in sizes.items() if size}
+    longest: list[float] = []
+    while left:
+        in_cycle = [_serve(left, slot, guard_s, rate) for slot in slots]
+        if not any(in_cycle):
+            raise ConfigError(f"no slot joins position {min(left)[0]} to position {min(left)[1]}", key="policies")
+        longest += in_cycle
+    while longest and not longest[-1]:
+        longest.pop()
+    return longest
+
+
+def _serve(left: Sizes, slot: Slot, guard_s: float, rate: float) -> float:
+    """Take off ``left`` what one slot carries; its longest transfer."""
+    room = float("inf") if slot.seconds is None else (slot.seconds - guard_s) * rate
+    longest = 0.0
+    for a, out, b, into in slot.paths:
+        for pair in ((a, b), (b, a)) if out == into else ((a, b),):
+            if pair in left:
+                longest = max(longest, min(room, left[pair]))
+                left[pair] -= room
+                if left[pair] < 1:
+                    del left[pair]
+    return longest

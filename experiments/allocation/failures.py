@@ -1,0 +1,136 @@
+"""How many chips failures take out of use, by what is done about them.
+
+A rack has one server in reserve and is full with the slices of ``mix`` otherwise; some of its rented chips die. Counted
+are the chips of the rack's worth that nobody can rent until the repair, the dead ones included, because they are dead,
+cut off, or hold the slices that had to move:
+
+- ``migration`` (TPU): slices that lost a chip move to a fresh rack, and that whole rack must have been kept free.
+- ``block``: on an electrical torus a slice that lost a chip moves as a whole to another healthy block: its size.
+- ``kubernetes``: the server of a dead chip is cordoned off as a node, and a server anywhere takes its place (contiguity
+  left out, in its favour): the chips of each server hit.
+- ``morphlux``: a spare chip is spliced in where the dead one was, by circuits to all of its neighbours in the slice. If
+  the fibres left do not do for that, the slice moves as in ``block``.
+- ``ideal``: a switch that joins any chips: as many as died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from statistics import fmean
+
+from controllers.allocation.allocator import Allocator
+from controllers.circuits.fibres import FibrePlant, Route
+from experiments.allocation.cluster import fill
+from experiments.allocation.settings import AllocationExperiment, read_mix
+from measure.results.row import Row
+from railyard.errors import CircuitError
+from topos.plan import RackPlan
+from topos.torus import Torus
+
+SYSTEMS = ("migration", "block", "kubernetes", "morphlux", "ideal")
+PAPER_RATIO = {"migration": 10.0, "kubernetes": 3.0, "morphlux": 1.0, "ideal": 1.0}
+"""Over-provisioning against that of MORPHLUX, about (arXiv 2508.03674)."""
+
+
+class Splicer:
+    """The circuits of a full rack, and spare chips to put in the place of dead ones."""
+
+    def __init__(self, rack: Allocator, spares: tuple[int, ...]) -> None:
+        torus = rack.torus
+        self._plant = FibrePlant(RackPlan(torus.shape, torus.server, 1, spares), torus.chips, per_pair=rack.fibres)
+        self._spares = list(spares)
+        circuits = {}
+        for allocation in rack.allocations.values():
+            for number, (a, b) in enumerate(_links(torus, set(allocation.chips))):
+                circuits[a, b, number] = (a, b)
+        self._stands_for = {chip: chip for chip in range(torus.chips)}
+        self._circuits = circuits
+        self._routes: dict[tuple[int, int, int], Route] = {
+            key: _direct(self._plant, *ends) for key, ends in circuits.items()
+        }
+
+    def splice(self, dead: int) -> bool:
+        """Put a spare in the place of chip ``dead``; False if there is none left, or no fibres for it."""
+        gone = {key for key in self._circuits if dead in key[:2]}
+        kept = {key: route for key, route in self._routes.items() if key not in gone}
+        if not self._spares:
+            return False
+        stands_for = self._stands_for | {dead: self._spares[0]}
+        new = {(a, b, number): (stands_for[a], stands_for[b]) for a, b, number in gone}
+        try:
+            self._routes = self._plant.routed(new, kept)
+        except CircuitError:
+            return False  # the other spares are in the same server
+        self._stands_for = stands_for
+        self._spares.pop(0)
+        return True
+
+
+def overprovision_rows(experiment: AllocationExperiment) -> Iterator[Row]:
+    """A row for every number of failures and system: mean over all racks of all clusters."""
+    for failures in experiment.failures:
+        random = Random(f"{experiment.seed} {failures} failures")
+        lost: dict[str, list[int]] = {system: [] for system in SYSTEMS}
+        died = spliced = 0
+        for _ in range(experiment.clusters * experiment.racks):
+            rack, spares = _full_rack(experiment, random)
+            rented = [chip for allocation in rack.allocations.values() for chip in allocation.chips]
+            dead = random.sample(rented, min(failures, len(rented)))
+            died += len(dead)
+            done = _lost(rack, spares, dead)
+            spliced += done.pop("spliced")
+            for system, chips in done.items():
+                lost[system].append(chips)
+        base = fmean(lost["morphlux"])
+        if not died:
+            return  # no slice of the mix fits beside the reserve
+        for system in SYSTEMS:
+            yield {
+                "mix": experiment.mix,
+                "failures": failures,
+                "system": system,
+                "racks": len(lost[system]),
+                "chips_mean": fmean(lost[system]),
+                "ratio_to_morphlux": fmean(lost[system]) / base,
+                "paper_ratio": PAPER_RATIO.get(system),
+                "spliced_share": spliced / died if system == "morphlux" else None,
+            }
+
+
+def _full_rack(experiment: AllocationExperiment, random: Random) -> tuple[Allocator, tuple[int, ...]]:
+    """A full rack but for one server in reserve, any of them."""
+    rack = experiment.rack(photonic=False)
+    each = rack.torus.chips_per_server
+    server = random.randrange(rack.torus.chips // each)
+    spares = tuple(range(server * each, (server + 1) * each))
+    rack.reserve(spares)
+    fill([rack], {size: float(weight) for size, weight in read_mix(experiment.mix).items()}, random)
+    return rack, spares
+
+
+def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str, int]:
+    torus = rack.torus
+    owner = {chip: allocation for allocation in rack.allocations.values() for chip in allocation.chips}
+    splicer = Splicer(rack, spares)
+    stuck = [chip for chip in dead if not splicer.splice(chip)]
+    return {
+        "migration": torus.chips if dead else 0,
+        "block": sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in dead}.values()),
+        "kubernetes": torus.chips_per_server * len({torus.server_of(chip) for chip in dead}),
+        "morphlux": len(dead)
+        - len(stuck)
+        + sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in stuck}.values()),
+        "ideal": len(dead),
+        "spliced": len(dead) - len(stuck),
+    }
+
+
+def _links(torus: Torus, chips: set[int]) -> list[tuple[int, int]]:
+    """The links of the torus among the chips of a slice."""
+    return [(a, b) for a, _, b, _ in torus.links() if a in chips and b in chips]
+
+
+def _direct(plant: FibrePlant, a: int, b: int) -> Route:
+    first, second = plant.server_of(a), plant.server_of(b)
+    return (first,) if first == second else (first, second)

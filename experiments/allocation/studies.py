@@ -1,0 +1,245 @@
+"""Carries out the studies of an allocation experiment; each gives rows of plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from statistics import fmean, median
+from typing import Any
+
+from controllers.allocation.allocator import Allocation, Allocator
+from controllers.policies.spares import draw_probabilities, spares_needed
+from experiments.allocation.cluster import Cluster, filled, freed
+from experiments.allocation.egress import UsableRule, static_share, steered_shares
+from experiments.allocation.failures import overprovision_rows
+from experiments.allocation.settings import MIXES, AllocationExperiment, Study
+from measure.results.row import Row
+from topos.slices import Slice
+
+PAPER_INDEX_MAX = 0.7
+PAPER_INDEX_MORPHLUX = 0.0
+PAPER_FAILED = 0.75
+PAPER_FAILED_MORPHLUX = 0.0
+PAPER_GAIN_MEDIAN = 0.3
+"""Half of all racks gain more than this."""
+PAPER_GAIN_MAX = 0.6
+PAPER_SOLVER_S = 0.6
+PAPER_SPARES = {(64, 0.01): 2, (64, 0.03): 4, (64, 0.05): 6, (16, 0.01): 2, (16, 0.03): 2, (16, 0.05): 3}
+"""K by number of groups and upper end of p_fail. All numbers: MORPHLUX, arXiv 2508.03674."""
+FAILURE_RANGES = ((0.0, 0.01), (0.01, 0.03), (0.03, 0.05))
+SPARE_DRAWS = 201
+
+
+@dataclass
+class Studies:
+    """The studies of ``experiment``; clusters that two of them need are filled once."""
+
+    experiment: AllocationExperiment
+    _filled: dict[tuple[str, int], Cluster] = field(default_factory=dict)
+    _times: dict[str, list[float]] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of all studies asked for, in the order of ``STUDIES`` but for ``solver``, which is last."""
+        studies = sorted(set(self.experiment.studies), key=lambda study: (study == "solver", _ORDER.index(study)))
+        for study in studies:
+            for row in _ROWS[study](self):
+                yield {"experiment": "allocation", "study": study, "seed": self.experiment.seed} | row
+
+    def clusters(self, mix: str) -> Iterator[Cluster]:
+        """The filled clusters."""
+        for number in range(self.experiment.clusters):
+            if (mix, number) not in self._filled:
+                self._filled[mix, number] = filled(self.experiment, mix, number)
+            yield self._filled[mix, number]
+
+    def left(self, mix: str, share: float) -> Iterator[Cluster]:
+        """The clusters with ``share`` of their chips freed."""
+        for number, racks in enumerate(self.clusters(mix)):
+            yield freed(racks, share, Random(f"{self.experiment.seed} {number} free {share:g}"))
+
+    # ---- fragmentation and requests --------------------------------------------------------------------------------
+
+    def fragmentation(self) -> Iterator[Row]:
+        """The index of every rack, contiguous only and with the photonic fabric."""
+        for share in self.experiment.freed:
+            racks = [rack for cluster in self.left(self.experiment.mix, share) for rack in cluster]
+            for system, paper in (("contiguous", PAPER_INDEX_MAX), ("morphlux", PAPER_INDEX_MORPHLUX)):
+                index = [rack.copy(photonic=system == "morphlux").fragmentation() for rack in racks]
+                yield {
+                    "mix": self.experiment.mix,
+                    "freed": share,
+                    "free_share": fmean(rack.free.bit_count() / rack.torus.chips for rack in racks),
+                    "system": system,
+                    "index_max": max(index),
+                    "index_median": median(index),
+                    "index_mean": fmean(index),
+                    "paper_index_max": paper,
+                    "per_rack": index,
+                }
+
+    def requests(self) -> Iterator[Row]:
+        """Requests for large slices, in every rack as many as its free chips would do for."""
+        for share in self.experiment.freed:
+            yield from self._requests(self.experiment.mix, share)
+
+    def mixes(self) -> Iterator[Row]:
+        """The same for every mix that fits the rack, at the largest share freed."""
+        for mix in self._mixes():
+            yield from self._requests(mix, max(self.experiment.freed))
+
+    def _requests(self, mix: str, share: float) -> Iterator[Row]:
+        racks = [rack for cluster in self.left(mix, share) for rack in cluster]
+        asked = sum(rack.free.bit_count() // self.experiment.request for rack in racks)
+        index = [rack.fragmentation() for rack in racks]
+        for system, paper in (("contiguous", PAPER_FAILED), ("morphlux", PAPER_FAILED_MORPHLUX)):
+            said = self._ask(racks, photonic=system == "morphlux")
+            failed = sum(said[reason] for reason in ("shape", "fibres", "time"))
+            yield {
+                "mix": mix,
+                "freed": share,
+                "system": system,
+                "chips": self.experiment.request,
+                "racks": len(racks),
+                "racks_with_room": sum(rack.free.bit_count() >= self.experiment.request for rack in racks),
+                "requests": asked,
+                "failed": failed,
+                "failed_share": failed / asked if asked else None,
+                "failed_for_time": said["time"],
+                "fragmented": said["fragmented"],
+                "thin": said["thin"],
+                "paper_failed_share": paper,
+                "contiguous_index_max": max(index),
+            }
+
+    def _ask(self, racks: Cluster, *, photonic: bool) -> Counter[str]:
+        said: Counter[str] = Counter()
+        for rack in (rack.copy(photonic=photonic) for rack in racks):
+            for number in range(rack.free.bit_count() // self.experiment.request):
+                found = rack.allocate(self.experiment.request, f"request{number}")
+                if not isinstance(found, Allocation):
+                    said[found.reason] += 1
+                    self._times.setdefault("refused", []).append(found.took_s)
+                    continue
+                said[found.kind] += 1
+                if found.kind == "fragmented":
+                    self._times.setdefault("fragmented", []).append(found.took_s)
+                    bundle = min(rack.fibres, rack.torus.chips_per_server)
+                    said["thin"] += min((circuits for _, circuits in found.paths), default=bundle) < bundle
+        return said
+
+    # ---- the others --------------------------------------------------------------------------------------------------
+
+    def bandwidth(self) -> Iterator[Row]:
+        """What every rack gains, as a share of its chips' egress: as the paper counts, and as the fibres allow."""
+        rules: tuple[UsableRule, ...] = ("ring", "link")
+        for mix in (self.experiment.mix, *(other for other in self._mixes() if other != self.experiment.mix)):
+            slices = [_slices(rack) for cluster in self.clusters(mix) for rack in cluster]
+            whole = [[1.0] * len(here) for here in slices]
+            for rule in rules if mix == self.experiment.mix else rules[:1]:
+                yield self._gains(mix, rule, slices, whole, counted=False)
+                if mix == self.experiment.mix:
+                    yield self._gains(mix, rule, slices, self._steered(slices), counted=True)
+
+    def _steered(self, slices: list[list[Slice]]) -> list[list[float]]:
+        torus, fibres = self.experiment.geometry, self.experiment.fibres
+        return [[share or 0.0 for share in steered_shares(torus, here, fibres)] for here in slices]
+
+    def _gains(
+        self, mix: str, rule: UsableRule, slices: list[list[Slice]], steered: list[list[float]], *, counted: bool
+    ) -> Row:
+        torus = self.experiment.geometry
+        gains, before = [], []
+        for here, after in zip(slices, steered, strict=True):
+            static = [static_share(torus, each.extents, rule) for each in here]
+            chips = [each.size for each in here]
+            gains.append(_mean([max(b - s, 0.0) for b, s in zip(after, static, strict=True)], chips))
+            before.append(_mean(static, chips))
+        return {
+            "mix": mix,
+            "rule": rule,
+            "fibres_counted": counted,
+            "racks": len(gains),
+            "static_share_mean": fmean(before),
+            "gain_median": median(gains),
+            "gain_max": max(gains),
+            "above_30_percent": fmean(gain > PAPER_GAIN_MEDIAN for gain in gains),
+            "paper_gain_median": PAPER_GAIN_MEDIAN,
+            "paper_gain_max": PAPER_GAIN_MAX,
+            "per_rack": gains,
+        }
+
+    def _mixes(self) -> list[str]:
+        """The mixes by name that fit the rack."""
+        return [mix for mix, sizes in MIXES.items() if max(sizes) <= self.experiment.geometry.chips]
+
+    def overprovision(self) -> Iterator[Row]:
+        """Chips that failures take out of use."""
+        yield from overprovision_rows(self.experiment)
+
+    def spares(self) -> Iterator[Row]:
+        """K for chips and for servers as groups, over many draws of their probabilities of failure."""
+        torus = self.experiment.geometry
+        each = torus.chips_per_server
+        for what, size, groups in (("chips", 1, torus.chips), ("servers", each, torus.chips // each)):
+            for low, high in FAILURE_RANGES:
+                drawn = [
+                    spares_needed(
+                        draw_probabilities(groups, low, high, self.experiment.seed * SPARE_DRAWS + draw),
+                        self.experiment.slo,
+                    )
+                    for draw in range(SPARE_DRAWS)
+                ]
+                yield {
+                    "groups": groups,
+                    "of": what,
+                    "p_fail_low": low,
+                    "p_fail_high": high,
+                    "slo": self.experiment.slo,
+                    "spares": int(median(drawn)),
+                    "reserve_chips": int(median(drawn)) * size,
+                    "rack_to_reserve": torus.chips / max(1, int(median(drawn)) * size),
+                    "spares_least": min(drawn),
+                    "spares_most": max(drawn),
+                    "paper_spares": PAPER_SPARES.get((groups, high)),
+                }
+
+    def solver(self) -> Iterator[Row]:
+        """Wall-clock time of one request that had to be put together from fragments."""
+        if not self._times:
+            for share in self.experiment.freed:
+                for cluster in self.left(self.experiment.mix, share):
+                    self._ask(cluster, photonic=True)
+        for outcome in ("fragmented", "refused"):
+            times = [took for took in self._times.get(outcome, []) if outcome == "fragmented" or took > 1e-3]
+            if times:
+                yield {
+                    "outcome": outcome,
+                    "chips": self.experiment.request,
+                    "count": len(times),
+                    "median_s": median(times),
+                    "worst_s": max(times),
+                    "paper_s": PAPER_SOLVER_S,
+                }
+
+
+def _slices(rack: Allocator) -> list[Slice]:
+    """The slices of a rack that need a network."""
+    return [a.slice for a in rack.allocations.values() if a.slice is not None and a.slice.size > 1]
+
+
+def _mean(values: list[float], weights: list[int]) -> float:
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if weights else 0.0
+
+
+_ROWS: dict[Study, Callable[[Studies], Iterator[dict[str, Any]]]] = {
+    "fragmentation": Studies.fragmentation,
+    "requests": Studies.requests,
+    "mixes": Studies.mixes,
+    "bandwidth": Studies.bandwidth,
+    "overprovision": Studies.overprovision,
+    "spares": Studies.spares,
+    "solver": Studies.solver,
+}
+_ORDER = tuple(_ROWS)

@@ -1,0 +1,1 @@
+"""The calibration experiment: brings small fabrics up and measures what this machine carries."""

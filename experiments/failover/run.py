@@ -1,0 +1,181 @@
+"""The failover experiment, measured: real jobs and real kills on every fabric, and what it cost beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controllers.policies.catalog import load_policy
+from controllers.policies.policy import Path as LightPath
+from experiments.failover.settings import FailoverExperiment, Setting
+from experiments.racks.forecast import foresee, windows
+from experiments.racks.job_spec import JobSpec
+from experiments.racks.kill import Kill
+from experiments.racks.neighbour import neighbour_effect
+from experiments.racks.recovery import Recovery
+from experiments.racks.row import fault_row, neighbour_row, prediction_row, with_ratios
+from experiments.racks.run import Played, RackRun, Say
+from experiments.racks.supervisor import Supervisor
+from measure.results.row import Row
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.program import Group
+
+ENDLESS = 10_000
+"""Steps of a neighbour, which is ended when the job is over."""
+
+
+def ring_paths(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> list[LightPath]:
+    """The circuits that the policy gives a ring of ``members``; none where packets find their way."""
+    policy = load_policy(setting.policy, plan)
+    group = Group("ring", "dp", members)
+    return list(policy.paths(group, policy.start([group])))
+
+
+def ring_lanes(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> int:
+    """As many lanes as keep every circuit of the ring busy both ways: two for each circuit of a hop.
+
+    All circuits of a pair are one hop, and with the way back the next.
+    """
+    hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in ring_paths(setting, plan, members))
+    return max(1, hop if len(members) == 2 else 2 * hop)
+
+
+def specs_of(experiment: FailoverExperiment, setting: Setting, plan: FabricPlan, scale: Scale) -> list[JobSpec]:
+    """The jobs on one fabric: the one that is struck, and its neighbour."""
+    assert plan.rack is not None
+    tenants = [experiment.job, *([experiment.neighbour] if experiment.neighbour is not None else [])]
+    return [
+        JobSpec(
+            name=rented.name,
+            members=rented.ranks,
+            tenant=tenant,
+            setting=setting,
+            steps=ENDLESS if number else experiment.steps,
+            lanes=ring_lanes(setting, plan, rented.ranks) if setting.photonic else 2,
+            detection=experiment.detection.detection(scale),
+            stages=tuple(experiment.stages.items()),
+            seed=experiment.seed,
+            verify=experiment.verify,
+            ack_timeout_s=experiment.ack_timeout_s,
+        )
+        for number, (rented, tenant) in enumerate(zip(plan.rack.tenants, tenants, strict=False))
+    ]
+
+
+def foresee_rows(experiment: FailoverExperiment) -> list[Row]:
+    """The predicted columns of every fabric, without a packet. No root."""
+    scale, rows = experiment.scale.scale(), []
+    for name in experiment.fabrics:
+        setting = experiment.setting(name)
+        plan = experiment.plan(setting, scale)
+        specs = specs_of(experiment, setting, plan, scale)
+        kills = experiment.kills(plan) or (experiment.random_kill(plan, 0),)
+        seen = windows(specs, plan, scale, [kill.rank for kill in kills])
+        for before, after, kill in zip(seen, seen[1:], kills, strict=False):
+            spec = next((s for s in specs if kill.rank in before.members[s.name]), None)
+            if spec is not None:
+                found = foresee(spec, before, after, plan, scale, has_checkpoint=_stored(spec, kill))
+                head = {"experiment": experiment.experiment, "system": setting.system, "fabric": name}
+                rows.append(prediction_row(found, tenant=spec.name, plan=plan, **head))
+    return with_ratios(rows)
+
+
+def _stored(spec: JobSpec, kill: Kill) -> bool:
+    """Whether a checkpoint is there when the chip dies (a later kill: if the job was so far at all)."""
+    return kill.step is None or kill.step > spec.tenant.checkpoint_every
+
+
+class FailoverRun:
+    """One run of ``experiment`` into the folder ``out``; ``say`` hears what happens, in words."""
+
+    def __init__(self, experiment: FailoverExperiment, out: Path, say: Say) -> None:
+        self._experiment = experiment
+        self._rack = RackRun(experiment, out, say)
+        self.record = self._rack.record
+
+    def run(self) -> None:
+        """Measure every fabric; raises what ended the run, after saving what there is."""
+        experiment, rack = self._experiment, self._rack
+        with rack:
+            for name in experiment.fabrics:
+                setting = experiment.setting(name)
+                plan = experiment.plan(setting, rack.scale)
+                for kills in self._rounds(plan):
+                    specs = specs_of(experiment, setting, plan, rack.scale)
+                    rows = failover_rows(experiment, rack.play(setting, plan, specs, kills))
+                    rack.add_rows(rows, with_ratios)
+                    for row in rows:
+                        if row["event"] != "neighbour":
+                            rack.say(f"  {_outcome(row)}")
+
+    def _rounds(self, plan: FabricPlan) -> list[tuple[Kill, ...]]:
+        """The kills of each bring-up of a fabric."""
+        experiment = self._experiment
+        if not experiment.random_kills:
+            return [experiment.kills(plan)]
+        return [(experiment.random_kill(plan, number),) for number in range(experiment.random_kills)]
+
+
+def failover_rows(experiment: FailoverExperiment, played: Played) -> list[Row]:
+    """A row for every fault that struck a job, and one for every job that none did."""
+    struck = [(number, r) for number, r in enumerate(played.recoveries) if r.job and r.state != "no member"]
+    if not struck:
+        return []
+    columns = {job.spec.name: _columns(experiment, played, job) for job in played.jobs}
+    rows = [_fault_row(played, recovery, number, columns[recovery.job]) for number, recovery in struck]
+    spared = [job.spec.name for job in played.jobs if job.spec.name not in {r.job for _, r in struck}]
+    return rows + [_neighbour_row(played, name, struck[0][1], columns[name]) for name in spared]
+
+
+def _columns(experiment: FailoverExperiment, played: Played, job: Supervisor) -> dict[str, Any]:
+    """What all rows of a job have in common."""
+    return {
+        "experiment": experiment.experiment,
+        "system": played.setting.system,
+        "fabric": played.setting.name,
+        "plan": played.plan,
+        "checksum_ok": played.checksum_ok(job),
+        "verdicts": [point.judge() for point in played.points if point.job == job.spec.name],
+        "seed": experiment.seed,
+        "rate_scale": played.scale.rate,
+        "time_scale": played.scale.time,
+    }
+
+
+def _fault_row(played: Played, recovery: Recovery, number: int, columns: Mapping[str, Any]) -> Row:
+    job = next(job for job in played.jobs if job.spec.name == recovery.job)
+    before, after, predicted = played.window(number), played.window(number + 1), None
+    if before is not None and after is not None:
+        stored = recovery.checkpoint_s is not None
+        predicted = foresee(job.spec, before, after, played.plan, played.scale, has_checkpoint=stored)
+    return fault_row(
+        recovery,
+        predicted,
+        **columns,
+        kill=",".join(map(str, played.kills)),
+        acknowledged_checkpoints=[step for step, _ in job.acknowledged],
+        resumed=[list(pair) for pair in job.resumed],
+    )
+
+
+def _neighbour_row(played: Played, name: str, struck: Recovery, columns: Mapping[str, Any]) -> Row:
+    after = played.window(1)
+    return neighbour_row(
+        neighbour_effect(played.events, played.scale, struck, name),
+        **columns,
+        predicted_before_s=played.windows[0].jobs[name].step_time_s,
+        predicted_after_s=after.jobs[name].step_time_s if after is not None else None,
+    )
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """A row in words."""
+    if row["outage_s"] is None:
+        return f"{row['tenant']}: {row['state']}" + (f" ({row['reason']})" if row["reason"] else "")
+    verdict = "faithful" if row["faithful"] else row["verdict"]
+    return (
+        f"{row['tenant']}: circuits up after {row['circuits_s']:.3f} s, out for {row['outage_s']:.2f} s, step "
+        f"{row['step_time_before_s'] or 0:.3f} s before and {row['step_time_after_s'] or 0:.3f} s after; {verdict}"
+    )

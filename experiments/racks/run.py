@@ -1,0 +1,185 @@
+"""A run on racks into one results folder: fabrics are brought up one after another, and jobs live and die on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from experiments.failover.settings import FailoverExperiment, Setting
+from experiments.racks.forecast import Window, windows
+from experiments.racks.incarnations import checksums_agree, lives_of, read_lives
+from experiments.racks.job_group import Crew
+from experiments.racks.job_spec import JobSpec
+from experiments.racks.kill import Kill
+from experiments.racks.points import LifePoint, points_of
+from experiments.racks.recovery import Recovery, recoveries
+from experiments.racks.run_context import Site
+from experiments.racks.supervisor import Supervisor
+from experiments.record import Record, run_manifest
+from experiments.session import Session
+from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
+from measure.results.row import Row
+from railyard.errors import RailyardError
+from railyard.scale import Scale
+from railyard.timeline import Event
+from topos.plan import FabricPlan
+from workloads.agent.launcher import Nursery
+from workloads.agent.state import expected_checksums
+
+_SLACK_S = 60.0
+
+Say = Callable[[str], None]
+Before = Callable[[Session], None]
+"""Called when a fabric is up, before its jobs begin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """What happened on one fabric: everything noted, the jobs as they ended, and what the model had said."""
+
+    setting: Setting
+    plan: FabricPlan
+    kills: tuple[Kill, ...]
+    windows: tuple[Window, ...]
+    jobs: tuple[Supervisor, ...]
+    events: tuple[Event, ...]
+    recoveries: tuple[Recovery, ...]
+    points: tuple[LifePoint, ...]
+    scale: Scale
+
+    def window(self, number: int) -> Window | None:
+        """The stretch after so many failures, if the model got there."""
+        return self.windows[number] if number < len(self.windows) else None
+
+    def checksum_ok(self, job: Supervisor) -> bool | None:
+        """Whether every step of every life left the checksum that an undisturbed job would have."""
+        spec = job.spec
+        lives = lives_of(read_lives(self.events), spec.name)
+        steps = 1 + max((e["step"] for life in lives for e in life.events if e.kind == "state"), default=-1)
+        program = spec.program(spec.members, self.plan.ranks)
+        checksums = expected_checksums(program, spec.name, spec.seed, self.scale, steps)
+        return checksums_agree(lives, dict(enumerate(checksums)))
+
+
+class RackRun:
+    """``experiment`` says how fabrics are led and scaled; ``say`` hears what happens, in words. A context manager."""
+
+    def __init__(self, experiment: FailoverExperiment, out: Path, say: Say) -> None:
+        self.record = Record(out)
+        self.experiment = experiment
+        self.scale = experiment.scale.scale()
+        self.say = say
+        self._nursery: Nursery | None = None
+        self._number = 0
+
+    def __enter__(self) -> RackRun:
+        self._nursery = Nursery.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
+        assert self._nursery is not None
+        self._nursery.close()
+        self.record.close(error)
+
+    def play(
+        self,
+        setting: Setting,
+        plan: FabricPlan,
+        specs: Sequence[JobSpec],
+        kills: Sequence[Kill] = (),
+        before: Before = lambda session: None,
+    ) -> Played:
+        """Bring a fabric up and let its jobs run to their end; events are on disk afterwards, whatever happened."""
+        seen = windows(specs, plan, self.scale, [kill.rank for kill in kills])
+        foreseen = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
+        specs = [dataclasses.replace(s, foreseen_step_s=step) for s, step in zip(specs, foreseen, strict=True)]
+        assert self._nursery is not None
+        began, counters = time.monotonic(), list[Event]()
+        with Session(self.experiment, self.experiment.topology(setting, self.scale)) as session:
+            self._opened(setting.name, session)
+            self.say(f"{setting.name} ({setting.system}) is up, {session.plan.ranks} chips")
+            site = Site(session, self._nursery, session.folder / "site", self.scale)
+            jobs = tuple(Supervisor(site, spec) for spec in specs)
+            crew = Crew(site, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s)
+            try:
+                before(session)
+                self._run(site, crew, counters, self._timeout_s(specs[0], setting, seen, len(kills)))
+            except RailyardError:
+                self.record.keep_logs(session)
+                raise
+            finally:
+                events = sorted([*site.events(), *counters], key=lambda e: e.t)
+                point = {"point": self._number, "mode": setting.name, "fabric": plan.fabric}
+                self._number += 1
+                self.record.add_events([Event(began, "run", "point", time.monotonic(), point), *events])
+            self._keep_checkpoints(jobs)
+        found = tuple(recoveries(events, self.scale))
+        points = self._points(events, setting, plan, specs, seen)
+        return Played(setting, plan, tuple(kills), tuple(seen), jobs, tuple(events), found, points, self.scale)
+
+    def add_rows(self, rows: Sequence[Row], revise: Callable[[list[Row]], list[Row]] = lambda rows: rows) -> None:
+        """Write ``rows``; ``revise`` may look at all rows so far again."""
+        self.record.rows[:] = revise([*self.record.rows, *rows])
+        self.record.results.write_rows(self.record.rows)
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _controller_dies_after_s(self) -> float | None:
+        after_ms = self.experiment.controller_dies_after_ms
+        return None if after_ms is None else after_ms / 1e3
+
+    def _opened(self, name: str, session: Session) -> None:
+        if not self.record.opened:
+            self.record.open(run_manifest(self.experiment, self.scale, session.net.yard.datapath))
+        self.record.add_plan(name, session.plan)
+
+    def _run(self, site: Site, crew: Crew, counters: list[Event], timeout_s: float) -> None:
+        """Run the jobs between two readings of all counters."""
+        session = site.session
+        netns_fds, yard = dict(enumerate(session.netns_fds())), session.net.yard
+
+        def read() -> None:
+            counters.extend(queue_events(netns_fds, session.plan))
+            counters.extend(switch_events(yard.netns_fd, session.plan))
+
+        read()
+        with ExitStack() as stack:
+            stack.callback(read)
+            log = site.folder / "sampler.jsonl"
+            stack.enter_context(Sampler(log, yard.netns_fd, port_labels(session.plan), [yard.pids["ovs-vswitchd"]]))
+            crew.run(timeout_s)
+
+    def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[Window], kills: int) -> float:
+        """Five times what the job should take, outages included (wall-clock)."""
+        slowest = max(window.jobs[spec.name].step_time_s for window in seen)
+        silent_s = self.scale.real_s(spec.detection.heartbeat_s * spec.detection.misses)
+        copy_s = len(spec.members) * spec.tenant.state_bytes * 8 / (self.experiment.front_end_gbps * 1e9)
+        outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in spec.stages) + 20.0
+        return 5 * self.scale.emulated_s(slowest * spec.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
+
+    def _keep_checkpoints(self, jobs: Sequence[Supervisor]) -> None:
+        """The checkpoints of jobs that stopped for good are worth more than the fabric."""
+        for job in jobs:
+            if job.state == "stranded":
+                kept = job.keep_checkpoint(self.record.results.folder / "checkpoints")
+                if kept is not None:
+                    self.say(f"  its checkpoint of step {job.acknowledged[-1][0]} is kept in {kept}")
+
+    def _points(
+        self,
+        events: Sequence[Event],
+        setting: Setting,
+        plan: FabricPlan,
+        specs: Sequence[JobSpec],
+        seen: Sequence[Window],
+    ) -> tuple[LifePoint, ...]:
+        groups = {spec.name: spec.program(spec.members, plan.ranks).groups for spec in specs}
+        predicted = {(name, w): found for w, window in enumerate(seen) for name, found in window.jobs.items()}
+        shared = [(name, w) for w, window in enumerate(seen) if window.contended for name in window.jobs]
+        return tuple(
+            points_of(events, plan, groups, self.scale, mode=setting.name, predicted=predicted, contended=shared)
+        )

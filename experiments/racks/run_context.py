@@ -1,0 +1,68 @@
+"""Where training jobs run: the fabric that is up, the hosts that still live, their disks, and what is noted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.session import Session
+from railyard.scale import Scale
+from railyard.timeline import Event, read_events
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentTeam, Nursery
+
+
+@dataclass
+class Site:
+    """``folder`` holds the events and the disks of all hosts; ``dead`` are the hosts that were killed.
+
+    ``clock`` is the one of all events: monotonic seconds.
+    """
+
+    session: Session
+    nursery: Nursery
+    folder: Path
+    scale: Scale
+    dead: set[int] = field(default_factory=set)
+    notes: list[Event] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Put something on the timeline, now or at ``t``."""
+        self.notes.append(Event(self.clock() if t is None else t, "run", kind, end, fields))
+
+    def disk(self, rank: int) -> str:
+        """The folder that stands for the disk of a host."""
+        path = self.folder / "disks" / f"g{rank}"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return str(path)
+
+    def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
+        """Start the agents of those hosts that live; the others stay silent, as a dead machine does."""
+        living = [config for config in configs if config.rank not in self.dead]
+        fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
+        return self.nursery.launch(living, fds)
+
+    def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
+        """Kill a chip for good: its links are cut and its agent, if it has one, is ended at once."""
+        self.dead.add(rank)
+        began = self.clock()
+        self.session.net.cut(f"g{rank}")
+        if team is not None:
+            team.kill(rank)
+        self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
+
+    def events(self) -> list[Event]:
+        """All that agents, the runner and the controller have written so far, in order of time."""
+        events = list(self.notes)
+        for file in sorted(self.folder.glob("*.jsonl")):
+            events += read_events(file)
+        controller = self.session.folder / "controller.jsonl"
+        events += read_events(controller) if controller.exists() else []
+        return sorted(events, key=lambda event: event.t)

@@ -1,0 +1,307 @@
+"""Leads one training job through its lives: start, watch, and after a failure start again from the last checkpoint.
+
+What a cluster manager and a launcher (torchrun) do. Who is dead and who stands in is the controller's to say; the
+supervisor hears it, ends what is left of the life, and begins the next one: new members, checkpoint to those that
+lack it, go. It never waits without a bound.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from controllers.engine.jobs import Job
+from experiments.racks.job_spec import JobSpec
+from experiments.racks.run_context import Site
+from railyard.errors import AgentError, ControlError
+from workloads.agent.config import AgentConfig
+from workloads.agent.incarnation import Life
+from workloads.agent.job_channel import JobChannel
+from workloads.agent.launcher import AgentTeam
+
+LAUNCH_S = 2.0
+"""An agent that was not even forked this long after the order is on a dead host."""
+GO_S = 0.1
+"""From the last agent that is ready to the first step: every agent must have heard by then."""
+_SLACK_S = 30.0
+
+State = Literal["new", "starting", "running", "done", "stranded"]
+
+
+class Supervisor:
+    """``turn`` does what is due; ``hear`` takes what the controller says. Errors of the job itself are raised."""
+
+    def __init__(self, site: Site, spec: JobSpec) -> None:
+        self.spec = spec
+        self.members = spec.members
+        self.state: State = "new"
+        self.reason = ""
+        self.life = -1
+        self.first_step = 0
+        self.team: AgentTeam | None = None
+        self.acknowledged: list[tuple[int, int]] = []
+        """(steps in it, checksum) of every checkpoint that all members have stored."""
+        self.resumed: list[tuple[int, int]] = []
+        """(first step, steps that were done and are done again) of every life after the first."""
+        self.channel: JobChannel | None = None
+        self.go_t = 0.0
+        """When the first step of this life begins (monotonic seconds), once the job runs."""
+        self._site = site
+        self._deadline = 0.0
+        self._launched = 0.0
+        self._reported: set[int] = set()
+        self._holders: tuple[int, ...] = ()
+        self._done_before = 0
+        self._told_dead: set[int] = set()
+
+    # ---- what others ask -----------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in ("done", "stranded")
+
+    @property
+    def steps_done(self) -> int:
+        """Steps of the whole job that every member has done in this life."""
+        steps = self.team.steps if self.team is not None else {}
+        return min(steps.get(rank, self.first_step) for rank in self.members)
+
+    def register(self) -> None:
+        """Tell the controller of the job and its members; wait for news of them from now on."""
+        spec, session = self.spec, self._site.session
+        program = spec.program(self.members, session.plan.ranks)
+        delay_s = self._site.scale.emulated_s(spec.setting.delay_s)
+        job = Job(spec.name, tuple(program.groups.values()), spec.setting.mode, delay_s, detection=spec.detection)
+        session.register(job, spec.setting.policy)
+        self._watch(0)
+
+    def report_dead(self) -> None:
+        """Tell a controller that was started again which chips the one before it held for dead."""
+        for rank in sorted(self._told_dead):
+            self._site.session.call("failed", job=self.spec.name, rank=rank, cause="it was dead before")
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    def begin(self, first_step: int = 0, newcomers: Sequence[int] = ()) -> None:
+        """Begin a life at ``first_step``; ``newcomers`` lack the checkpoint."""
+        spec, site, now = self.spec, self._site, self._site.clock()
+        self.life += 1
+        self.first_step = first_step
+        self.state = "starting"
+        self._launched = now
+        self._deadline = now + self._start_limit_s(bool(newcomers))
+        self._reported.clear()
+        site.note("launch", now, job=spec.name, life=self.life, members=list(self.members))
+        self.team = site.launch(self._configs(first_step, newcomers))
+
+    def _start_limit_s(self, copies: bool) -> float:
+        """How long agents may take to get ready; ``copies``: some fetch the checkpoint first."""
+        spec, site = self.spec, self._site
+        given_s = site.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
+        front_end = site.session.plan.network("front-end")[0].ports[0]
+        copy_s = site.scale.emulated_bytes(spec.tenant.state_bytes) * 8 / (front_end.rate_mbps * 1e6)
+        return given_s + copies * 3 * len(self.members) * copy_s + _SLACK_S
+
+    def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
+        spec, site, plan = self.spec, self._site, self._site.session.plan
+        copies = self._copies(newcomers)
+        life = Life(
+            number=self.life,
+            first_step=first_step,
+            group=spec.name,
+            checkpoint_every=spec.tenant.checkpoint_every,
+            state_bytes=round(spec.tenant.state_bytes),
+            given=spec.stages,
+            heartbeat_s=spec.detection.heartbeat_s,
+        )
+        template = AgentConfig(
+            rank=0,
+            job=spec.name,
+            mode=spec.setting.mode,
+            program=spec.program(self.members, plan.ranks),
+            scale=site.scale,
+            plan=plan,
+            events="",
+            channel=site.session.channel_path,
+            steps=spec.steps,
+            seed=spec.seed,
+            verify=spec.verify,
+            ack_timeout_s=spec.ack_timeout_s,
+        )
+        servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
+        return [
+            replace(
+                template,
+                rank=rank,
+                events=str(site.folder / f"{spec.name}-life{self.life}-g{rank}.jsonl"),
+                life=replace(
+                    life,
+                    store=site.disk(rank),
+                    copy_from=copies.get(rank),
+                    copy_to=tuple(new for new, old in copies.items() if old == rank),
+                    heartbeat_s=life.heartbeat_s if rank in self.members else 0.0,
+                ),
+            )
+            for rank in (*self.members, *servers)
+        ]
+
+    def _copies(self, newcomers: Sequence[int]) -> dict[int, int]:
+        """Who fetches the checkpoint from whom: newcomer -> a host that lives and has it, each in turn."""
+        having = [rank for rank in self._holders if rank not in self._site.dead]
+        if newcomers and not having:
+            raise AgentError(f"no host that holds the checkpoint of job {self.spec.name} is left")
+        return {rank: having[number % len(having)] for number, rank in enumerate(newcomers)}
+
+    # ---- events --------------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """Look at the team: go when all are ready, note checkpoints, end when all are done."""
+        if self.team is None or self.over:
+            return
+        self._take_checkpoints()
+        if self.state == "starting":
+            self._start(now)
+        elif self.state == "running" and self.team.finished.issuperset(self.members):
+            self.end("done")
+        self._look_for_failures()
+
+    def _start(self, now: float) -> None:
+        team = self.team
+        assert team is not None
+        if team.ready.issuperset(self.members):
+            self.go_t = self._site.clock() + GO_S
+            team.go(self.go_t)
+            self.state = "running"
+            if self.first_step:
+                self._holders = self.members  # whoever is ready has loaded the checkpoint from its own disk
+            return
+        if now - self._launched > LAUNCH_S:
+            for rank in self.members:
+                if rank not in team.pids and rank not in self._reported:
+                    self._reported.add(rank)
+                    self._site.session.call(
+                        "failed", job=self.spec.name, rank=rank, cause=f"its agent did not start within {LAUNCH_S:g} s"
+                    )
+        if now > self._deadline:
+            late = next(rank for rank in self.members if rank not in team.ready)
+            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.life}")
+
+    def _look_for_failures(self) -> None:
+        """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.
+
+        It may never do so (a chip that nobody watched): the bound on that is the whole run's.
+        """
+        assert self.team is not None
+        for failure in self.team.failures:
+            if failure.rank in self._site.dead or failure.consequence or self._site.dead.intersection(self.members):
+                continue
+            raise AgentError(failure.sentence)
+
+    def _take_checkpoints(self) -> None:
+        """A checkpoint is acknowledged when every member has it on its disk."""
+        assert self.team is not None
+        stored = [set(self.team.checkpoints.get(rank, ())) for rank in self.members]
+        common = set.intersection(*stored) if stored else set()
+        last = self.acknowledged[-1][0] if self.acknowledged else 0
+        for step, checksum in sorted(common):
+            if step > last:
+                self.acknowledged.append((step, checksum))
+                self._holders = self.members
+
+    def hear(self) -> None:
+        """The controller answered: the job has other members, or there is nobody left to stand in.
+
+        Raises ``ControlError`` when the controller is gone.
+        """
+        assert self.channel is not None
+        for request, answer in self.channel.receive():
+            if request["op"] == "watch":
+                self._changed(answer)
+
+    def _changed(self, answer: dict[str, Any]) -> None:
+        self._told_dead.update(answer.get("dead", ()))
+        if answer["state"] == "stranded":
+            self.end("stranded", str(answer.get("reason", "")))
+            return
+        self._interrupt()
+        self.members = tuple(answer["members"][self.spec.name])
+        self._watch(int(answer["number"]))
+        if self._restart():
+            self.resume()
+        else:
+            self.team = None
+
+    def _restart(self) -> bool:
+        """Tell the controller that a new life begins. False if the job is stranded by now: its watch will say so."""
+        call, name = self._site.session.call, self.spec.name
+        try:
+            call("restart", job=name)
+        except ControlError:
+            if not any(job["name"] == name and job["state"] == "stranded" for job in call("jobs")["jobs"]):
+                raise
+            return False
+        return True
+
+    def _interrupt(self) -> None:
+        """End what is left of the life."""
+        if self.team is not None:
+            self._take_checkpoints()
+            self.team.stop()
+            self._take_checkpoints()
+            self._done_before = self.steps_done
+
+    def resume(self) -> None:
+        """Begin the next life from the last acknowledged checkpoint, or from the start where there is none."""
+        first = self.acknowledged[-1][0] if self.acknowledged else 0
+        lacking = [rank for rank in self.members if rank not in self._holders] if first else []
+        self.resumed.append((first, max(0, self._done_before - first)))
+        self.begin(first, lacking)
+
+    def interrupt(self) -> None:
+        """End the life because the controller has gone; ``register`` and ``resume`` come next."""
+        self._interrupt()
+        self.close_channel()
+
+    def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
+        """No further life. The controller hears it first: agents that end in good order are no failures.
+
+        A controller that hangs is waited for as long as ``ack_timeout_s`` says; one that has ended, not at all.
+        """
+        self.state, self.reason = state, reason
+        with suppress(ControlError):
+            self._site.session.call("finish", job=self.spec.name)
+        self.close_channel()
+        if self.team is not None:
+            self._take_checkpoints()
+            self.team.stop()
+
+    def keep_checkpoint(self, folder: Path) -> Path | None:
+        """Copy the last acknowledged checkpoint of a job that stopped into ``folder``; None if there is none."""
+        living = [rank for rank in self._holders if rank not in self._site.dead]
+        if not self.acknowledged or not living:
+            return None
+        step = self.acknowledged[-1][0]
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in Path(self._site.disk(living[0])).iterdir():
+            if f"{step:08d}" in file.name:
+                return Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
+        return None
+
+    def _watch(self, seen: int) -> None:
+        if self.channel is None:
+            path = self._site.session.channel_path
+            if path is None:
+                raise ControlError("a training job needs a controller of ours")
+            self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
+        self.channel.ask("watch", seen=seen)
+
+    def close_channel(self) -> None:
+        """Hang up on the controller."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None

@@ -1,0 +1,65 @@
+"""What a run should measure, before or beside it: the model applied to every point of an experiment. No root."""
+
+from __future__ import annotations
+
+from controllers.circuits.rotation import Cycle
+from controllers.openflow.datapaths import REVALIDATION_GAP_S
+from controllers.openflow.tuning import SETTLE_S
+from controllers.policies.catalog import load_policy
+from controllers.policies.policy import Policy
+from experiments.rails.job import cycle_on, policy_name, program_on
+from experiments.rails.layout import topology_options
+from experiments.rails.settings import Experiment, Mode
+from measure.live.calibration import Calibration, default_calibration
+from measure.model.prediction import Costs, Prediction, predict
+from railyard.scale import Scale
+from topos.describe import plan as describe
+from topos.plan import FabricPlan
+from topos.rails import RailTopo
+from workloads.catalog import Workload
+
+CONTROL_S = 0.002
+"""Request to acknowledgement without a change of circuits, as ``bench.py --only barrier`` shows it for small groups."""
+
+
+def costs(calibration: Calibration | None) -> Costs:
+    """What this machine adds to an ideal one."""
+    alpha_s = (calibration or default_calibration()).alpha_s
+    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, crowded_s=REVALIDATION_GAP_S)
+
+
+def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:
+    """The fabric of ``mode`` as data, without bringing it up."""
+    return describe(RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale)))
+
+
+def forecast(
+    experiment: Experiment,
+    workload: Workload,
+    mode: Mode,
+    delay_ms: float,
+    scale: Scale,
+    plan: FabricPlan | None = None,
+    machine: Costs | None = None,
+) -> Prediction:
+    """The prediction for one point; ``machine`` None predicts for a machine without any cost of its own."""
+    plan = plan or fabric_plan(experiment, workload, mode, scale)
+    policy: Policy | None = None if mode == "native" else load_policy(policy_name(experiment, workload, mode), plan)
+    return predict(
+        program_on(experiment, workload, mode),
+        plan,
+        policy,
+        mode,
+        delay_s=delay_ms / 1e3,
+        link_recovery_s=experiment.link_recovery_ms / 1e3,
+        scale=scale,
+        steps=max(2, min(experiment.steps, 3)),
+        costs=machine or Costs(),
+        cycle=emulated_cycle(experiment, workload, mode, scale),
+    )
+
+
+def emulated_cycle(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> Cycle | None:
+    """How circuits take turns in ``mode``, in wall-clock seconds and emulated bytes."""
+    cycle = cycle_on(experiment, workload, mode)
+    return cycle and cycle.scaled(scale.time, scale.rate * scale.time)

@@ -1,0 +1,129 @@
+"""From an experiment and its workload to the fabrics it needs: rates, lanes, traffic and floors. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controllers.policies.oneshot import split_bandwidth
+from experiments.rails.settings import Experiment
+from railyard.errors import ConfigError
+from railyard.scale import Floors, Scale
+from workloads.catalog import Workload
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective, Compute, Send
+from workloads.schedule import Schedule
+
+PACKET_BYTES = 4096
+"""Payload of one packet of the real fabric (the largest MTU of RoCE)."""
+
+
+@dataclass(frozen=True)
+class WireTransfer:
+    """The least that one message of an operation puts on a wire, in bytes of the real system."""
+
+    operation: str
+    dimension: str
+    bytes: float
+
+
+def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
+    """The messages of every operation that travels on the rails."""
+    groups = workload.program.groups
+    for operations in workload.program.operations:
+        for op in operations:
+            if isinstance(op, Compute) or groups[op.group].domain != "scale-out":
+                continue
+            group = groups[op.group]
+            if isinstance(op, Collective):
+                sizes = _moved(schedule_of(workload.program, op), op.bytes)
+                if any(sizes):
+                    yield WireTransfer(op.name, group.dimension, min(size for size in sizes if size))
+            elif isinstance(op, Send):
+                yield WireTransfer(op.name, group.dimension, op.bytes)
+
+
+def _moved(plan: Schedule, size: int) -> list[float]:
+    """What each transfer of a collective of ``size`` bytes moves; of an all-to-all the buffer is everybody's input."""
+    whole = size * plan.n if plan.kind == "all_to_all" else size
+    if not plan.weights:
+        return [whole / plan.chunks] * len(plan.transfers)
+    return [whole * plan.weights[t.chunk] / sum(plan.weights) for t in plan.transfers]
+
+
+def smallest_transfer(workload: Workload) -> WireTransfer | None:
+    """The shortest message on the rails that fills a packet; None for a job that has none.
+
+    What is less than a packet in the real system (a scalar) is one packet at any scale: latency, not bandwidth.
+    """
+    return min((t for t in rail_transfers(workload) if t.bytes >= PACKET_BYTES), key=lambda t: t.bytes, default=None)
+
+
+def rail_traffic(workload: Workload) -> dict[str, float]:
+    """Bytes that all ranks together send over the rails in a step, by dimension (real bytes)."""
+    traffic: dict[str, float] = defaultdict(float)
+    groups = workload.program.groups
+    for operations in workload.program.operations:
+        for op in operations:
+            if isinstance(op, Compute) or groups[op.group].domain != "scale-out":
+                continue
+            group = groups[op.group]
+            if isinstance(op, Collective):
+                plan = schedule_of(workload.program, op)
+                traffic[group.dimension] += sum(_moved(plan, op.bytes)) / plan.n
+            elif isinstance(op, Send):
+                traffic[group.dimension] += op.bytes
+    return dict(traffic)
+
+
+def port_gbps(experiment: Experiment, workload: Workload) -> float:
+    """Real rate of one port: the experiment's, or the workload's own."""
+    return experiment.fabric.rate_gbps or workload.port_gbps
+
+
+def check_floors(experiment: Experiment, workload: Workload, scale: Scale, floors: Floors) -> None:
+    """Refuse, naming what would work, a run that would show the emulator instead of the system."""
+    least = smallest_transfer(workload)
+    if least is not None:
+        what = f"the smallest transfer of {workload.name} ({least.operation})"
+        floors.check_transfer(scale.emulated_bytes(least.bytes), what, scale, experiment.fabric.mtu)
+    for delay_ms in experiment.delays_ms:
+        floors.check_delay(delay_ms / 1e3, f"the delay of {delay_ms:g} ms", scale)
+    floors.check_delay(experiment.link_recovery_ms / 1e3, "link_recovery_ms", scale)
+
+
+def topology_options(experiment: Experiment, workload: Workload, fabric: str, scale: Scale) -> dict[str, Any]:
+    """Keyword arguments of ``topos.rails.RailTopo`` for one fabric (``ocs``, ``electrical`` or ``one-shot``).
+
+    One-shot splits the bandwidth of a GPU's ports between data-parallel and pipeline lanes by the square root of the
+    traffic. With two stages a GPU has one pipeline circuit, which gets the whole pipeline share. A lane of a dimension
+    without traffic keeps a hundredth, so that its link exists.
+    """
+    rate_mbps = scale.emulated_mbps(port_gbps(experiment, workload))
+    ports = experiment.fabric.ports_per_gpu
+    options: dict[str, Any] = {
+        "servers": workload.servers,
+        "gpus": workload.gpus_per_server,
+        "ports": ports,
+        "rate_mbps": rate_mbps,
+        "fabric": fabric,
+        "mtu": experiment.fabric.mtu,
+        "scale_up": workload.uses_scale_up,
+        "front_end": workload.uses_front_end,
+    }
+    if workload.uses_scale_up:
+        options["scale_up_mbps"] = scale.emulated_mbps(workload.scale_up_gbps)
+    if fabric == "one-shot":
+        traffic = rail_traffic(workload)
+        ring = sum(size for dimension, size in traffic.items() if dimension != "pp")
+        if not traffic:
+            raise ConfigError("has no traffic on the rails, so one-shot circuits have nothing to carry", key="workload")
+        share = split_bandwidth(rate_mbps * ports, {"ring": ring, "chain": traffic.get("pp", 0.0)})
+        floor = rate_mbps / 100
+        chain_lanes = min(2, max(1, workload.parallelism.pp - 1))
+        ring_rate, chain_rate = max(share["ring"] / 2, floor), max(share["chain"] / chain_lanes, floor)
+        options["lane_rates"] = [ring_rate, ring_rate, chain_rate, chain_rate]
+        del options["ports"]
+    return options

@@ -1,0 +1,141 @@
+"""A fabric that is up: net, controller and the way to its job channel, for as long as a ``with`` lasts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mininet.topo import Topo
+
+from controllers.engine.jobs import Job
+from controllers.northbound.client import ChannelClient
+from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
+from experiments.settings import Settings
+from railyard.errors import ControlError
+from topos.kernel.emulation import Emulation
+from topos.kernel.relay import Relay
+from topos.kernel.remains import Run
+from topos.plan import FabricPlan
+
+OPENFLOW = ("127.0.0.1", 6653)
+
+
+class Session:
+    """One fabric, brought up with its controller; leaving it leaves the machine as it was."""
+
+    def __init__(self, settings: Settings, topo: Topo) -> None:
+        self.settings = settings
+        self._topo = topo
+        self._stack = ExitStack()
+        self._events_read = 0
+        self.controller: ControllerProcess | None = None
+
+    def __enter__(self) -> Session:
+        try:
+            self.run = self._stack.enter_context(Run.open())
+            self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
+            self._stack.callback(self.net.stop)
+            self.net.start()
+            self._connect()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def plan(self) -> FabricPlan:
+        """The fabric as data."""
+        return self.net.plan
+
+    @property
+    def folder(self) -> Path:
+        """The run's own folder, gone when the session ends."""
+        return self.run.path
+
+    @property
+    def channel_path(self) -> str | None:
+        """Socket of the job channel; None where the controller is not ours."""
+        return None if self.controller is None else str(self.controller.files.channel)
+
+    def netns_fds(self) -> list[int]:
+        """Descriptor of each rank's namespace, by rank."""
+        return [self.net.netns_fd(f"g{rank}") for rank in range(self.plan.ranks)]
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request on the job channel; nothing to do where the controller is not ours."""
+        if self.controller is None:
+            return {}
+        self.check()
+        with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
+            return client.call(op, **fields)
+
+    def register(self, job: Job, policy: str) -> None:
+        """Tell the controller of a job; its starting circuits stand afterwards."""
+        self.call(
+            "register",
+            job=job.name,
+            policy=policy,
+            mode=job.mode,
+            reconfiguration_delay_s=job.reconfiguration_delay_s,
+            link_recovery_s=job.link_recovery_s,
+            groups=[asdict(group) for group in job.groups],
+            detection=job.detection and asdict(job.detection),
+            cycle=job.cycle and asdict(job.cycle),
+        )
+
+    def restart_controller(self) -> None:
+        """Start a controller in place of one that has ended: it knows the fabric, and no job.
+
+        Raises ``ControlError`` when it does not get ready.
+        """
+        assert self.controller is not None
+        self.controller.stop()
+        self._start_controller(self.controller.files)
+
+    def check(self, patience_s: float = 0.0) -> None:
+        """Raise when the controller has ended; one that is ending closes its sockets up to ``patience_s`` before."""
+        if self.controller is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self.controller.process.wait(patience_s)
+            raise ControlError(f"the controller ended during the run: {self.controller.last_words()}")
+
+    def new_controller_events(self) -> list[str]:
+        """The lines that the controller has written since the last call."""
+        if self.controller is None or not self.controller.files.events.exists():
+            return []
+        with self.controller.files.events.open(encoding="utf-8") as file:
+            file.seek(self._events_read)
+            lines = file.readlines()
+            complete = [line for line in lines if line.endswith("\n")]
+            self._events_read += sum(len(line.encode()) for line in complete)
+        return complete
+
+    def _connect(self) -> None:
+        if self.settings.controller == "remote":
+            host, _, port = self.settings.remote.rpartition(":")
+            self._stack.enter_context(Relay(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
+            if not self.net.waitConnected(READY_TIMEOUT_S):
+                raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
+            return
+        plan = self.folder / "plan.json"
+        plan.write_text(json.dumps(self.plan.to_json()))
+        files = ControllerFiles(
+            plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
+        )
+        self._start_controller(files)
+
+    def _start_controller(self, files: ControllerFiles) -> None:
+        self.controller = self._stack.enter_context(
+            ControllerProcess(files, self.settings.controller, self.net.yard.netns_fd, self.settings.rest or "none")
+        )
+        self.run.add_child(self.controller.pid)
+        self.controller.wait_ready()

@@ -1,0 +1,276 @@
+"""``scripts/inspect.py``: what is in a file, what it would send and take, and collectives round by round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.command import carry_out
+from measure.metrics.bounds import after, bound_s
+from railyard.errors import ConfigError
+from railyard.size import in_words, parse_size
+from workloads.catalog import DEFAULT_PORT_GBPS
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.inspection import (
+    Contents,
+    contents_json,
+    inspect_file,
+    rounds_of,
+    schedule_json,
+    sent_by_position,
+    work_of,
+)
+from workloads.schedule import CollectiveKind, Schedule
+
+SCRIPT = "inspect.py"
+MOST_OPERATIONS, MOST_WORK = 5_000, 20_000
+"""Operations of all ranks, and these with the transfers of collectives, up to which a file is predicted without being
+asked to: about a second."""
+MOST_ROWS = 16
+DEFAULT_RANKS = 8
+STEPS = 2
+
+
+def main(description: str, arguments: Sequence[str] | None = None) -> int:
+    """The script; returns its exit status."""
+    try:
+        status = carry_out(SCRIPT, lambda: run(parse(description, arguments)))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read along has seen enough; what is still buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="workload file, folder of traces, or workload of the catalog")
+    add("--algorithm", help=f"show a collective instead: {', '.join(ALGORITHMS)}")
+    add("--op", default="all_reduce", choices=get_args(CollectiveKind), help="of --algorithm (default all_reduce)")
+    add("--ranks", type=int, help=f"ranks of --algorithm (default {DEFAULT_RANKS}), or those a layer file runs on")
+    add("--straggler", type=int, help="the rank that comes late (default the last)")
+    add("--gpus-per-server", type=int, help="ranks of one server (default 1)")
+    add("--size", help="buffer of --algorithm or of an MSCCL file: 4096, 4K, 1M (default 1M)")
+    add("--compute-unit", help="what a file's compute times count: ns, us, ms, s, cycles:GHZ, tflops:RATE, ignore")
+    add("--model-parallel", type=int, help="model-parallel ranks of a layer file that does not say it")
+    add(
+        "--port-gbps",
+        type=float,
+        help="rate of a port (default that of the workload, 12.5); a file's ranks have two, a collective's one",
+    )
+    add("--rate", help="scale of a run: emulated / real link rate, such as 1/250 (default auto)")
+    add("--time", type=float, help="scale of a run: emulated seconds per real second (default 1)")
+    add("--predict", action=argparse.BooleanOptionalAction, default=None, help="what a run takes (default: if small)")
+    add("--json", action="store_true", help="for other programs")
+    add("--xml", action="store_true", help="--algorithm as MSCCL XML")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show everything that was asked for."""
+    if bool(options.files) == (options.algorithm is not None):
+        raise ConfigError(f"name a file, or a collective with --algorithm ({', '.join(ALGORITHMS)})")
+    size = None if options.size is None else parse_size(options.size, key="size")
+    if options.algorithm is not None:
+        show_schedule(options, size or parse_size("1M"))
+        return 0
+    if options.xml:
+        raise ConfigError("is for --algorithm", key="xml")
+    console = _console()
+    found: list[dict[str, Any]] = []
+    for name in options.files:
+        contents = inspect_file(
+            name,
+            compute_unit=options.compute_unit,
+            ranks=options.ranks,
+            size=size,
+            model_parallel=options.model_parallel,
+            gpus_per_server=options.gpus_per_server,
+        )
+        prediction, note = foresee(contents, options)
+        if options.json:
+            found.append({**contents_json(contents), "prediction": prediction})
+            found[-1]["notes"] += [note] if note else []
+        else:
+            print_contents(contents, prediction, note, console)
+    if options.json:
+        print(json.dumps(found[0] if len(found) == 1 else found))
+    return 0
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
+    """What a run takes by the model, or why that is not said."""
+    workload = contents.workload
+    if options.predict is False or workload is None:
+        return None, ""
+    large = sum(map(len, workload.program.operations)) > MOST_OPERATIONS or work_of(workload.program) > MOST_WORK
+    if options.predict is None and large:
+        return None, "the program is large: the time of a run is predicted only with --predict."
+    from experiments.rails.forecast import forecast
+    from experiments.rails.run import resolve_scale
+    from experiments.rails.settings import make_experiment
+    from measure.live.calibration import load_calibration
+    from railyard.scale import Scale
+
+    scale_keys = {key: getattr(options, key) for key in ("rate", "time") if getattr(options, key) is not None}
+    fabric = {} if options.port_gbps is None else {"rate_gbps": options.port_gbps}
+    experiment = make_experiment({"modes": ["native"], "delays_ms": [0.0], "scale": scale_keys, "fabric": fabric})
+    note, chosen = "", None
+    try:
+        chosen = resolve_scale(experiment, workload, load_calibration())
+    except ConfigError as error:
+        note = f"a run would be refused: {error}."
+    scale = chosen or Scale(1.0)
+    found = forecast(experiment.model_copy(update={"steps": STEPS}), workload, "native", 0.0, scale)
+    return {
+        "step_s": found.step_time_s,
+        "wall_clock_s": chosen.emulated_s(found.step_time_s) if chosen else None,
+        "rate": chosen.rate if chosen else None,
+        "time": chosen.time if chosen else None,
+        "port_gbps": options.port_gbps or workload.port_gbps,
+        "fabric": "electrical",
+    }, note
+
+
+def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: str, console: Console) -> None:
+    """What a person wants to know of a file."""
+    console.print(f"[bold]{contents.source}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
+    for line in _facts(contents, prediction):
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    if contents.collectives:
+        console.print(_collective_table(contents))
+    if contents.traffic:
+        console.print(_rank_table(contents))
+    for sentence in (*contents.notes, *([note] if note else [])):
+        console.print(f"  note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _facts(contents: Contents, prediction: dict[str, Any] | None) -> list[str]:
+    lines = [f"ranks: {'not said' if contents.ranks is None else contents.ranks}"]
+    if contents.layers is not None:
+        lines.append(f"layers: {contents.layers}")
+    if contents.operations:
+        lines.append("operations: " + ", ".join(f"{count} {name}" for name, count in contents.operations))
+    if contents.compute_s:
+        lines.append(f"compute: {_span(contents.compute_s, ' s')} per rank and step")
+    if contents.sent:
+        lines.append(f"sent: {_span(contents.sent, ' bytes')} per rank and step")
+        lines.append(f"received: {_span(contents.received, ' bytes')} per rank and step")
+    if prediction is not None:
+        line = f"a step takes {prediction['step_s']:.6g} s (MODEL), electrical rails, 2 ports of "
+        line += f"{prediction['port_gbps']:g} Gb/s a rank"
+        if prediction["rate"] is not None:
+            line += f"; a run at rate 1/{1 / prediction['rate']:.4g} and time {prediction['time']:g}: "
+            line += f"{prediction['wall_clock_s']:.6g} s of wall-clock time a step"
+        lines.append(line)
+    return lines
+
+
+def _span(values: Sequence[float], unit: str) -> str:
+    least, most = min(values), max(values)
+    shown = [f"{value:,}" if isinstance(value, int) else f"{value:.6g}" for value in (least, most)]
+    return f"{shown[0]}{unit}" if least == most else f"{shown[0]} to {shown[1]}{unit}"
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold", pad_edge=True, box=None, padding=(0, 1))
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("collective", "sends to") else "right")
+    return table
+
+
+def _collective_table(contents: Contents) -> Table:
+    table = _table("collective", "bytes", "members", "count")
+    rows = sorted(contents.collectives, key=lambda one: -one.bytes * one.count * max(one.members, 1))
+    for one in rows[:MOST_ROWS]:
+        table.add_row(one.kind, f"{one.bytes:,}", str(one.members or "?"), str(one.count))
+    if len(rows) > MOST_ROWS:
+        table.add_row(f"and {len(rows) - MOST_ROWS} more kinds and sizes", "", "", "")
+    return table
+
+
+def _rank_table(contents: Contents) -> Table:
+    table = _table("rank", "compute s", "sent", "received", "sends to")
+    to: dict[int, list[tuple[int, int]]] = {}
+    for src, dst, size in contents.traffic:
+        to.setdefault(src, []).append((dst, size))
+    for rank in range(min(contents.ranks or 0, MOST_ROWS)):
+        peers = sorted(to.get(rank, []), key=lambda peer: -peer[1])
+        shown = ", ".join(f"{dst}: {size:,}" for dst, size in peers[:4]) + (", ..." if len(peers) > 4 else "")
+        sent, received = contents.sent[rank], contents.received[rank]
+        table.add_row(str(rank), f"{contents.compute_s[rank]:.6g}", f"{sent:,}", f"{received:,}", shown)
+    if (contents.ranks or 0) > MOST_ROWS:
+        table.add_row("...", "", "", "", "")
+    return table
+
+
+# -- collectives -----------------------------------------------------------------------------------
+
+
+def show_schedule(options: argparse.Namespace, size: int) -> None:
+    """One collective: as JSON, as MSCCL XML, or as a table."""
+    found = schedule(
+        options.op,
+        DEFAULT_RANKS if options.ranks is None else options.ranks,
+        options.algorithm,
+        straggler=options.straggler,
+        gpus_per_server=options.gpus_per_server or 1,
+    )
+    if options.xml:
+        from workloads.formats.msccl import write_msccl
+
+        print(write_msccl(found).rstrip("\n"))
+    elif options.json:
+        print(json.dumps(schedule_json(found)))
+    else:
+        print_schedule(found, size, options.port_gbps or DEFAULT_PORT_GBPS, _console())
+
+
+def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:
+    """Claims, bytes, bound and rounds of a schedule."""
+    if not port_gbps > 0:
+        raise ConfigError(f"must be above 0, not {port_gbps:g}", key="port_gbps")
+    bound = bound_s(found, size, 0.0, port_gbps * 1e9 / 8)
+    late = bound_s(after(found), size, 0.0, port_gbps * 1e9 / 8)
+    sent, received = sent_by_position(found, size)
+    console.print(
+        f"[bold]{found.algorithm}[/bold] {found.kind} over {found.n} ranks (proved)", highlight=False, soft_wrap=True
+    )
+    claims = ["at most one send and one receive per rank and round" if found.one_port else "several sends at a time"]
+    if found.lockstep:
+        claims.append("a rank starts a round when those before are done")
+    lines = [
+        f"rounds: {found.rounds}" + (f", the first {found.first_phase} without rank {found.straggler}"
+                                     if found.straggler is not None else ""),
+        f"chunks: {found.chunks}; transfers: {len(found.transfers)}; {'; '.join(claims)}",
+        f"for {in_words(size)}: each rank sends {_span(sent, ' bytes')}, receives {_span(received, ' bytes')}",
+        f"bound: {bound:.6g} s for {in_words(size)} on one port of {port_gbps:g} Gb/s a rank, without latency"
+        + (f"; {late:.6g} s of it after the straggler has come" if found.straggler is not None else ""),
+    ]  # fmt: skip
+    for line in lines:
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    table = Table(header_style="bold", box=None, padding=(0, 1))
+    table.add_column("round", justify="right")
+    table.add_column("from>to: chunk (+: added, =: stored)")
+    for number, transfers in enumerate(rounds_of(found)):
+        cells = [f"{src}>{dst}: {'+' if op == 'reduce' else '='}{chunk}" for src, dst, chunk, op, *_ in transfers]
+        shown = ", ".join(cells[: 4 * MOST_ROWS]) + (f", and {len(cells) - 4 * MOST_ROWS} more"
+                                                     if len(cells) > 4 * MOST_ROWS else "")  # fmt: skip
+        table.add_row(str(number), shown)
+    console.print(table)

@@ -1,0 +1,257 @@
+"""The straggler experiment: what a late rank costs Ring, halving-doubling, Direct and StragglAR, and when who wins.
+
+Studies: ``delay`` (how late), ``ranks`` (how many), ``size`` (how much), ``reconfiguration`` (circuits that follow the
+schedule), ``prediction`` (how often the right rank was expected), ``detector`` (expected by watching), ``step`` (an
+all-reduce as a share of a training step) and ``injection`` (another cause of lateness). Source of the system:
+StragglAR, arXiv 2505.23523.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from experiments.collective.settings import UnscaledSection
+from experiments.settings import Settings
+from experiments.straggler.law import StragglerLaw
+from experiments.trials.trial import Case, CaseFabric, Fabric
+from railyard.errors import ConfigError
+from railyard.scale import ROCE_MTU_BYTES, goodput_share
+from railyard.size import read_sizes
+from workloads.collectives.catalog import schedule
+from workloads.schedule import Schedule
+from workloads.stragglers.injection import parse_injection
+
+Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]
+STUDIES: tuple[Study, ...] = get_args(Study)
+COMPARED = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
+BYTES_PER_RANK = 1 << 19
+"""Default buffer for each rank of a group: a round of StragglAR is then some 90 ms long at 50 Mb/s."""
+LATE_ENOUGH = 1.25
+"""Of the first phase: a delay at which every algorithm is past what it can do without the straggler."""
+VARIED = 4
+"""Studies in which it varies who is late measure so many times the iterations of the others."""
+PROBABILITIES = (0.0, 0.5, 0.77, 0.9, 1.0)
+SHARES = (0.2, 0.4, 0.6)
+DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
+SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22))
+RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
+
+
+class StragglerExperiment(Settings):
+    """``straggler`` is the late rank (None: the last one). ``delays_ms`` None: chosen around the break-even delay.
+
+    ``inject`` is the cause of study ``injection`` (``workloads.stragglers.injection``); ``iterations`` of each case are
+    measured.
+    """
+
+    experiment: Literal["straggler"] = "straggler"
+    studies: tuple[Study, ...] = Field(default=("delay",), min_length=1)
+    algorithms: tuple[str, ...] = Field(default=COMPARED, min_length=1)
+    ranks: tuple[int, ...] = Field(default=(8,), min_length=1)
+    sizes: tuple[int, ...] | None = None
+    straggler: int | None = Field(default=None, ge=0)
+    delays_ms: tuple[float, ...] | None = None
+    reconfiguration_delays_ms: tuple[float, ...] = RECONFIGURATIONS_MS
+    inject: str | None = None
+    fabric: CaseFabric = "electrical"
+    port_gbps: float = Field(default=0.05, gt=0, le=3200)
+    mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
+    iterations: int = Field(default=3, ge=1, le=10_000)
+    scale: UnscaledSection = UnscaledSection()
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _sizes(cls, value: Any) -> Any:
+        return None if value is None else read_sizes(value)
+
+    @field_validator("ranks")
+    @classmethod
+    def _ranks(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        for n in value:
+            if not 3 <= n <= 256:
+                raise ValueError(f"must be from 3 to 256 (without the straggler two must be left), not {n}")
+        return tuple(dict.fromkeys(value))
+
+    @field_validator("delays_ms", "reconfiguration_delays_ms")
+    @classmethod
+    def _delays(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        for delay in value or ():
+            if not 0 <= delay <= 600_000:
+                raise ValueError(f"each delay must be between 0 and 600000 ms, not {delay:g}")
+        return None if value is None else tuple(sorted(dict.fromkeys(value)))
+
+    @model_validator(mode="after")
+    def _inject_has_a_study(self) -> StragglerExperiment:
+        if ("injection" in self.studies) != (self.inject is not None):
+            raise ValueError("inject and study injection belong together: the one says what the other measures")
+        return self
+
+    def cases(self) -> Iterator[Case]:
+        """The cases of all studies but ``detector``, which depends on what it measures."""
+        for study in self.studies:
+            yield from _CASES[study](self) if study in _CASES else ()
+
+    # ---- what the studies share ----------------------------------------------------------------------------------
+
+    def late_rank(self, n: int) -> int:
+        """Who is late among ``n``."""
+        rank = n - 1 if self.straggler is None else self.straggler
+        if rank >= n:
+            raise ConfigError(f"is rank {rank}, and with {n} ranks they are 0 to {n - 1}", key="straggler")
+        return rank
+
+    def plan(self, algorithm: str, n: int, expected: int | None = None) -> Schedule:
+        """The schedule of ``algorithm``; it counts on rank ``expected`` (None: on the late one)."""
+        aware = algorithm in ("stragglar", "straggler-direct")
+        rank = self.late_rank(n) if expected is None else expected
+        return schedule("all_reduce", n, algorithm, straggler=rank if aware else None)
+
+    def size_of(self, n: int) -> tuple[int, ...]:
+        """The buffers for ``n`` ranks."""
+        return self.sizes or (n * BYTES_PER_RANK,)
+
+    def fabric_of(self, n: int, kind: CaseFabric | None = None, slow: str = "") -> Fabric:
+        """The fabric for ``n`` ranks."""
+        return Fabric(kind or self.fabric, n, port_gbps=self.port_gbps, mtu=self.mtu, slow=slow)
+
+    def law(self, n: int, size: int, alpha_s: float = 0.0) -> StragglerLaw:
+        """The closed forms for ``n`` ranks, with the goodput of the ports."""
+        rounds = self.plan("stragglar", n)
+        bytes_per_s = self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
+        return StragglerLaw(n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase)
+
+    def delays_s(self, law: StragglerLaw) -> tuple[float, ...]:
+        """The delays to try: as asked for, or from none over the break-even to past the first phase."""
+        if self.delays_ms is not None:
+            return tuple(delay / 1e3 for delay in self.delays_ms)
+        critical, first = law.critical_delay_s, law.first_phase_s
+        if critical > first:
+            return (0.0, first / 2, first, LATE_ENOUGH * first)
+        around = [share * critical for share in DELAYS_IN_T_CRIT]
+        return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
+
+    def case(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Case:
+        """A case with a rank that is ``delay_s`` late."""
+        late = self.late_rank(plan.n)
+        values: dict[str, Any] = {
+            "schedule": plan,
+            "bytes": size,
+            "fabric": self.fabric_of(plan.n),
+            "injection": parse_injection(f"fixed:{delay_s:.9g}") if delay_s > 0 else None,
+            "late_rank": late,
+            "straggler_delay_s": delay_s,
+            "study": study,
+        }
+        return Case(**values | changes)
+
+
+def _delay_cases(e: StragglerExperiment) -> Iterator[Case]:
+    for n in e.ranks:
+        for size in e.size_of(n):
+            for delay_s in e.delays_s(e.law(n, size)):
+                for algorithm in e.algorithms:
+                    yield e.case(e.plan(algorithm, n), size, delay_s, "delay")
+
+
+def _rank_cases(e: StragglerExperiment) -> Iterator[Case]:
+    for n in e.ranks:
+        for size in e.size_of(n):
+            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
+            for algorithm in ("ring", "stragglar"):
+                yield e.case(e.plan(algorithm, n), size, delay_s, "ranks")
+
+
+def _size_cases(e: StragglerExperiment) -> Iterator[Case]:
+    for n in e.ranks:
+        for size in e.sizes or SIZES:
+            delay_s = max(LATE_ENOUGH * e.law(n, size).first_phase_s, 0.1)
+            for algorithm in e.algorithms:
+                yield e.case(e.plan(algorithm, n), size, delay_s, "size")
+
+
+def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Case]:
+    """Ring and StragglAR with circuits that follow them, and on packets."""
+    for n in e.ranks:
+        for size in e.size_of(n):
+            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
+            for algorithm in ("ring", "stragglar"):
+                plan = e.plan(algorithm, n)
+                yield e.case(plan, size, delay_s, "reconfiguration", fabric=e.fabric_of(n, "electrical"))
+            for change_ms in e.reconfiguration_delays_ms:
+                for algorithm in ("ring", "stragglar"):
+                    yield e.case(
+                        e.plan(algorithm, n),
+                        size,
+                        delay_s + (n - 2) * change_ms / 1e3,
+                        "reconfiguration",
+                        fabric=e.fabric_of(n, "ocs"),
+                        reconfiguration_delay_s=change_ms / 1e3,
+                    )
+
+
+def _prediction_cases(e: StragglerExperiment) -> Iterator[Case]:
+    for n in e.ranks:
+        for size in e.size_of(n):
+            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
+            for probability in PROBABILITIES:
+                late = parse_injection(f"persistent:{delay_s:.9g}@{probability:g}")
+                for algorithm in ("ring", "stragglar"):
+                    labels = (("persistence", probability),)
+                    plan = e.plan(algorithm, n)
+                    steps = VARIED * e.iterations
+                    yield e.case(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
+
+
+def _step_cases(e: StragglerExperiment) -> Iterator[Case]:
+    """A training step of compute and all-reduce: how much of the step is gained, by the share of the all-reduce."""
+    for n in e.ranks:
+        for size in e.size_of(n):
+            law = e.law(n, size)
+            delay_s = LATE_ENOUGH * law.first_phase_s
+            late = parse_injection(f"persistent:{delay_s:.9g}@0.9")
+            for share in SHARES:
+                compute_s = max(0.0, law.ring_s / share - law.ring_s - delay_s)
+                for algorithm in ("ring", "stragglar"):
+                    yield e.case(
+                        e.plan(algorithm, n),
+                        size,
+                        delay_s,
+                        "step",
+                        injection=late,
+                        compute_s=compute_s,
+                        steps=VARIED * e.iterations,
+                        labels=(("persistence", 0.9), ("all_reduce_share", share)),
+                    )
+
+
+def _injection_cases(e: StragglerExperiment) -> Iterator[Case]:
+    """The chosen cause, over every algorithm."""
+    injection = parse_injection(e.inject or "none")
+    for n in e.ranks:
+        late = injection.late_rank(n, e.late_rank(n))
+        slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, e.late_rank(n)).items())
+        delays = injection.delays(n, e.iterations + 1, e.late_rank(n), e.seed)[late][1:]
+        for size in e.size_of(n):
+            for algorithm in e.algorithms:
+                yield e.case(
+                    e.plan(algorithm, n),
+                    size,
+                    sum(delays) / len(delays),
+                    "injection",
+                    injection=injection,
+                    fabric=e.fabric_of(n, slow=slow),
+                )
+
+
+_CASES: dict[Study, Callable[[StragglerExperiment], Iterator[Case]]] = {
+    "delay": _delay_cases,
+    "ranks": _rank_cases,
+    "size": _size_cases,
+    "reconfiguration": _reconfiguration_cases,
+    "prediction": _prediction_cases,
+    "step": _step_cases,
+    "injection": _injection_cases,
+}

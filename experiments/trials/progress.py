@@ -1,0 +1,56 @@
+"""What a person sees while cases run: a spinner with the case under way, and a line when it is measured."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.status import Status
+
+from experiments.trials.trial import Case, Fabric
+from measure.results.row import Row
+from railyard.size import in_words
+
+
+class CaseProgress:
+    """A ``experiments.trials.run.CaseListener`` that speaks to ``console``."""
+
+    def __init__(self, console: Console, *, lines: bool = True) -> None:
+        self._console = console
+        self._lines = lines
+        self._status: Status | None = None
+
+    def fabric(self, fabric: Fabric, datapath: str) -> None:
+        """A fabric is up."""
+        words = "kernel" if datapath == "system" else "userspace"
+        self._say(f"fabric {fabric.kind}, {fabric.ranks} ranks of {fabric.port_gbps:g} Gb/s, is up ({words} datapath)")
+
+    def case(self, case: Case, expected_s: float) -> None:
+        """A case begins."""
+        late = f", {case.straggler_delay_s:.3g} s late" if case.straggler_delay_s else ""
+        self.stop()
+        text = f"{case.schedule.algorithm}, {in_words(case.bytes)}{late} (about {expected_s:.0f} s)"
+        self._status = self._console.status(text)
+        self._status.start()
+
+    def measured(self, row: Row) -> None:
+        """A case is done."""
+        self.stop()
+        late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
+        verdict = "faithful" if row["faithful"] else row["verdict"]
+        self._say(
+            f"  {row['algorithm']}, {row['n']} ranks, {in_words(row['bytes'])}, {row['fabric']}{late}: "
+            f"{row['time_s']:.4f} s (model {row['predicted_time_s']:.4f} s), {verdict}"
+        )
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+        self._say(f"  {text}")
+
+    def stop(self) -> None:
+        """No spinner any more; harmless a second time."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _say(self, text: str) -> None:
+        if self._lines:
+            self._console.print(text, highlight=False, markup=False)

@@ -1,0 +1,117 @@
+"""The row of a case in ``summary.json``: measured beside predicted, in the units of the real system."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from measure.metrics.bounds import bound_s
+from measure.metrics.collective import CollectiveTimes
+from measure.metrics.fidelity import Verdict
+from measure.metrics.metrics import PointMetrics
+from measure.metrics.point import Point
+from measure.metrics.transfers import bus_factor
+from measure.results.row import Row
+from railyard.scale import goodput_share
+
+if TYPE_CHECKING:
+    from experiments.trials.run import CasePlan
+    from experiments.trials.trial import Case
+
+
+def case_row(
+    case: Case,
+    plan: CasePlan,
+    point: Point,
+    times: CollectiveTimes,
+    predicted: CollectiveTimes,
+    metrics: PointMetrics,
+    verdict: Verdict,
+) -> Row:
+    """The row of a case that was run.
+
+    ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
+    last rank's arrival; algbw and busbw (nccl-tests) count from the last arrival, when nobody is late both are the
+    same. ``bound_s`` is the alpha-beta bound without latency. Seconds and bits of the real system.
+    """
+    total, after = _typical(case, plan, times)
+    algbw_gbps = case.bytes * 8 / after / 1e9 if after else None
+    return {
+        **_described(case, plan),
+        "time_s": total,
+        "after_arrival_s": after,
+        **predicted_columns(case, plan, predicted),
+        "algbw_gbps": algbw_gbps,
+        "busbw_gbps": None if algbw_gbps is None else algbw_gbps * bus_factor(case.schedule.kind, case.schedule.n),
+        "wrong": times.wrong,
+        "step_time_s": metrics.step_time_s,
+        "mean_step_time_s": fmean(metrics.step_times_s[metrics.warmup_steps :] or (0.0,)),
+        "predicted_step_time_s": metrics.predicted_step_time_s,
+        "steps": metrics.steps,
+        "warmup_steps": metrics.warmup_steps,
+        "reconfigurations": sum(metrics.reconfigurations.values()),
+        "packets_lost": metrics.packets_lost,
+        "retransmissions": metrics.retransmissions,
+        "faithful": verdict.faithful,
+        "point": point.number,
+        "verdict": str(verdict),
+        **dict(case.labels),
+        "checks": [asdict(check) for check in verdict.checks],
+    }
+
+
+def predicted_columns(case: Case, plan: CasePlan, predicted: CollectiveTimes) -> Row:
+    """What the model and the bound say of a case, in real seconds."""
+    total, after = _typical(case, plan, predicted)
+    return {
+        "predicted_time_s": total,
+        "predicted_after_arrival_s": after,
+        "bound_s": wire_bound_s(case),
+    }
+
+
+def _typical(case: Case, plan: CasePlan, times: CollectiveTimes) -> tuple[float, float]:
+    """Time and time after arrival in real seconds: medians, or means where the steps are meant to differ."""
+    real = plan.scale.real_s
+    if not case.varies:
+        return real(times.time_s), real(times.after_arrival_s)
+    return real(fmean(s.time_s for s in times.steps)), real(fmean(s.after_arrival_s for s in times.steps))
+
+
+def _described(case: Case, plan: CasePlan) -> Row:
+    """What was run."""
+    return {
+        "experiment": plan.experiment,
+        "study": case.study,
+        "algorithm": case.schedule.algorithm,
+        "collective": case.schedule.kind,
+        "n": case.schedule.n,
+        "bytes": case.bytes,
+        "fabric": case.fabric.kind,
+        "port_gbps": case.fabric.port_gbps,
+        "mtu": case.fabric.mtu,
+        "rounds": case.schedule.rounds,
+        "second_phase_rounds": case.schedule.rounds - case.schedule.first_phase,
+        "reconfiguration_delay_ms": case.reconfiguration_delay_s * 1e3,
+        "straggler_delay_s": case.straggler_delay_s,
+        "straggler": case.late_rank,
+        "predicted_straggler": case.schedule.straggler,
+        "injection": case.injection.text if case.injection else "",
+        "seed": plan.settings.seed,
+        "rate_scale": plan.scale.rate,
+        "time_scale": plan.scale.time,
+    }
+
+
+def wire_bound_s(case: Case, alpha_s: float = 0.0) -> float:
+    """The alpha-beta bound of a case in real seconds, its payload at the goodput of full packets."""
+    share = goodput_share(case.fabric.mtu)
+    return bound_s(
+        case.schedule,
+        case.bytes,
+        alpha_s,
+        case.fabric.port_gbps * 1e9 / 8 * share,
+        ports=case.fabric.ports_per_rank,
+        scale_up_bytes_per_s=case.fabric.scale_up_gbps * 1e9 / 8 * share,
+    )

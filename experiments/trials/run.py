@@ -1,0 +1,289 @@
+"""Runs cases one after another on real fabrics; a fabric stays up as long as the next case can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from controllers.circuits.rotation import Cycle
+from experiments.point_run import Attempt
+from experiments.rails.forecast import costs
+from experiments.record import Record, run_manifest
+from experiments.session import Session
+from experiments.settings import Settings
+from experiments.trials.row import case_row, predicted_columns
+from experiments.trials.trial import WORLD, Case, Fabric
+from measure.live.annotation import annotate
+from measure.live.calibration import load_calibration
+from measure.live.capture import Capture, Captured, taps_of
+from measure.live.delivery import Delivery
+from measure.live.pcapng import write_pcapng
+from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.critical import critical_paths
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import measure_point
+from measure.metrics.point import Point
+from measure.model.prediction import Prediction, predict
+from measure.results.row import Row
+from railyard.errors import RailyardError
+from railyard.scale import Scale
+from railyard.timeline import Event
+from topos.plan import FabricPlan
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import Nursery
+from workloads.program import Program
+from workloads.stragglers.background import Background
+
+_SLACK_S = 60.0
+
+
+class CaseListener(Protocol):
+    """Who wants to know how a run of cases goes."""
+
+    def fabric(self, fabric: Fabric, datapath: str) -> None:
+        """A fabric is up."""
+
+    def case(self, case: Case, expected_s: float) -> None:
+        """A case begins and should take ``expected_s`` of wall-clock time."""
+
+    def measured(self, row: Row) -> None:
+        """A case is done."""
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+
+
+Columns = Callable[[Case, Point, Sequence[Event], Row, CollectiveTimes, Delivery | None], Row]
+"""More columns of a row, from what was measured and the columns that every case has."""
+
+
+class QuietCaseListener:
+    """A listener that listens to nothing."""
+
+    def fabric(self, fabric: Fabric, datapath: str) -> None:
+        """Not said."""
+
+    def case(self, case: Case, expected_s: float) -> None:
+        """Not said."""
+
+    def measured(self, row: Row) -> None:
+        """Not said."""
+
+    def note(self, text: str) -> None:
+        """Not said."""
+
+
+@dataclass(frozen=True)
+class CasePlan:
+    """How cases are run: ``steps`` measured steps after one that warms up, at ``scale``."""
+
+    experiment: str
+    settings: Settings
+    scale: Scale
+    steps: int
+
+    def rounds(self, case: Case) -> int:
+        """Steps of ``case``, the warm-up included."""
+        return (case.steps or self.steps) + 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A case that was run: its row, and the times of its steps."""
+
+    row: Row
+    times: CollectiveTimes
+
+
+def foresee(case: Case, plan: CasePlan, program: Program) -> Prediction:
+    """What a case should measure, by the model."""
+    fabric = case.foreseen_fabric.plan(plan.scale)
+    return predict(
+        program,
+        fabric,
+        case.new_policy(fabric),
+        case.mode,
+        delay_s=case.reconfiguration_delay_s,
+        scale=plan.scale,
+        steps=plan.rounds(case),
+        costs=costs(load_calibration()),
+        cycle=cycle_of(case, plan.scale),
+    )
+
+
+def cycle_of(case: Case, scale: Scale) -> Cycle | None:
+    """The turns of a case on the emulated wire."""
+    return case.cycle and case.cycle.scaled(scale.time, scale.rate * scale.time)
+
+
+def foresee_row(case: Case, plan: CasePlan) -> Row:
+    """The predicted columns of a case's row, without running it. No root."""
+    program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
+    predicted = collective_times(foresee(case, plan, program).events, case.schedule, WORLD, 1)
+    return predicted_columns(case, plan, predicted)
+
+
+class CaseRun:
+    """A run of cases into one results folder; a context manager. ``record.rows`` are the cases measured so far.
+
+    ``columns`` are those that the experiment adds to each.
+    """
+
+    def __init__(
+        self,
+        plan: CasePlan,
+        out: Path,
+        listener: CaseListener,
+        *,
+        capture: bool = False,
+        columns: Columns | None = None,
+    ) -> None:
+        self.record = Record(out)
+        self.plan = plan
+        self._listener = listener
+        self._stack = ExitStack()
+        self._nursery: Nursery | None = None
+        self._session: Session | None = None
+        self._fabric: Fabric | None = None
+        self._number = 0
+        self._capture = capture
+        self._columns = columns
+
+    def __enter__(self) -> CaseRun:
+        self._nursery = self._stack.enter_context(Nursery.start())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if isinstance(error, RailyardError) and self._session is not None:
+                self.record.keep_logs(self._session)
+            self._take_down()
+            self._stack.close()
+        finally:
+            self.record.close(error)
+
+    def measure(self, case: Case) -> Measured:
+        """Run one case; its row and events are on disk afterwards. Raises what ended it, after saving its events."""
+        plan = self.plan
+        program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
+        session = self._session_on(case.fabric)
+        prediction = foresee(case, plan, program)
+        point = self._point(case, case.foreseen_fabric.plan(plan.scale), program, prediction)
+        expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
+        self._listener.case(case, expected_s)
+        assert self._nursery is not None
+        attempt = Attempt(session, self._nursery, point, self._agent(case, program, session.plan))
+        try:
+            attempt.register(case.mode, case.policy_name, cycle_of(case, plan.scale))
+            with ExitStack() as beside:
+                sent = self._background(case, session, beside)
+                captured = self._captured(session, point, beside)
+                attempt.play(expected_s * 5 + _SLACK_S, lambda _: None)
+                background_mbps = sent()
+                self._write_capture(captured(), point, program)
+        finally:
+            events = attempt.events()
+            self.record.add_events([point.event(attempt.began, attempt.ended), *events])
+        metrics = measure_point(point, events)
+        times = collective_times(events, case.schedule, WORLD, point.warmup(metrics.steps))
+        predicted = collective_times(prediction.events, case.schedule, WORLD, 1)
+        verdict = judge(point, events, metrics)
+        row = case_row(case, plan, point, times, predicted, metrics, verdict)
+        if background_mbps is not None:
+            row["background_gbps"] = background_mbps / 1e3 / plan.scale.rate
+        if self._columns is not None:
+            row |= self._columns(case, point, events, row, times, attempt.delivered)
+        self.record.add_row(row)
+        self._listener.measured(row)
+        return Measured(row, times)
+
+    # ---- what runs beside ----------------------------------------------------------------------------------------
+
+    def _background(self, case: Case, session: Session, beside: ExitStack) -> Callable[[], float | None]:
+        """Start the case's background traffic; returns what ends it and says its rate in Mb/s."""
+        if case.slow_rank is None or not case.background_share:
+            return lambda: None
+        fds = dict(enumerate(session.netns_fds()))
+        traffic = beside.enter_context(Background.on(session.plan, fds, case.slow_rank, case.background_share))
+        return lambda: traffic.stop().mbps(session.plan.mtu)
+
+    def _captured(self, session: Session, point: Point, beside: ExitStack) -> Callable[[], Captured | None]:
+        """Start the capture that was asked for, before a connection is made; returns what ends it."""
+        if not self._capture:
+            return lambda: None
+        taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
+        spool = session.folder / f"point{point.number}.spool"
+        return beside.enter_context(Capture(spool, taps)).stop
+
+    def _write_capture(self, captured: Captured | None, point: Point, program: Program) -> None:
+        """``captures/`` of the results folder: one file for each case, every packet with what it carries."""
+        if captured is None:
+            return
+        if captured.full or captured.missed:
+            self._listener.note(
+                f"the capture of {point.mode} is not whole: "
+                + (f"{captured.missed} packets passed too fast" if captured.missed else "it reached its size limit")
+            )
+        folder = self.record.results.folder / "captures"
+        folder.mkdir(exist_ok=True)
+        comments = annotate(captured.packets, program, point.plan)
+        path = folder / f"{point.number:03d}-{point.mode}.pcapng"
+        interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
+        write_pcapng(path, captured.packets, comments, interfaces=interfaces)
+
+    # ---- what a case needs -----------------------------------------------------------------------------------------
+
+    def _point(self, case: Case, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
+        number, self._number = self._number, self._number + 1
+        return Point(
+            number,
+            case.name,
+            fabric,
+            program.groups,
+            self.plan.scale,
+            reconfiguration_delay_s=case.reconfiguration_delay_s,
+            predicted_step_time_s=prediction.step_time_s,
+            predicted_step_times_s=prediction.step_times_s,
+            critical=critical_paths(program, self.plan.scale, fabric.ports_per_gpu, circuits=case.fabric.kind == "ocs"),
+            operations_s={(WORLD, case.operation): self.plan.scale.emulated_s(case.ideal_s)} if case.ideal_s else {},
+        )
+
+    def _agent(self, case: Case, program: Program, fabric: FabricPlan) -> AgentConfig:
+        settings = self.plan.settings
+        return AgentConfig(
+            rank=0,
+            job="",
+            mode=case.mode,
+            program=program,
+            scale=self.plan.scale,
+            plan=fabric,
+            events="",
+            steps=self.plan.rounds(case),
+            seed=settings.seed,
+            verify=settings.verify,
+            ack_timeout_s=settings.ack_timeout_s,
+        )
+
+    def _session_on(self, fabric: Fabric) -> Session:
+        """The fabric, brought up if another one stands."""
+        if self._session is not None and self._fabric == fabric:
+            return self._session
+        self._take_down()
+        session = Session(self.plan.settings, fabric.topology(self.plan.scale))
+        session.__enter__()
+        self._session, self._fabric = session, fabric
+        datapath = session.net.yard.datapath
+        if not self.record.opened:
+            self.record.open(run_manifest(self.plan.settings, self.plan.scale, datapath))
+        self.record.add_plan(f"{fabric.kind}-{fabric.ranks}", session.plan)
+        self._listener.fabric(fabric, datapath)
+        return session
+
+    def _take_down(self) -> None:
+        if self._session is not None:
+            session, self._session, self._fabric = self._session, None, None
+            session.__exit__(None, None, None)

@@ -1,1 +1,0 @@
-"""The allocation study: racks filled with slices, computed without packets."""

@@ -1,0 +1,190 @@
+"""The whole way on real packets: the script a person types, good ends and bad ones, and a machine left clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from script_runs import PATIENCE_S, ROOT, descendants, finish, rows, runs_of, start, wait_for_agents
+
+from topos.kernel.remains import Run
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+
+SCRIPT = "rail_reconfiguration.py"
+KEYS = {
+    *("experiment", "workload", "fabric", "mode", "reconfiguration_delay_ms", "seed", "steps", "step_time_s"),
+    *("predicted_step_time_s", "reconfigurations_per_step", "exposed_stall_s", "packets_lost", "faithful"),
+}
+RAN = (0, 8)
+"""Finished: faithful, or not (the machine of a test may be busy with other tests)."""
+
+
+@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
+    out = tmp_path / "results"
+    options = ("--modes", "electrical,on-demand", "--delays", "100", "--steps", "2", "--verify")
+    process = start(SCRIPT, "--workload", "smoke", *options, "--controller", framework, "--out", str(out))
+    status, output, errors = finish(process)
+    assert status in RAN, errors
+    electrical, on_demand = rows(out)
+    for row in (electrical, on_demand):
+        assert set(row) >= KEYS
+        assert row["wrong"] == 0
+        assert row["verified"] > 0
+    assert electrical["reconfigurations_per_step"] == 0
+    assert on_demand["reconfigurations_per_step"] == 2
+    assert on_demand["exposed_stall_s"] >= 0.19, "two changes of 100 ms, both on the critical path"
+    assert on_demand["packets_lost"] == 0, "nothing is in flight when a port goes dark"
+    for name in ("manifest.json", "events.jsonl", "summary.csv", "trace.json"):
+        assert (out / name).stat().st_size > 0
+    assert len(list((out / "figures").glob("*.png"))) >= 4
+    assert "on-demand" in output
+    assert json.loads((out / "manifest.json").read_text())["ended"] == "complete"
+    assert not runs_of(process.pid)
+
+
+def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out)
+    )
+    agent = wait_for_agents(process, rank=3)
+    time.sleep(3)
+    os.kill(agent, signal.SIGKILL)
+    status, _, errors = finish(process)
+    assert status == 6, errors
+    assert "rank 3" in errors
+    assert "SIGKILL" in errors
+    assert "Traceback" not in errors
+    assert (out / "events.jsonl").stat().st_size > 0
+    assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
+    assert not runs_of(process.pid)
+
+
+def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
+    )
+    wait_for_agents(process)
+    for child in descendants(process.pid):
+        if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(child, signal.SIGKILL)
+    status, _, errors = finish(process)
+    assert status == 5, errors
+    assert "controller" in errors
+    assert "Traceback" not in errors
+    assert not runs_of(process.pid)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) -> None:
+    out = tmp_path / "results"
+    process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
+    wait_for_agents(process)
+    time.sleep(1)
+    process.send_signal(how)
+    status, _, errors = finish(process)
+    assert status == 130, errors
+    assert "Traceback" not in errors
+    assert (out / "manifest.json").exists()
+    assert not runs_of(process.pid)
+
+
+def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
+    process = start(
+        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
+    )
+    wait_for_agents(process)
+    (run,) = runs_of(process.pid)
+    children = [*run.children()]
+    everybody = list(descendants(process.pid))
+    process.kill()
+    process.communicate()
+    with Run.open():
+        assert not run.path.exists(), "the next run clears the remains"
+    assert not any(child.alive for child in children)
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in everybody) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [pid for pid in everybody if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_policy_of_ones_own(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    policy = f"{ROOT / 'docs' / 'examples' / 'my_policy.py'}:PairByPair"
+    options = ("--modes", "on-demand", "--delays", "50", "--steps", "1", "--policy", policy)
+    status, _, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    assert status in RAN, errors
+    (row,) = rows(out)
+    assert row["policy"] == policy
+    assert row["reconfigurations_per_step"] >= 2
+
+
+def test_a_ryu_app_of_ones_own(tmp_path: Path) -> None:
+    out, port = tmp_path / "results", "16653"
+    common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs")
+    status, plan, errors = finish(start(SCRIPT, *common, "--print-plan"))
+    assert status == 0, errors
+    (tmp_path / "plan.json").write_text(plan)
+    app = subprocess.Popen(
+        [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", port],
+        env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for_port(int(port))
+        options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--out", str(out))
+        status, _, errors = finish(start(SCRIPT, *common, *options))
+        assert status in RAN, errors
+        (row,) = rows(out)
+        assert row["mode"] == "native"
+        assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.3)
+    finally:
+        app.kill()
+        app.wait()
+
+
+def wait_for_port(port: int) -> None:
+    listening = f":{port:04X} "
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if any(listening in line and " 0A " in line for line in Path("/proc/net/tcp").read_text().splitlines()):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the Ryu app does not listen")
+
+
+def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
+    options = ("--controller", "remote", "--remote", "127.0.0.1:9", "--out", str(tmp_path / "r"))
+    status, _, errors = finish(start(SCRIPT, "--workload", "pp-only", *options))
+    assert status == 5
+    assert "127.0.0.1:9" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_cli_has_circuits_and_rewire() -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    commands = (
+        "circuits\nrewire rail0 1-8 overwrite\ncircuits\nrewire rail0 1-99\ng0 echo shell of $HOSTNAME works\nexit\n"
+    )
+    try:
+        output, _ = process.communicate(commands, timeout=PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, output
+    assert "1-8" in output
+    assert "port 99 is not on rail0" in output
+    assert "shell of" in output
+    assert not runs_of(process.pid)

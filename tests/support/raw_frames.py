@@ -1,0 +1,90 @@
+"""Raw frames on the ports of hosts: where does light really come out? And a fabric with our controller."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from mininet.topo import Topo
+
+from controllers.northbound.client import ChannelClient
+from experiments.controller_process import ControllerFiles, ControllerProcess
+from railyard.timeline import Event, read_events
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
+
+ETHERTYPE = 0x88B5
+EVERYBODY = "ff:ff:ff:ff:ff:ff"
+
+
+def frame(to: str = EVERYBODY) -> bytes:
+    """An Ethernet frame that only these tests send."""
+    header = bytes.fromhex(to.replace(":", "")) + b"\x02\0\0\0\0\1" + struct.pack("!H", ETHERTYPE)
+    return header + b"light" * 12
+
+
+def wire(net: Emulation, rank: int, lane: int) -> socket.socket:
+    """A raw socket on one port of a GPU."""
+    with namespaces.inside(net.netns_fd(f"g{rank}")):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+        sock.bind((f"g{rank}-r{lane}", ETHERTYPE))
+    sock.setblocking(False)
+    return sock
+
+
+def arrived(sock: socket.socket) -> bool:
+    """Whether a frame is waiting."""
+    try:
+        return b"light" in sock.recv(2048)
+    except BlockingIOError:
+        return False
+
+
+def reaches(
+    net: Emulation, sender: int, lane: int, lanes: Sequence[int] = (0, 1), to: str = EVERYBODY, but: Sequence[int] = ()
+) -> list[tuple[int, int]]:
+    """Where a frame from this port arrives: (rank, lane) of every port that sees it, hosts of ``but`` left out."""
+    with ExitStack() as stack:
+        ports = [(r, n) for r in range(net.plan.ranks) for n in lanes if (r, n) != (sender, lane) and r not in but]
+        listening = {port: stack.enter_context(wire(net, *port)) for port in ports}
+        stack.enter_context(wire(net, sender, lane)).send(frame(to))
+        time.sleep(0.1)
+        return [port for port, sock in listening.items() if arrived(sock)]
+
+
+class Fabric:
+    """A fabric that is up, and its controller."""
+
+    def __init__(self, net: Emulation, controller: ControllerProcess) -> None:
+        self.net = net
+        self.controller = controller
+        self.channel = controller.files.channel
+
+    def reaches(self, sender: int, lane: int) -> list[tuple[int, int]]:
+        """Where a frame from this port arrives: (rank, lane) of every port of every host that sees it."""
+        return reaches(self.net, sender, lane)
+
+    def events(self) -> list[Event]:
+        """The controller's timeline."""
+        return read_events(self.controller.files.events)
+
+    def client(self) -> ChannelClient:
+        """A new connection to the controller."""
+        return ChannelClient(self.channel, 20)
+
+
+@contextmanager
+def running(topology: Topo, framework: str, rest: str = "none") -> Iterator[Fabric]:
+    """A fabric with our controller."""
+    with Emulation(topology) as net:
+        folder = Path(net.yard.run_dir)
+        files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
+        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        with ControllerProcess(files, framework, net.yard.netns_fd, rest) as controller:
+            controller.wait_ready()
+            yield Fabric(net, controller)

@@ -1,0 +1,83 @@
+"""Scripts as children that a test can trouble: started, watched, and waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from checkout import ROOT
+
+from topos.kernel.remains import REGISTRY, Run
+
+PATIENCE_S = 120
+
+
+def _hear_ctrl_c() -> None:
+    """A test run in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """The script as a child in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / script), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit status, output and errors."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return process.returncode, out, err
+
+
+def runs_of(pid: int) -> list[Run]:
+    """The registered runs that ``pid`` owns."""
+    runs = [Run(path) for path in REGISTRY.iterdir()] if REGISTRY.is_dir() else []
+    return [run for run in runs if (owner := run.owner()) is not None and owner.pid == pid]
+
+
+def wait_for_agents(process: subprocess.Popen[str], rank: int = 0) -> int:
+    """Process id of an agent of a run, once it runs."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        for child in descendants(process.pid):
+            name = Path(f"/proc/{child}/comm")
+            if name.exists() and name.read_text().strip() == f"railyard-g{rank}":
+                return child
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    raise AssertionError("no agent came up")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """All children of ``pid``, and theirs."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return
+    for child in map(int, children):
+        yield child
+        yield from descendants(child)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())
+    return found

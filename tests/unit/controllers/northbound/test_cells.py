@@ -1,0 +1,139 @@
+"""A mesh over REST: its cells read and set, and what is refused, in one sentence."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fabric_plans import rail_plan
+from fake_openflow import parse
+from mesh_plans import pip_plan
+
+from controllers.northbound import rest
+from controllers.openflow.core import Conductor
+from topos.plan import FabricPlan
+
+pytestmark = pytest.mark.live
+
+CELLS = "/ocs/rail0/cells"
+
+
+class Rest:
+    """A controller with a switch that does whatever it is told at once, over REST."""
+
+    def __init__(self, plan: FabricPlan) -> None:
+        ready = threading.Event()
+        self.conductor = Conductor(plan, lambda event: None, ready.set)
+        self.conductor.start()
+        self.conductor.joined(0x10000, self._send)
+        assert ready.wait(5)
+        self.server, hosts = rest.listen("127.0.0.1:0", None)
+        self.server.set_app(rest.make_app(self.conductor, None, hosts))
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _send(self, data: bytes) -> bool:
+        for message in parse(data):
+            if message.msg_type == 20:
+                threading.Thread(target=self.conductor.answered, args=(0x10000, message.xid)).start()
+        return True
+
+    def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:
+        host, port = self.server.server_address[:2]
+        connection = http.client.HTTPConnection(str(host), int(port), timeout=20)
+        sent = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(verb, path, None if body is None else json.dumps(body), sent)
+        response = connection.getresponse()
+        found = response.status, json.loads(response.read())
+        connection.close()
+        return found
+
+    def get(self, path: str) -> Any:
+        status, body = self.ask("GET", path)
+        assert status == 200, body
+        return body
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def mesh() -> Iterator[Rest]:
+    serving = Rest(pip_plan(4))
+    yield serving
+    serving.close()
+
+
+def test_cells_can_be_read(mesh: Rest) -> None:
+    before = mesh.get(CELLS)
+    assert (before["width"], before["height"], before["ports"]) == (3, 3, [0, 7, 14, 21])
+    assert before["cells"] == ["bar"] * 35 and before["blocked"] == [1, 2, 3, 4] and before["paths"] == []
+    assert mesh.ask("PUT", "/circuits/rail0", {"circuits": [[1, 4]]})[0] == 200
+    after = mesh.get(CELLS)
+    (path,) = after["paths"]
+    assert path["circuit"] == [1, 4] and after["blocked"] == [2, 3] and after["circuits"] == [[1, 4]]
+    assert path["latency_us"] == 0.5 * len(path["cells"]) > 0 and after["latency"].startswith("not emulated")
+    assert mesh.get("/switches")["switches"][0]["mesh"]["paths"] == [path]
+
+
+def test_cells_can_be_put_and_the_circuits_follow_the_light(mesh: Rest) -> None:
+    mesh.ask("PUT", "/circuits/rail0", {"circuits": [[1, 2], [3, 4]]})
+    first = mesh.get(CELLS)
+    mesh.ask("PUT", "/circuits/rail0", {"circuits": [[1, 3], [2, 4]], "update": "overwrite"})
+    assert mesh.get(CELLS)["cells"] != first["cells"]
+    assert mesh.ask("PUT", CELLS, {"cells": first["cells"], "delay_s": 0.01}) == (200, first)
+    assert mesh.get("/circuits/rail0")["circuits"] == [[1, 2], [3, 4]]
+    assert mesh.ask("PUT", CELLS, {"cells": first["cells"]}) == (200, first)
+    less = mesh.ask("PUT", CELLS, {"cells": first["cells"], "blocked": [3, 4]})[1]
+    assert less["circuits"] == [[1, 2]] and less["cells"] == first["cells"] and less["blocked"] == [3, 4]
+
+
+def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
+    mesh.ask("PUT", "/circuits/rail0", {"circuits": [[2, 3]]})
+    found = mesh.get(CELLS)
+    assert mesh.ask("PUT", CELLS, {"cells": found["cells"], "blocked": found["blocked"]}) == (200, found)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({}, 400, "cells: must be a list with the state of each cell, bar or cross"),
+        ({"cells": "bar"}, 400, "cells: must be a list"),
+        ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells[34]: must be bar or cross, not 'open'"),
+        ({"cells": [[]] * 35}, 400, "cells[0]: must be bar or cross, not []"),
+        ({"cells": ["bar"] * 34}, 409, "rail0 has 35 cells; give a state for each, not 34"),
+        ({"cells": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
+        ({"cells": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
+        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list of ports that shall hold no circuit"),
+        ({"cells": ["bar"] * 35, "ports": []}, 400, "ports is not a key of this request; keys are cells, blocked"),
+        ({"cells": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1}, 400, "delay_s: must be a number of seconds"),
+    ],
+)
+def test_wrong_cells_are_refused_and_nothing_changes(mesh: Rest, body: object, status: int, reason: str) -> None:
+    mesh.ask("PUT", "/circuits/rail0", {"circuits": [[1, 4]]})
+    before = mesh.get(CELLS)
+    found, answer = mesh.ask("PUT", CELLS, body)
+    assert found == status and reason in answer["error"] and "\n" not in answer["error"]
+    assert mesh.get(CELLS) == before
+
+
+def test_a_matching_that_the_mesh_cannot_hold_is_refused_and_nothing_changes() -> None:
+    crowded = Rest(pip_plan(4, at=(0, 1, 7, 12)))
+    crowded.ask("PUT", "/circuits/rail0", {"circuits": [[1, 2], [3, 4]]})
+    before = crowded.get(CELLS)
+    status, answer = crowded.ask("PUT", "/circuits/rail0", {"circuits": [[1, 3], [2, 4]]})
+    assert status == 409 and answer["error"].startswith("the mesh of rail0 (3x3) has no way for 1-3 2-4 at once")
+    assert crowded.get(CELLS) == before
+    crowded.close()
+
+
+def test_a_switch_without_a_mesh_has_no_cells() -> None:
+    plain = Rest(rail_plan(2))
+    reason = {"error": "rail0 is not made of a mesh; it has circuits and no cells"}
+    assert plain.ask("GET", CELLS) == (409, reason) == plain.ask("PUT", CELLS, {"cells": []})
+    assert plain.ask("GET", "/ocs/rail1/cells")[0] == 404
+    plain.close()

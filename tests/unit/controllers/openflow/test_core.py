@@ -1,0 +1,263 @@
+"""The live controller against switches in memory: messages in, flows and answers out. The job channel too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_world import World, until
+from fabric_plans import pipeline_groups, rail_plan
+
+from controllers.northbound import channel
+from controllers.northbound.client import ChannelClient, encode
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Line
+from railyard.errors import ControlError, MachineError
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(rail_plan(4))
+    made.join()
+    until(made.ready.is_set)
+    return made
+
+
+def pair_asks(world: World, *ranks: int) -> None:
+    for rank in ranks:
+        world.ask(rank, op="request", job="j", rank=rank, group="pp-s0-d0-r0", index=0)
+
+
+def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
+    world.register(0.05)
+    table = world.switches[0x10000]
+    assert (table.goes_to(2), table.goes_to(5)) == (3, 8)
+    pair_asks(world, 0)
+    time.sleep(0.01)
+    assert 0 not in world.answers and table.goes_to(2) == 3
+    pair_asks(world, 2)
+    assert table.goes_to(2) is None
+    assert world.wait(0) == {"ok": True, "group": "pp-s0-d0-r0", "index": 0, "paths": [[0, 1, 2, 0]]}
+    assert table.goes_to(2) == 5 and table.goes_to(5) == 2
+    until(lambda: any(e.kind == "ack" for e in world.events))
+    (event,) = (e for e in world.events if e.kind == "reconfigure" and e["delay_s"])
+    assert 0.045 < event.seconds < 1, "the upper bound leaves room for a busy machine"
+    dropped = [e for e in world.events if e.kind == "dropped"]
+    assert [(e["rail"], e["packets"], e["bytes"], e["during"]) for e in dropped] == [("rail0", 20, 2000, 2)]
+
+
+def test_a_dark_too_short_to_read_the_ports_twice_is_not_counted(world: World) -> None:
+    world.register(0.004)
+    pair_asks(world, 0, 2)
+    assert world.wait(0)["ok"]
+    until(lambda: any(e.kind == "ack" for e in world.events))
+    assert world.arrived == 0
+    assert not [e for e in world.events if e.kind == "dropped"]
+
+
+def test_a_bundle_error_reaches_everybody_who_waits(world: World) -> None:
+    world.register()
+    world.switches[0x10000].refuses = True
+    pair_asks(world, 0, 2)
+    for rank in (0, 2):
+        assert world.wait(rank)["error"] == "group pp-s0-d0-r0: rail0 refused it (BUNDLE_FAILED)"
+    assert world.switches[0x10000].goes_to(2) == 3
+
+
+def test_a_switch_that_vanishes_in_the_dark_reaches_everybody_who_waits(world: World) -> None:
+    world.register(5.0)
+    pair_asks(world, 0, 2)
+    world.conductor.left(0x10000, world.sends[0x10000])
+    assert world.wait(0)["error"] == "group pp-s0-d0-r0: rail0 lost its connection to the controller"
+    world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
+    assert world.wait("again")["error"] == "rail0 is not connected to the controller"
+    world.join()
+    until(lambda: world.switches[0x10000].goes_to(2) == 3)
+
+
+def test_a_late_goodbye_of_an_old_connection_is_ignored(world: World) -> None:
+    old = world.sends[0x10000]
+    world.join()
+    world.conductor.left(0x10000, old)
+    until(lambda: world.conductor.board.complete)
+    world.register()
+
+
+def test_a_switch_that_never_answers_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controllers.openflow.core.ANSWER_S", 0.05)
+    world.register()
+    world.mute = True
+    pair_asks(world, 0, 2)
+    assert "rail0 did not answer within 0.05 s" in world.wait(0)["error"]
+
+
+def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> None:
+    world.register()
+    table = world.switches[0x10000]
+    world.conductor.port_changed(0x10000, 2, False)
+    until(lambda: table.goes_to(2) is None and table.goes_to(3) is None)
+    world.ask("c", op="circuits")
+    ports = world.wait("c")["switches"][0]["ports"]
+    assert (ports["2"], ports["1"]) == ("failed", "tuned")
+    world.ask("f", op="fault", switch="rail0", port=2, state="restored")
+    until(lambda: table.goes_to(2) == 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"op": "dance"}, "op: must be one of register, checkin"),
+        ({"op": "request", "rank": -1}, "rank: must be an integer of 0 or more, not -1"),
+        ({"op": "request", "rank": 0, "group": "g"}, "index: must be an integer of 0 or more, not None"),
+        ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits: must hold pairs of port numbers"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 stands in circuit 1-2 and in"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"}, "update: must be one of update, safe"),
+        ({"op": "fault", "switch": "rail0", "port": 1, "state": "x"}, "state: must be failed or restored, not 'x'"),
+        ({"op": "register", "job": "", "policy": "opus", "groups": []}, "job: must be a non-empty string, not ''"),
+        ({"op": "register", "job": "j", "policy": "opus", "mode": "m"}, "groups: must be a list of groups, not None"),
+        (
+            {"op": "register", "job": "j", "policy": "opus", "mode": "m", "groups": [{"members": [0]}]},
+            r"groups\[0\].dimension: must be one of tp",
+        ),
+        (
+            {"op": "register", "job": "j", "policy": "opus", "mode": "m", "groups": [], "link_recovery_s": -1},
+            "link_recovery_s: must be a number of seconds",
+        ),
+    ],
+)
+def test_wrong_messages_are_named(world: World, message: dict[str, Any], reason: str) -> None:
+    world.ask("x", **message)
+    answer = world.wait("x")
+    assert not answer["ok"] and re.search(reason, answer["error"])
+
+
+def test_only_the_own_user_may_name_code(world: World) -> None:
+    world.trusted = False
+    world.ask("x", op="register", job="j", policy="my_module:Mine", mode="m", groups=[])
+    assert "names code to load" in world.wait("x")["error"]
+
+
+def test_no_job_starts_before_all_switches_have_joined() -> None:
+    world = World(rail_plan(4, 2))
+    world.join()
+    until(lambda: world.conductor.board.missing() == ["rail1"])
+    world.ask("x", op="register", job="j", policy="opus", mode="m", groups=[])
+    assert world.wait("x")["error"] == "rail1 has not joined the controller, so no job can start"
+    assert not world.ready.is_set()
+
+
+def test_an_unknown_switch_is_left_alone(world: World) -> None:
+    sent: list[bytes] = []
+    world.conductor.joined(0x99, lambda data: bool(sent.append(data)))
+    assert not sent
+
+
+def test_electrical_switches_forward_from_the_start() -> None:
+    world = World(rail_plan(4, kind="electrical"))
+    world.join()
+    until(world.ready.is_set)
+    port = world.plan.switches[0].ports[5]
+    assert world.switches[0x10000].goes_to(1, port.mac) == port.number
+
+
+# ---- the job channel ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(world: World, tmp_path: Path) -> Iterator[Path]:
+    where = tmp_path / "channel"
+    listener = channel.listen(where)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            channel.serve(listener, world.conductor)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield where
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5)
+
+
+def test_a_job_over_the_channel(world: World, path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a, ChannelClient(path, 5) as b:
+        people.register("j", "opus", "on-demand", pipeline_groups(2, 2), 0.01)
+        replies: list[Any] = []
+        other = threading.Thread(target=lambda: replies.append(a.check_in("j", 0, "pp-s0-d0-r0")))
+        other.start()
+        assert b.check_in("j", 2, "pp-s0-d0-r0")["asks"] is True
+        other.join(5)
+        other = threading.Thread(target=lambda: replies.append(a.request("j", 0, "pp-s0-d0-r0", 0)))
+        other.start()
+        assert b.request("j", 2, "pp-s0-d0-r0", 0) == ((0, 1, 2, 0),)
+        other.join(5)
+        assert replies[1] == ((0, 1, 2, 0),)
+        with pytest.raises(ControlError, match="has traffic on the ports of rail0"):
+            people.rewire("rail0", [(2, 3)])
+        a.release("j", 0, "pp-s0-d0-r0", 0)
+        b.release("j", 2, "pp-s0-d0-r0", 0)
+        people.rewire("rail0", [(2, 3)], delay_s=0.0)
+        assert [2, 3] in people.circuits()[0]["circuits"]
+        people.finish("j")
+
+
+def test_an_agent_that_dies_is_named_to_those_who_wait(world: World, path: Path) -> None:
+    with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a:
+        people.register("j", "opus", "on-demand", pipeline_groups(2, 2))
+        dying = ChannelClient(path, 5)
+        dying.send(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
+        a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
+        time.sleep(0.05)
+        dying.close()
+        answer = json.loads(a.receive())
+        assert answer["error"].endswith("rank 2 of the group has left")
+        assert answer["kind"] == "PeerLost", "whoever hears it has done nothing wrong"
+
+
+def test_no_ack_is_an_error_and_not_a_go(path: Path) -> None:
+    with ChannelClient(path, 5) as people, ChannelClient(path, 0.1) as a:
+        people.register("j", "opus", "on-demand", pipeline_groups(2, 2))
+        with pytest.raises(ControlError, match=r"did not answer request within 0.1 s"):
+            a.request("j", 0, "pp-s0-d0-r0", 0)
+
+
+def test_a_line_that_is_not_json_is_answered(path: Path) -> None:
+    with ChannelClient(path, 5) as client:
+        client.send(b"hello\n")
+        assert b"must be one line of JSON" in client.receive()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(ControlError, match="no controller listens at"):
+        ChannelClient(tmp_path / "nowhere")
+
+
+def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
+    where = tmp_path / "channel"
+    first = channel.listen(where)
+    with pytest.raises(MachineError, match="is the channel of a controller that runs"):
+        channel.listen(where)
+    first.close()
+    channel.listen(where, os.getuid()).close()
+
+
+def test_changes_close_together_give_open_vswitch_more_time() -> None:
+    line = Line(rail_plan(2).switches[0], lambda data: True)
+    assert line.turns_to_caches_s(10.0) == 0.0
+    assert line.turns_to_caches_s(10.001) == REVALIDATION_GAP_S
+    assert line.turns_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"
+    assert line.turns_to_caches_s(10.1) == 0.0

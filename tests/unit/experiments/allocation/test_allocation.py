@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from experiments.allocation.cluster import filled, freed
+from experiments.allocation.failures import SYSTEMS, Splicer
+from experiments.allocation.settings import AllocationExperiment, read_mix
+from experiments.allocation.studies import Studies
+from experiments.settings import validated
+from railyard.errors import ConfigError
+
+
+def experiment(**values: Any) -> AllocationExperiment:
+    return validated(AllocationExperiment, {"racks": 6, "clusters": 1} | values)
+
+
+def rows(**values: Any) -> list[dict[str, Any]]:
+    return list(Studies(experiment(**values)).rows())
+
+
+def test_a_cluster_is_filled_until_nothing_fits_and_the_same_again() -> None:
+    first, second = (filled(experiment(), "servers", 0) for _ in range(2))
+    assert [rack.free for rack in first] == [0] * 6  # servers of four chips fit everywhere
+    assert [list(rack.allocations) for rack in first] == [list(rack.allocations) for rack in second]
+    assert {len(a.chips) for rack in first for a in rack.allocations.values()} == {4, 8, 16}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_slices_are_released_until_the_share_is_free(share: float) -> None:
+    full = filled(experiment(), "servers", 0)
+    after = freed(full, share, Random(1))
+    free = sum(rack.free.bit_count() for rack in after) / (6 * 64)
+    assert share <= free < share + 16 / (6 * 64) + 1e-9  # at most one slice too many
+    assert all(rack.free == 0 for rack in full)  # the others were copies
+
+
+def test_fragmentation_is_gone_with_the_photonic_fabric() -> None:
+    found = {(r["freed"], r["system"]): r for r in rows(studies=["fragmentation"], racks=24)}
+    for share in (0.2, 0.3):
+        contiguous, morphlux = found[share, "contiguous"], found[share, "morphlux"]
+        assert 0.4 <= contiguous["index_max"] <= 0.8  # the paper: up to 0.7
+        assert morphlux["per_rack"] == [0.0] * 24
+        assert all(0 <= index <= 1 for index in contiguous["per_rack"])
+
+
+def test_large_requests_fail_by_default_and_never_with_morphlux() -> None:
+    found = {r["system"]: r for r in rows(studies=["requests"], racks=64, clusters=2, freed=[0.3])}
+    assert found["contiguous"]["requests"] == found["morphlux"]["requests"] > 10
+    assert found["contiguous"]["failed_share"] > 0.4
+    assert found["morphlux"]["failed"] == 0
+    assert found["morphlux"]["fragmented"] == found["contiguous"]["failed"]
+
+
+def test_the_spares_are_those_of_the_paper() -> None:
+    assert [r["spares"] for r in rows(studies=["spares"])] == [2, 4, 6, 2, 2, 3]
+    assert all(r["spares"] == r["paper_spares"] for r in rows(studies=["spares"]))
+
+
+def test_chips_lost_to_failures_are_ordered_as_the_systems_are() -> None:
+    for failures in (1, 4):
+        mine = {r["system"]: r for r in rows(studies=["overprovision"], failures=[failures])}
+        chips = [mine[system]["chips_mean"] for system in ("ideal", "morphlux", "kubernetes", "migration")]
+        assert chips == sorted(chips)
+        assert (chips[0], chips[-1]) == (failures, 64)
+        assert set(mine) == set(SYSTEMS)
+        assert mine["morphlux"]["spliced_share"] >= 0.9
+
+
+def test_a_spare_takes_the_place_of_a_chip_once() -> None:
+    rack = experiment().rack(photonic=False)
+    rack.reserve(range(60, 64))
+    for number in range(7):
+        rack.allocate(8, f"slice{number}")
+    splicer = Splicer(rack, tuple(range(60, 64)))
+    rented = [chip for a in rack.allocations.values() for chip in a.chips]
+    assert [splicer.splice(chip) for chip in rented[:5]] == [True, True, True, True, False]  # four spares
+
+
+def test_no_fibres_no_splice() -> None:
+    rack = experiment().rack(photonic=False)
+    rack.reserve(range(60, 64))
+    rack.allocate(32, "half")
+    splicer = Splicer(rack, tuple(range(60, 64)))
+    for (a, b), links in rack.graph.links.items():
+        if 15 in (a, b):  # the server of the spares
+            for number in range(links):
+                splicer._routes[-1, a * 100 + b, number] = (a, b)
+    assert splicer.splice(0) is False
+
+
+def test_bandwidth_gains_lie_between_none_and_two_thirds() -> None:
+    for row in rows(studies=["bandwidth"]):
+        assert all(0 <= gain <= 2 / 3 + 1e-9 for gain in row["per_rack"])
+        assert row["gain_max"] >= row["gain_median"]
+
+
+def test_the_time_of_a_request_is_within_the_bound() -> None:
+    found = rows(studies=["solver"], racks=24, freed=[0.4])
+    assert found[0]["outcome"] == "fragmented"
+    assert found[0]["median_s"] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"racks": -1}, "racks: input should be greater than or equal to 1"),
+        ({"freed": [1.5]}, "freed: each share of the chips must be between 0 and 1, not 1.5"),
+        ({"torus": "4x4x3", "server": "2x2x2"}, "servers of 2x2x2 do not divide a rack of 4x4x3"),
+        ({"torus": "four"}, "torus: write extents as 4x4x4"),
+        ({"mix": "many"}, "mix: must be one of servers"),
+        ({"mix": "4:0"}, "mix: must be one of servers"),
+        ({"mix": "65:1"}, "slices of 65 chips, and a rack has 64"),
+        ({"request": 65}, "a request of 65 chips cannot fit a rack of 64"),
+        ({"failures": [61]}, "failures per rack must be from 1 to 60, not 61"),
+        ({"fibres": 3}, "fibres: 3 between adjacent servers cannot carry the 4 links"),
+        ({"torus": "16x16x2"}, "a rack may have 256 chips here, and this torus has 512"),
+        ({"studies": ["luck"]}, "studies"),
+    ],
+)
+def test_bad_input_is_one_sentence(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validated(AllocationExperiment, values)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_mixes_by_name_and_by_hand() -> None:
+    assert {size * weight for size, weight in read_mix("servers").items()} == {16}  # the same share of the chips
+    assert read_mix("1:3, 2:1/2") == {1: 3, 2: 0.5}

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from experiments.allocation.figures import allocation_figures
+from experiments.allocation.report import print_allocation, redraw_allocation
+from experiments.allocation.settings import AllocationExperiment
+from experiments.allocation.studies import Studies
+from experiments.settings import validated
+from measure.results.results import Results
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return list(Studies(validated(AllocationExperiment, {"racks": 12, "clusters": 1})).rows())
+
+
+def words(figure: Figure) -> Iterator[str]:
+    for axes in figure.axes:
+        yield axes.get_title(loc="left")
+        yield from (text.get_text() for text in axes.texts)
+        if (legend := axes.get_legend()) is not None:
+            yield from (text.get_text() for text in legend.get_texts())
+    yield from (text.get_text() for legend in figure.legends for text in legend.get_texts())
+
+
+def test_a_figure_for_each_study_with_the_paper_in_it(rows: list[dict[str, Any]]) -> None:
+    figures = allocation_figures(rows)
+    assert set(figures) == {f"allocation_{n}" for n in ("fragmentation", "requests", "bandwidth", "overprovision")}
+    for figure in figures.values():
+        assert any("paper" in text for text in words(figure))
+        assert all(axes.get_xlabel() for axes in figure.axes)
+
+
+def test_lines_of_the_index_end_at_one(rows: list[dict[str, Any]]) -> None:
+    axes = allocation_figures(rows)["allocation_fragmentation"].axes[0]
+    steps = [line for line in axes.get_lines() if len(line.get_xdata()) > 2]  # type: ignore[arg-type]
+    assert len(steps) == 4
+    assert all(list(line.get_ydata())[-1] == 1.0 for line in steps)  # type: ignore[arg-type]
+
+
+def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> None:
+    assert allocation_figures([]) == {}
+    assert set(allocation_figures([r for r in rows if r["study"] == "spares"])) == set()
+    assert "allocation_requests" in allocation_figures([r for r in rows if r["study"] == "requests"])
+
+
+def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    results = Results.create(tmp_path / "out", {"railyard_results": 1, "experiment": {"experiment": "allocation"}})
+    results.write_rows(rows)
+    assert len(redraw_allocation(results.folder)) == 4
+    said = io.StringIO()
+    print_allocation(results.rows(), Console(file=said))
+    for part in ("Fragmentation index", "about 75%", "about 10x", "below 600", "64 chips"):
+        assert part in said.getvalue()
+    assert "[0" not in (results.folder / "summary.csv").read_text()  # values of single racks stand in JSON only

@@ -1,0 +1,86 @@
+"""The cases of a collective experiment, their rows by the model, and what is refused before a packet is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.collective.settings import CollectiveExperiment
+from experiments.settings import validated
+from experiments.trials.run import CasePlan, foresee_row
+from experiments.trials.trial import Case, Fabric
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from workloads.collectives.catalog import schedule
+from workloads.formats.msccl import write_msccl
+
+
+def experiment(**values: object) -> CollectiveExperiment:
+    return validated(CollectiveExperiment, values)
+
+
+def foreseen(made: CollectiveExperiment) -> list[dict[str, object]]:
+    plan = CasePlan("collective", made, made.scale.scale(), made.iterations)
+    return [foresee_row(case, plan) for case in made.cases()]
+
+
+def test_every_algorithm_at_every_size() -> None:
+    cases = list(experiment(algorithms=["ring", "tree"], sizes=["4K", "1M"], ranks=4).cases())
+    assert [(c.schedule.algorithm, c.bytes) for c in cases] == [
+        ("ring", 4096), ("ring", 1 << 20), ("tree", 4096), ("tree", 1 << 20)
+    ]  # fmt: skip
+
+
+def test_a_file_is_a_schedule_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "mine.xml"
+    file.write_text(write_msccl(schedule("all_reduce", 4, "ring")))
+    (row,) = foreseen(experiment(algorithms=[str(file)], sizes=["1M"]))
+    (ring,) = foreseen(experiment(algorithms=["ring"], ranks=4, sizes=["1M"]))
+    assert row["predicted_time_s"] == pytest.approx(ring["predicted_time_s"], rel=1e-3)
+
+
+def test_the_model_is_near_the_bound_and_circuits_cost_their_delay() -> None:
+    (packets,) = foreseen(experiment(algorithms=["stragglar"], sizes=["4M"]))
+    assert 1.0 < packets["predicted_time_s"] / packets["bound_s"] < 1.02  # type: ignore[operator]
+    ocs = {"kind": "ocs", "reconfiguration_delay_ms": 50}
+    (circuits,) = foreseen(experiment(algorithms=["stragglar"], sizes=["4M"], fabric=ocs))
+    more = circuits["predicted_time_s"] - packets["predicted_time_s"]  # type: ignore[operator]
+    assert 9 * 0.050 < more < 11 * 0.075
+
+
+def test_a_scaled_case_predicts_real_times() -> None:
+    (real,) = foreseen(experiment(sizes=["4M"]))
+    (scaled,) = foreseen(experiment(sizes=["400M"], fabric={"port_gbps": 5}, scale={"rate": "1/100"}))
+    assert scaled["predicted_time_s"] == pytest.approx(real["predicted_time_s"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
+        ({"algorithms": ["ring"], "collective": "gather"}, "cannot do gather"),
+        ({"ranks": 0}, "ranks"),
+        ({"sizes": ["0"]}, "at least 1 byte"),
+        ({"algorithms": ["stragglar"], "ranks": 8, "straggler": 8}, "straggler"),
+        ({"algorithms": ["ring"], "straggler": 1}, "straggler"),
+        ({"algorithms": ["nowhere.xml"]}, "nowhere.xml"),
+        ({"algorithms": ["direct"], "fabric": {"kind": "ocs"}, "ranks": 8}, "more than its 2 ports can hold"),
+        ({"scale": {"rate": "auto"}}, "must be a number here"),
+        ({"fabric": {"gpus_per_server": 3}}, "multiple"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        made = experiment(**values)
+        scale = made.scale.scale()
+        for case in made.cases():
+            case.fabric.options(scale)
+            case.program(scale, 2, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_ranks_than_the_fabric_has_are_refused() -> None:
+    case = Case(schedule("all_reduce", 8), 1 << 20, Fabric(ranks=4))
+    with pytest.raises(ConfigError, match="made for 8 ranks and the fabric has 4"):
+        case.program(Scale(1.0), 2, 1)

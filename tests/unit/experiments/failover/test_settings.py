@@ -1,0 +1,197 @@
+"""The failover experiment: who rents what on each fabric, and what is refused before a packet is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controllers.policies.catalog import load_policy
+from experiments.failover.run import FailoverRun, specs_of
+from experiments.failover.settings import FABRICS, GRADIENT_BYTES, PAPER_STAGES, FabricName, FailoverExperiment
+from experiments.racks.kill import Kill
+from experiments.settings import read_experiment, validated
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+
+SCALE = Scale(1 / 800)
+
+
+def experiment(**values: Any) -> FailoverExperiment:
+    return validated(FailoverExperiment, values)
+
+
+def plan_of(made: FailoverExperiment, name: FabricName) -> FabricPlan:
+    return made.plan(made.setting(name), SCALE)
+
+
+def chips_per_tenant(made: FailoverExperiment, name: FabricName) -> list[tuple[int, ...]]:
+    rack = plan_of(made, name).rack
+    assert rack is not None
+    return [tuple(sorted(tenant.ranks)) for tenant in rack.tenants]
+
+
+# ---- what it is by default ---------------------------------------------------------------------------------------
+
+
+def test_by_default_a_server_of_a_4x4_rack_trains_beside_another_on_all_four_fabrics() -> None:
+    made = experiment()
+    assert made.fabrics == FABRICS == ("photonic", "e1", "e2", "migrate")
+    assert made.scale.scale() == SCALE
+    assert made.kills(plan_of(made, "photonic")) == (Kill(1, step=4.5),)
+    assert made.job.checkpoint_every < 4.5 < made.steps  # a checkpoint is there, and steps follow
+    assert round(GRADIENT_BYTES * 8) == 39_550_000_000  # MORPHLUX, testbed
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "mode", "delay_s"),
+    [
+        ("photonic", "lumion", "one-shot", 0.010),
+        ("e1", "torus", "electrical", 0.0),
+        ("e2", "torus", "electrical", 0.0),
+        ("migrate", "migrate", "electrical", 10.0),
+    ],
+)
+def test_who_leads_each_fabric(name: FabricName, policy: str, mode: str, delay_s: float) -> None:
+    setting = experiment().setting(name)
+    assert (setting.policy, setting.mode, setting.delay_s) == (policy, mode, delay_s)
+    assert setting.photonic == (name == "photonic")
+
+
+@pytest.mark.parametrize(
+    ("name", "neighbour", "spares"),
+    [
+        ("photonic", (4, 5, 6, 7), (16, 17, 18, 19)),  # a server outside the torus
+        ("e1", (4, 5, 6, 7), (12, 13, 14, 15)),  # a server of the torus, reached over others
+        ("e2", (8, 9, 10, 11), (4, 5, 6, 7)),  # the server beside the job
+        ("migrate", (4, 5, 6, 7), tuple(range(16, 32))),  # another rack
+    ],
+)
+def test_who_rents_what_and_what_stands_idle(
+    name: FabricName, neighbour: tuple[int, ...], spares: tuple[int, ...]
+) -> None:
+    made = experiment()
+    assert chips_per_tenant(made, name) == [(0, 1, 2, 3), neighbour]
+    rack = plan_of(made, name).rack
+    assert rack is not None and tuple(sorted(rack.spares)) == spares
+    assert chips_per_tenant(experiment(neighbour=None), name) == [(0, 1, 2, 3)]
+
+
+def test_jobs_as_they_are_rented() -> None:
+    made = experiment(stages="paper", scale={"time": 0.5}, detection={"misses": 4, "exit": True})
+    scale = made.scale.scale()
+    for name in made.fabrics:
+        setting = made.setting(name)
+        plan = made.plan(setting, scale)
+        job, neighbour = specs_of(made, setting, plan, scale)
+        assert (job.name, job.steps, neighbour.name) == ("A", made.steps, "B")
+        assert neighbour.steps > 100 * job.steps  # it is ended when the job is over
+        assert job.lanes == (4 if name == "photonic" else 2)  # every port is steered to the ring, or clockwise and back
+        assert (job.detection.heartbeat_s, job.detection.misses, job.detection.exit) == (0.125, 4, True)
+        assert dict(job.stages) == dict(PAPER_STAGES)
+        ring = job.program(job.members, plan.ranks).groups["A"].members
+        assert sorted(ring) == [0, 1, 2, 3]
+
+
+def test_ones_own_policy_leads_the_photonic_rack_only() -> None:
+    made = experiment(policy="mine.py:Mine")
+    assert (made.setting("photonic").policy, made.setting("photonic").system) == ("mine.py:Mine", "mine.py:Mine")
+    assert [made.setting(name).policy for name in ("e1", "e2", "migrate")] == ["torus", "torus", "migrate"]
+    assert experiment(policy="morphlux").setting("photonic").system == "MORPHLUX"
+
+
+# ---- kills -------------------------------------------------------------------------------------------------------
+
+
+def test_random_kills_stand_instead_of_the_default_one() -> None:
+    made = experiment(random_kills=3, steps=4)  # the default kill is after step 4
+    plan = plan_of(made, "photonic")
+    assert made.kills(plan) == ()
+    drawn = [made.random_kill(plan, number) for number in range(20)]
+    assert drawn == [made.random_kill(plan, number) for number in range(20)]
+    assert len(set(drawn)) == 20 and {kill.rank for kill in drawn} == {0, 1, 2, 3}
+    assert all(kill.step is not None and kill.step < 4 for kill in drawn)
+    other = experiment(random_kills=3, steps=4, seed=2)
+    assert [other.random_kill(plan, number) for number in range(3)] != drawn[:3]
+
+
+def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
+    made = experiment(random_kills=3)
+    plan = plan_of(made, "photonic")
+    assert FailoverRun(made, tmp_path / "out", print)._rounds(plan) == [
+        (made.random_kill(plan, number),) for number in range(3)
+    ]
+    assert FailoverRun(experiment(), tmp_path / "out", print)._rounds(plan) == [(Kill(1, step=4.5),)]
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"server": "3x2"}, "server: its extents must divide those of the torus"),
+        ({"torus": "4by4"}, "torus: must be 2 or 3 extents"),
+        ({"slice": "2x2@3,3"}, "slice or neighbour_slice: slice 2x2@3,3 reaches outside the torus of 4x4"),
+        ({"slice": "a server"}, "slice or neighbour_slice: write a slice as"),
+        ({"slice": "2x1@0,0/2x1@0,1"}, "slice: is the slice of one job"),
+        ({"neighbour_slice": "2x2@0,0"}, "slice or neighbour_slice: slices 2x2@0,0 and 2x2@0,0 both hold chip 0"),
+        ({"neighbour_beside_adjacent": "2x2@2,0"}, "slice or neighbour_beside_adjacent or adjacent_reserve: .* both"),
+        ({"reserve": "1x1@0,0"}, "slice or neighbour_slice or reserve: slices 1x1@0,0 and 2x2@0,0 both hold chip 0"),
+        ({"reserve": "1x1@9,9"}, "reserve: slice 1x1@9,9 reaches outside"),
+        ({"port_gbps": 1e-6}, "port_gbps x scale.rate: must be a rate from"),
+        ({"fabrics": "photonic,opt"}, "fabrics.1: input should be 'photonic', 'e1', 'e2' or 'migrate'"),
+        ({"fabrics": []}, "fabrics: .*at least 1"),
+        ({"policy": "best"}, "policy: 'best' is not a policy"),
+        ({"policy": "torus"}, "needs a rack of kind electrical"),
+        ({"stages": {"warp": 1}}, "stages.warp is not a stage of a restart; those are checkpoint, library, data, load"),
+        ({"stages": {"data": -1}}, "stages.data: input should be greater than or equal to 0"),
+        ({"stages": "quick"}, "stages: must be real, paper or seconds by stage"),
+        ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: input should be greater than or equal to 0"),
+        ({"migration_delay_ms": float("nan")}, "migration_delay_ms"),
+        ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every must be 1 or more"),
+        ({"job": {"gradient_bytes": float("inf")}}, "job.gradient_bytes: input should be less than or equal to"),
+        ({"neighbour": {"compute_s": 0}}, "neighbour.compute_s: input should be greater than 0"),
+        ({"controller": "remote"}, "controller must be ryu or os-ken"),
+        ({"spare_servers": 0}, "spare_servers: input should be greater than or equal to 1"),
+        ({"detection": {"heartbeat_ms": 0}}, "detection.heartbeat_ms: input should be greater than 0"),
+        ({"detection": {"beats": 3}}, "detection.beats: is not a key of an experiment; the keys here are exit, heart"),
+        ({"controller_dies_after_ms": float("inf")}, "controller_dies_after_ms"),
+        ({"scale": {"rate": "auto"}}, "scale.rate: must be a number here"),
+        ({"kill": ""}, "kill: names no chip; give RANK@STEP such as 1@4.5"),
+        ({"kill": "1"}, "kill: must be RANK@STEP"),
+        ({"kill": "99@1"}, "kill: 99@1 names rank 99; this fabric has ranks 0 to 19"),
+        ({"kill": "12@1"}, "kill: 12@1 names rank 12, which is in no job and no spare; those are 0, 1, 2"),
+        ({"kill": "1@10"}, "kill: 1@10 is after the job's last step; it has 10 steps"),
+        ({"kill": "1@4.5,1@+2"}, "rank 1, which is dead by then"),
+        ({"kill": "1@4.5", "random_kills": 2}, "exclude each other; give one"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        made = experiment(**values)
+        scale = made.scale.scale()
+        for name in made.fabrics:
+            setting = made.setting(name)
+            plan = made.plan(setting, scale)
+            made.kills(plan)
+            specs = specs_of(made, setting, plan, scale)
+            job = specs[0].program(specs[0].members, plan.ranks)
+            load_policy(setting.policy, plan).start(tuple(job.groups.values()))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_a_file_with_a_wrong_key_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("fabrics: [photonic]\nspeed: 3\n")
+    with pytest.raises(
+        ConfigError, match=r"mine.yaml: speed: is not a key of an experiment; the keys here are"
+    ) as caught:
+        read_experiment(FailoverExperiment, file, "fabrics, kill, steps")
+    assert "\n" not in str(caught.value)
+    file.write_text("fabrics: [photonic]\nkill: 2@3.5\njob:\n  checkpoint_every: 2\n")
+    made = experiment(**read_experiment(FailoverExperiment, file, "fabrics, kill, steps"))
+    assert (made.fabrics, made.kill, made.job.checkpoint_every) == (("photonic",), "2@3.5", 2)

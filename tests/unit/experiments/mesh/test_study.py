@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controllers.mesh.geometry import Mesh, evenly_spaced
+from experiments.mesh.study import (
+    MeshStudy,
+    answers,
+    as_json,
+    costs,
+    matchings,
+    read_matching,
+    read_ports,
+    used_ports,
+    what_works,
+)
+from experiments.settings import validated
+from railyard.errors import CircuitError, ConfigError
+
+NO_WAY = {"width": 1, "height": 1, "matching": "0-6"}
+"""Light that enters a single hexagon at port 0 goes round it one way, and port 6 lies the other way."""
+
+
+def study(**values: Any) -> MeshStudy:
+    return validated(MeshStudy, values)
+
+
+def answered(**values: Any) -> dict[str, Any]:
+    """What the script writes as JSON, read again."""
+    mine = study(**values)
+    used = used_ports(mine)
+    found: dict[str, Any] = json.loads(json.dumps(as_json(mine, used, list(answers(mine, used)))))
+    return found
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+def test_ports_are_a_number_or_a_list() -> None:
+    assert read_ports("8") == 8
+    assert read_ports("0, 5,11 ,16") == (0, 5, 11, 16)
+    assert read_ports("3,") == (3,)
+    assert read_matching("0-3, 2-1") == ((0, 3), (2, 1))
+    for wrong in ("", "x", "1-2", "-1", "1.5", "²"):
+        with pytest.raises(ValueError, match="must be a number of ports"):
+            read_ports(wrong)
+    for wrong in ("", "0-", "0-1,", "0,1", "-1-2"):
+        with pytest.raises(ValueError, match="must be pairs of ports"):
+            read_matching(wrong)
+
+
+def test_ports_are_spaced_evenly_named_or_those_of_the_matching() -> None:
+    assert used_ports(study(width=3, height=3)).ports == tuple(k * 28 // 8 for k in range(8))
+    assert used_ports(study(width=3, height=3, ports="9,1,4,2")).ports == (9, 1, 4, 2)
+    assert used_ports(study(width=3, height=3, matching="9-1,4-2")).ports == (1, 2, 4, 9)
+    assert used_ports(study(width=3, height=3, ports=[9, 1, 4, 2, 7], matching="9-1")).ports == (9, 1, 4, 2, 7)
+
+
+def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
+    mine = study(width=3, height=3, ports="9,1,4,2")
+    assert matchings(mine, used_ports(mine)) == (((2, 9), (1, 4)), ((1, 2), (4, 9)), ((2, 4), (1, 9)))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"ports": "7"}, "ports: 7 ports have no perfect matching"),
+        ({"ports": "0,5,9"}, "ports: 3 ports have no perfect matching"),
+        ({"ports": "0,5,9,44"}, "ports: port 44 is not on a mesh of 7 x 3"),
+        ({"ports": "0,5,9,5"}, "ports: port 5 stands there twice"),
+        ({"ports": "0"}, "ports: 0 ports asked"),
+        ({"ports": "46"}, "ports: 46 ports asked"),
+        ({"ports": "many"}, "ports: must be a number of ports"),
+        ({"width": 4}, "width: must be odd"),
+        ({"height": 0}, "height: must be from 1"),
+        ({"matching": "0-44"}, "matching: port 44 is not on a mesh of 7 x 3"),
+        ({"matching": "0-3,3-4"}, "port 3 stands in circuit 0-3 and in circuit 3-4"),
+        ({"matching": "3-3"}, "port 3 to itself"),
+        ({"matching": "0-3", "ports": "8"}, "matching: port 3 is not one of those used, which are 0, 5, 11"),
+        ({"matching": "0-3", "choose": True}, "choose: looks for ports"),
+        ({"ports": "0,5", "choose": True}, "choose: looks for ports"),
+        ({"only": 7}, "only: there is no matching 7; they are 0 to 6"),
+        ({"matching": "0-3", "only": 1}, "only: there is no matching 1; they are 0 to 0"),
+        ({"time_s": 0}, "time_s: input should be greater than 0"),
+        ({"cell_loss_db": float("nan")}, "cell_loss_db: input should be a finite number"),
+        ({"depth": 3}, "depth: is not a key"),
+    ],
+)
+def test_mistakes_name_what_would_be_right(values: dict[str, Any], words: str) -> None:
+    with pytest.raises((ConfigError, CircuitError)) as caught:
+        study(**values)
+    assert words in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+# -- what is answered ------------------------------------------------------------------------------
+
+
+def test_every_matching_of_eight_ports_with_its_light() -> None:
+    found = answered()
+    assert (found["cells"], found["ports"]) == (73, 44)
+    assert found["used_ports"] == list(evenly_spaced(Mesh(7, 3), 8))
+    pairs = [tuple(pair) for matching in found["matchings"] for pair in matching["pairs"]]
+    assert len(pairs) == len(set(pairs)) == 28
+    mesh = Mesh(7, 3)
+    for matching in found["matchings"]:
+        assert matching["routable"] is True
+        assert matching["cells"] == sum(map(len, matching["paths"]))
+        crossed = [state == "cross" for state in matching["states"]]
+        for (a, b), cells in zip(matching["pairs"], matching["paths"], strict=True):
+            assert a < b
+            for port, there, way in ((a, b, cells), (b, a, cells[::-1])):
+                light = mesh.trace(crossed, port)
+                assert (light.port_out, list(light.cells)) == (there, way)
+
+
+@pytest.mark.parametrize(
+    ("ports", "optima"), [(4, [8, 20, 20]), (8, [28, 36, 30, 26, 36, 32, 14])]
+)  # PIP, arXiv 2501.18136's geometry: the optima of a 3 x 3 mesh
+def test_the_exact_search_proves_the_fewest_cells(ports: int, optima: list[int]) -> None:
+    found = answered(width=3, height=3, ports=ports, exact=True, time_s=30)
+    assert [matching["cells"] for matching in found["matchings"]] == optima
+    assert all(matching["proved"] for matching in found["matchings"])
+
+
+def test_no_way_is_false_when_proved_and_null_otherwise() -> None:
+    empty = {"cells": None, "paths": None, "states": None, "flips": None, "path_max": None, "loss_db": None}
+    for exact, routable in ((True, False), (False, None)):
+        (matching,) = answered(**NO_WAY, exact=exact)["matchings"]
+        assert matching["pairs"] == [[0, 6]]
+        assert matching["routable"] is routable
+        assert matching["proved"] is exact
+        assert matching.items() >= empty.items()
+
+
+def test_only_one_matching() -> None:
+    everything, one = answered()["matchings"], answered(only=3)["matchings"]
+    assert [m["pairs"] for m in one] == [everything[3]["pairs"]]
+    assert one[0]["flips"] is None
+
+
+def test_flips_are_of_cells_with_light_and_others_keep_their_state() -> None:
+    found = answered()["matchings"]
+    assert found[0]["flips"] is None
+    now = found[0]["states"]
+    for matching in found[1:]:
+        lit = {cell for cells in matching["paths"] for cell in cells}
+        turned = [cell for cell in lit if now[cell] != matching["states"][cell]]
+        assert matching["flips"] == len(turned) > 0
+        now = [matching["states"][cell] if cell in lit else state for cell, state in enumerate(now)]
+
+
+def test_loss_and_latency_are_those_of_the_longest_path() -> None:
+    mine = study(cell_loss_db=0.25, cell_latency_ps=12, only=0)
+    (answer,) = answers(mine, used_ports(mine))
+    cost = costs(mine, answer)
+    longest = max(answer.lengths)
+    assert (cost["path_min"], cost["path_max"]) == (min(answer.lengths), longest)
+    assert cost["path_mean"] == sum(answer.lengths) / 4
+    assert cost["loss_db"] == pytest.approx(0.25 * longest)
+    assert cost["latency_ps"] == pytest.approx(12 * longest)
+
+
+# -- what is offered -------------------------------------------------------------------------------
+
+
+def offered(**values: Any) -> str:
+    mine = study(**values)
+    return what_works(mine, list(answers(mine, used_ports(mine))))
+
+
+def test_nothing_is_offered_where_everything_has_a_way() -> None:
+    assert offered(only=0) == ""
+
+
+def test_a_matching_without_a_way_comes_with_what_works() -> None:
+    """Evenly spaced ports 7 and 14 stand at a corner of this mesh: neither can be reached from elsewhere."""
+    said = offered(width=9, height=9, ports=32, choose=False, only=3)
+    assert said.startswith("there is no way for 7-73, 4-9, 2-11, 0-14 and 12 more on a mesh of 9 x 9 (proved: light of")
+    ports = said.rpartition("--ports ")[2]
+    found = answered(width=9, height=9, ports=ports)
+    assert len(found["matchings"]) == 31
+    assert all(matching["routable"] for matching in found["matchings"])
+
+
+def test_fewer_ports_are_offered_where_so_many_have_no_way() -> None:
+    said = offered(width=1, height=1, ports=4, exact=True, time_s=1)
+    assert said.startswith("there is no way for 3-9, 0-6")
+    ports = read_ports(said.rpartition("--ports ")[2])
+    assert isinstance(ports, tuple)
+    assert len(ports) == 2
+
+
+def test_what_is_not_found_is_not_called_impossible() -> None:
+    said = offered(**NO_WAY)
+    assert "no way was found for 0-6" in said
+    assert "--exact may prove" in said
+    assert "(proved" not in said
+
+
+# -- which ports -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choose", [None, True])
+def test_other_ports_where_the_evenly_spaced_do_not_do(choose: bool | None) -> None:
+    """PIP, arXiv 2501.18136: 32 ports on a mesh of 9 x 9."""
+    found = answered(width=9, height=9, ports=32, choose=choose)
+    assert found["used_ports"] != list(evenly_spaced(Mesh(9, 9), 32))
+    assert len(set(found["used_ports"])) == 32
+    assert [matching["routable"] for matching in found["matchings"]] == [True] * 31
+    assert max(matching["seconds"] for matching in found["matchings"]) < 15
+
+
+def test_evenly_spaced_ports_stay_where_they_do_or_where_a_proof_is_asked() -> None:
+    even = evenly_spaced(Mesh(3, 3), 12)
+    assert used_ports(study(width=3, height=3, ports=8)).how == "evenly spaced"
+    assert used_ports(study(width=3, height=3, ports=12, exact=True)).ports == even
+    assert used_ports(study(width=3, height=3, ports=12, choose=False)).ports == even
+    found = answered(width=3, height=3, ports=12, exact=True, time_s=1)
+    assert {matching["routable"] for matching in found["matchings"]} == {False}
+
+
+def test_ports_that_must_be_chosen_and_cannot_are_refused() -> None:
+    mine = study(width=1, height=1, ports=12, choose=True, time_s=0.1)
+    with pytest.raises(ConfigError, match="no 12 ports of a mesh of 1 x 1 were found"):
+        used_ports(mine)
+    even = study(width=1, height=1, ports=12, time_s=0.1)
+    assert used_ports(even).ports == tuple(range(12))

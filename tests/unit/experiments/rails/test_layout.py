@@ -1,0 +1,94 @@
+"""From experiment and workload to fabrics: traffic, split, floors and scale."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.policies.oneshot import split_bandwidth
+from experiments.rails.forecast import fabric_plan, forecast
+from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, topology_options
+from experiments.rails.run import resolve_scale
+from experiments.rails.settings import make_experiment
+from measure.live.calibration import default_calibration
+from railyard.errors import ConfigError
+from railyard.scale import Floors, Scale
+from workloads.catalog import load_workload
+
+LLAMA = load_workload("llama3-8b-16")
+RATE = Scale(1 / 250)
+
+
+def test_traffic_of_the_llama_step_by_hand() -> None:
+    """16 ranks: 51 gathers and 17 scatters of half a unit each; 4 transfers of an activation per pair of 8."""
+    unit, activation = 109_056_000, 67_108_864
+    scalar = 16 * 2 * (2 - 1) / 2 * 4
+    traffic = rail_traffic(LLAMA)
+    assert traffic["dp"] == pytest.approx(16 * (51 + 17) * unit / 2 + scalar)
+    assert traffic["pp"] == 8 * 4 * activation
+
+
+def test_the_smallest_transfer_is_a_quarter_of_a_unit_and_no_scalar() -> None:
+    least = smallest_transfer(LLAMA)
+    assert least is not None
+    assert least.bytes == pytest.approx(109_056_000 / 4)
+
+
+def test_one_shot_splits_what_two_ports_have() -> None:
+    experiment = make_experiment({})
+    rates = topology_options(experiment, LLAMA, "one-shot", RATE)["lane_rates"]
+    whole = 2 * RATE.emulated_mbps(12.5)
+    traffic = rail_traffic(LLAMA)
+    expected = split_bandwidth(whole, {"ring": traffic["dp"], "chain": traffic["pp"]})
+    assert rates[0] + rates[1] == pytest.approx(expected["ring"])
+    assert rates[2] == rates[3] == pytest.approx(expected["chain"]), "two stages: one circuit has the whole share"
+
+
+def test_a_job_without_rails_has_no_one_shot_circuits() -> None:
+    alone = load_workload("pp-only")
+    options = topology_options(make_experiment({"workload": "pp-only"}), alone, "one-shot", RATE)
+    assert options["lane_rates"][0] == pytest.approx(RATE.emulated_mbps(12.5) / 100)
+
+
+def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
+    experiment = make_experiment({})
+    scale = resolve_scale(experiment, LLAMA, None)
+    check_floors(experiment, LLAMA, scale, default_calibration().floors())
+    ports = 32
+    assert ports * scale.emulated_mbps(12.5) <= default_calibration().carries_mbps * 1.001
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"scale": {"rate": "1/4000"}}, "scale: the smallest transfer"),
+        ({"delays_ms": [0.01]}, "scale.time: the delay of 0.01 ms"),
+        ({"link_recovery_ms": 0.5}, "scale.time: link_recovery_ms"),
+        ({"fabric": {"rate_gbps": 800}}, "scale: "),
+    ],
+)
+def test_below_a_floor_it_says_what_would_work(values: dict[str, object], named: str) -> None:
+    experiment = make_experiment(values)
+    with pytest.raises(ConfigError) as caught:
+        check_floors(experiment, LLAMA, resolve_scale(experiment, LLAMA, None), Floors())
+    assert named in str(caught.value)
+
+
+def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
+    """Opus, arXiv 2602.12521: 6 phase changes per step and stage, each exposed on demand."""
+    experiment = make_experiment({})
+    base = forecast(experiment, LLAMA, "electrical", 0, RATE).step_time_s
+    slow = forecast(experiment, LLAMA, "on-demand", 200, RATE)
+    assert slow.reconfigurations_per_step == 6
+    assert slow.step_time_s - base == pytest.approx(6 * 0.2, rel=0.01)
+
+
+def test_the_published_native_step_is_met_within_a_percent() -> None:
+    assert forecast(make_experiment({}), LLAMA, "native", 0, RATE).step_time_s == pytest.approx(10.178, rel=0.01)
+
+
+def test_native_takes_the_fabric_it_is_told() -> None:
+    experiment = make_experiment(
+        {"workload": "pp-only", "modes": ["native"], "controller": "remote", "fabric": {"kind": "ocs"}}
+    )
+    plan = fabric_plan(experiment, load_workload("pp-only"), "native", RATE)
+    assert {switch.kind for switch in plan.network("rail")} == {"ocs"}

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import ROOT
+from rich.console import Console
+
+from experiments.rails.report import exit_status, measured_points, print_report, redraw
+from experiments.rails.sweep_figure import sweep
+from experiments.rails.window_figure import window_cdf
+from measure.figures.gantt import gantt
+from measure.figures.link_throughput import link_throughput
+from measure.figures.style import png, scale_in_words, time_unit
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import measure_point
+from measure.results.manifest import build_manifest
+from measure.results.results import Results
+from measure.results.row import summary_row
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
+from railyard.scale import Scale
+
+REQUIRED = [
+    "experiment",
+    "workload",
+    "fabric",
+    "mode",
+    "reconfiguration_delay_ms",
+    "seed",
+    "steps",
+    "step_time_s",
+    "predicted_step_time_s",
+    "reconfigurations_per_step",
+    "exposed_stall_s",
+    "packets_lost",
+    "faithful",
+]
+
+
+@pytest.fixture
+def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
+    """A results folder of five points; the on-demand ones ran on a saturated machine."""
+    points = [
+        make_point(mode, delay, number=number)
+        for number, (mode, delay) in enumerate(
+            [("electrical", 0.0), ("on-demand", 0.0), ("on-demand", 0.2), ("provisioned", 0.0), ("provisioned", 0.2)]
+        )
+    ]
+    manifest = build_manifest(
+        experiment={}, seed=1, scale=points[0].scale, plans=[p.plan for p in points[:2]], groups=points[0].groups
+    )
+    results, rows, start = Results.create(tmp_path / "out", manifest), [], 100.0
+    for point in points:
+        job = make_job(point, start=start).with_samples(busy=1.0 if point.mode == "on-demand" else 0.4)
+        results.add_events([*job.timeline(), point.event(job.start, job.end)])
+        alone = measure_point(point, job.timeline())
+        point = dataclasses.replace(point, predicted_step_time_s=1.02 * (alone.step_time_s or 1.0))
+        metrics = measure_point(point, job.timeline())
+        verdict = judge(point, job.timeline(), metrics)
+        rows.append(summary_row(point, metrics, verdict, experiment="rails", workload="smoke", seed=1))
+        start = job.end + 1
+    results.write_rows(rows)
+    return results.folder
+
+
+def test_rows_have_the_promised_keys_and_survive_json(folder: Path) -> None:
+    rows = Results.open(folder).rows()
+    assert len(rows) == 5
+    assert all(set(REQUIRED) <= set(row) for row in rows)
+    assert rows[2]["exposed_stall_s"] == pytest.approx(0.4)
+    assert rows[2]["reconfiguration_delay_ms"] == 200
+    assert [row["faithful"] for row in rows] == [True, False, False, True, True]
+
+
+def test_not_faithful_stands_in_table_and_status(folder: Path) -> None:
+    rows = Results.open(folder).rows()
+    out = io.StringIO()
+    print_report(rows, Scale(1 / 4000), Console(file=out))
+    said = out.getvalue()
+    assert said.count("NOT FAITHFUL") == 3, "two points and the verdict line"
+    assert "all cores were busy 100%" in said and "link rate 1/4000, time x1" in said
+    assert exit_status(rows) == NOT_FAITHFUL_EXIT_STATUS
+    assert exit_status([r for r in rows if r["faithful"]]) == 0
+    assert exit_status([]) == NOT_FAITHFUL_EXIT_STATUS
+
+
+def test_a_faithful_run_says_so(folder: Path) -> None:
+    out = io.StringIO()
+    print_report([r for r in Results.open(folder).rows() if r["faithful"]], Scale(1 / 4000), Console(file=out))
+    assert "NOT FAITHFUL" not in out.getvalue() and "Faithful: every point" in out.getvalue()
+
+
+def test_everything_is_drawn_again_from_the_folder_alone(folder: Path) -> None:
+    written = redraw(folder)
+    names = sorted(p.relative_to(folder).as_posix() for p in written)
+    assert names == [
+        "figures/gantt-electrical-0ms.png",
+        "figures/gantt-on-demand-200ms.png",
+        "figures/gantt-provisioned-200ms.png",
+        "figures/links-electrical-0ms.png",
+        "figures/links-on-demand-200ms.png",
+        "figures/links-provisioned-200ms.png",
+        "figures/step-time.png",
+        "figures/windows.png",
+        "trace.json",
+    ]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in written if p.suffix == ".png")
+    assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+
+
+def test_events_of_a_point_are_found_again(folder: Path) -> None:
+    results = Results.open(folder)
+    rows = results.rows()
+    for point, events in measured_points(results.manifest(), results.events(), rows):
+        again = measure_point(point, events)
+        assert again.step_time_s == pytest.approx(rows[point.number]["step_time_s"])
+        assert again.exposed_stall_s == pytest.approx(rows[point.number]["exposed_stall_s"])
+
+
+def test_a_run_that_died_is_drawn_as_far_as_it_came(folder: Path) -> None:
+    (folder / "summary.json").unlink()
+    assert [p.name for p in redraw(folder) if p.name.startswith("gantt")]
+    (folder / "events.jsonl").unlink()
+    assert [p.name for p in redraw(folder)] == ["trace.json"]
+
+
+def test_redrawing_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a Railyard results folder"):
+        redraw(tmp_path)
+
+
+def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "plot.py"), str(tmp_path / "none")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "is not a Railyard results folder" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_step_that_never_ended_is_drawn_as_far_as_it_came(make_point: Any, make_job: Any) -> None:
+    point = make_point()
+    events = [e for e in make_job(point, 1).timeline() if e.kind != "step" and e.get("op_kind") != "recv"]
+    figure = gantt(point, events)
+    assert figure is not None and "not finished" in figure.axes[0].get_title(loc="left")
+
+
+def test_figures_without_data_are_left_out(make_point: Any) -> None:
+    assert gantt(make_point(), []) is None
+    assert link_throughput(make_point(), []) is None
+    assert sweep([]) is None and window_cdf([]) is None
+
+
+def test_a_figure_of_an_unfaithful_run_is_stamped(folder: Path) -> None:
+    rows = Results.open(folder).rows()
+    first, second = sweep(rows), sweep(rows)
+    assert first is not None and second is not None
+    assert png(first, Scale(0.5), faithful=True) != png(second, Scale(0.5), faithful=False)
+    assert "NOT FAITHFUL" in [t.get_text() for t in second.texts]
+    assert "NOT FAITHFUL" not in [t.get_text() for t in first.texts]
+
+
+def test_model_points_between_the_measured_ones(folder: Path) -> None:
+    rows = Results.open(folder).rows()
+    dense = [{"mode": "on-demand", "reconfiguration_delay_ms": d, "step_time_s": 1.0} for d in (10, 20)]
+    figure = sweep(rows, dense)
+    assert figure is not None
+    assert max(len(line.get_xdata()) for line in figure.axes[0].lines) == 4
+
+
+def test_words_for_scale_and_time() -> None:
+    assert scale_in_words(Scale(1 / 4000, 2)) == "link rate 1/4000, time x2"
+    assert scale_in_words(Scale(0.3)) == "link rate 1/3.333, time x1"
+    assert [time_unit(s)[1] for s in (3, 0.5, 1e-5)] == ["s", "ms", "µs"]

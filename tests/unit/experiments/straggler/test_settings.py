@@ -1,0 +1,66 @@
+"""The cases of a straggler experiment, and what is refused before a packet is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.settings import validated
+from experiments.straggler.findings import break_even_s
+from experiments.straggler.settings import COMPARED, StragglerExperiment
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+
+
+def experiment(**values: object) -> StragglerExperiment:
+    return validated(StragglerExperiment, values)
+
+
+def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_first_phase() -> None:
+    made = experiment()
+    cases = list(made.cases())
+    law = made.law(8, 8 << 19)
+    delays = sorted({case.straggler_delay_s for case in cases})
+    assert {case.schedule.algorithm for case in cases} == set(COMPARED)
+    assert delays[0] == 0 and sum(d < law.critical_delay_s for d in delays) >= 2
+    assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
+    assert delays[-1] > law.first_phase_s
+    assert len(cases) == len(delays) * len(COMPARED)
+
+
+def test_only_the_late_rank_computes_longer() -> None:
+    case = next(c for c in experiment(straggler=2, ranks=[4]).cases() if c.straggler_delay_s > 0)
+    program = case.program(Scale(1.0), 3, 1)
+    late = [
+        rank for rank, operations in enumerate(program.operations) if any(getattr(op, "late", ()) for op in operations)
+    ]
+    assert late == [2]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ranks": [2]}, "must be from 3 to 256"),
+        ({"ranks": [8], "straggler": 8}, "straggler: is rank 8, and with 8 ranks they are 0 to 7"),
+        ({"sizes": ["0"]}, "must be a size of at least 1 byte"),
+        ({"delays_ms": [-1]}, "between 0 and 600000 ms"),
+        ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
+        ({"inject": "fixed:1"}, "inject and study injection belong together"),
+        ({"inject": "storm:1", "studies": ["injection"]}, "unknown injection 'storm:1'"),
+        ({"studies": ["weather"]}, "studies"),
+        ({"speed": 1}, "is not a key of an experiment"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        list(experiment(**values).cases())
+    assert "\n" not in str(caught.value)
+
+
+def test_break_even_lies_where_the_measured_curves_cross() -> None:
+    def row(algorithm: str, delay: float, time: float) -> dict[str, object]:
+        return {"algorithm": algorithm, "straggler_delay_s": delay, "time_s": time}
+
+    ring = [row("ring", d, 1.0 + d) for d in (0.0, 0.2, 0.4)]
+    stragglar = [row("stragglar", d, 1.3) for d in (0.0, 0.2, 0.4)]
+    assert break_even_s([*ring, *stragglar]) == pytest.approx(0.3)
+    assert break_even_s([*ring, *(row("stragglar", d, 2.0) for d in (0.0, 0.2, 0.4))]) is None

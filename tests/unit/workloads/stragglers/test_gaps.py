@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from workloads.stragglers.gaps import Fixed, LogNormal, Replay
+
+CASE = ROOT.parent / "shared" / "cases" / "stragglar" / "measured_delay_4xA100_llama32_3B.json"
+EXAMPLE = ROOT / "docs" / "examples" / "straggler_gaps.json"
+
+
+def drawn(gaps: Fixed | LogNormal | Replay, count: int, seed: int = 1) -> list[float]:
+    return list(islice(gaps.draw(random.Random(seed)), count))
+
+
+def test_the_published_gaps_follow_from_their_median_and_mean() -> None:
+    """Median 7, mean 9.5, p90 19, max 22 ms."""
+    spread = LogNormal.of_mean(0.007, 0.0095)
+    assert spread.sigma == pytest.approx(0.78, abs=0.005)
+    assert spread.mean_s == pytest.approx(0.0095)
+    gaps = sorted(drawn(spread, 20_000))
+    assert statistics.median(gaps) == pytest.approx(0.007, rel=0.05)
+    assert gaps[18_000] == pytest.approx(0.019, rel=0.05)
+    assert max(drawn(LogNormal(spread.median_s, spread.sigma, 0.022), 2000)) == 0.022
+
+
+@given(median=st.floats(1e-4, 1.0), sigma=st.floats(0.1, 1.5), seed=st.integers(0, 100))
+def test_a_fit_finds_what_was_drawn(median: float, sigma: float, seed: int) -> None:
+    gaps = drawn(LogNormal(median, sigma), 2000, seed)
+    fitted = LogNormal.fit(gaps)
+    assert fitted.median_s == pytest.approx(median, rel=0.25 * sigma)
+    assert fitted.sigma == pytest.approx(sigma, rel=0.1)
+    assert fitted.most_s == max(gaps)
+
+
+@pytest.mark.parametrize("gaps", [[], [0.1], [0.1, 0.0], [0.1, float("nan")]])
+def test_a_fit_needs_gaps(gaps: list[float]) -> None:
+    with pytest.raises(ConfigError, match="fitted to 2 gaps or more"):
+        LogNormal.fit(gaps)
+
+
+@pytest.mark.parametrize(("median", "mean"), [(0.0, 1.0), (2.0, 1.0), (1.0, float("inf"))])
+def test_a_mean_below_the_median_is_no_log_normal(median: float, mean: float) -> None:
+    with pytest.raises(ConfigError, match="median <= mean"):
+        LogNormal.of_mean(median, mean)
+
+
+@pytest.mark.parametrize(("key", "factor"), [("gaps_s", 1.0), ("gaps_ms", 1e-3), ("gaps_us", 1e-6)])
+def test_json_says_its_unit_and_begins_again_at_its_end(tmp_path: Path, key: str, factor: float) -> None:
+    file = tmp_path / "gaps.json"
+    file.write_text(json.dumps({key: [3, 1.5]}))
+    assert drawn(Replay.read(file), 3) == pytest.approx([3 * factor, 1.5 * factor, 3 * factor])
+    assert drawn(Replay.read(file, factor=10), 1) == pytest.approx([30 * factor])
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "says"),
+    [
+        ("", None, "at least one gap"),
+        ("# nothing\n", "ms", "at least one gap"),
+        ("1\n2\n", None, "needs one, for example replay:gaps,unit=ms"),
+        ("1\ntwo\n", "ms", "gaps:2: a gap is a number of ms, 0 or more, not 'two'"),
+        ("1\n-2\n", "ms", "gaps:2: a gap"),
+        ("1\nnan\n", "ms", "gaps:2: a gap"),
+        ("1\n", "h", "unit: must be one of s, ms, us, not h"),
+        ("[1, 2]", "s", "gaps:1: a gap is a number of s"),
+        ('{\n"gaps_ms": [1,\n}', None, "gaps:3: is no JSON"),
+        ('{"gaps": [1]}', None, "must have one list"),
+        ('{"gaps_ms": 3}', None, "must have one list"),
+        ('{"gaps_ms": [1], "gaps_s": [1]}', None, "must have one list"),
+        ('{"gaps_ms": []}', None, "at least one gap"),
+        ('{"gaps_ms": [1, "x"]}', None, "gaps_ms[1]: a gap is a number of ms"),
+        ('{"gaps_ms": [true]}', None, "gaps_ms[0]: a gap"),
+        ('{"gaps_ms": [1]}', "s", "contradicts"),
+    ],
+)
+def test_bad_files_are_one_sentence_with_a_place(tmp_path: Path, text: str, unit: str | None, says: str) -> None:
+    file = tmp_path / "gaps"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Replay.read(file, unit)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+@given(data=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: ("{" + text).encode()))
+def test_any_bytes_are_gaps_or_a_config_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "fuzzed"
+    file.write_bytes(data)
+    try:
+        replay = Replay.read(file, "ms")
+    except ConfigError:
+        return
+    assert replay.gaps_s and min(replay.gaps_s) >= 0
+
+
+def test_a_folder_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        Replay.read(tmp_path)
+    with pytest.raises(ConfigError, match="must be a file"):
+        Replay.read(Path("a\0b"))
+
+
+def test_our_example_was_drawn_by_our_own_generator() -> None:
+    gaps_ms = json.loads(EXAMPLE.read_text())["gaps_ms"]
+    own = drawn(LogNormal(0.007, 0.78, 0.022), len(gaps_ms), seed=1)
+    assert gaps_ms == pytest.approx([gap * 1e3 for gap in own], abs=0.005)
+    assert Replay.read(EXAMPLE).gaps_s == pytest.approx(own, abs=5e-6)
+
+
+def test_the_measured_gaps_have_the_published_statistics() -> None:
+    if not CASE.exists():
+        pytest.skip("needs ../shared/cases beside the checkout")
+    gaps = sorted(Replay.read(CASE).gaps_s)
+    assert len(gaps) == 49
+    assert statistics.median(gaps) == pytest.approx(0.007, abs=0.0005)
+    assert statistics.fmean(gaps) == pytest.approx(0.0095, abs=0.0002)
+    assert gaps[-5] == pytest.approx(0.019, abs=0.0005) and gaps[-1] == pytest.approx(0.022, abs=0.0005)
+    fitted = LogNormal.fit(gaps)
+    assert 0.005 < fitted.median_s < 0.010 and 0.6 < fitted.sigma < 0.9
