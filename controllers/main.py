@@ -24,7 +24,7 @@ from topos.plan import FabricPlan
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
     from collections.abc import Callable
 
-    from controllers.openflow.core import Conductor
+    from controllers.openflow.core import ControllerCore
     from railyard.timeline import Event
 
 CLONE_NEWNET = 0x40000000
@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     import threading
 
     from controllers.northbound import channel, rest
-    from controllers.openflow.core import Conductor
+    from controllers.openflow.core import ControllerCore
 
     plan = _read_plan(options.plan)
     try:
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if options.yard_netns is not None:
         _enter(options.yard_netns)
     # threads inherit the namespace of the one that starts them, so they all come after it
-    conductor = Conductor(plan, record, ready)
+    conductor = ControllerCore(plan, record, ready)
     conductor.start()
     threading.Thread(target=channel.serve, args=(listener, conductor), name="channel", daemon=True).start()
     if server is not None:
@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     raise MachineError("the OpenFlow framework stopped by itself")
 
 
-def _emulate_latency(conductor: Conductor, record: Callable[[Event], None]) -> None:
+def _emulate_latency(conductor: ControllerCore, record: Callable[[Event], None]) -> None:
     """Hold packets back for as long as light is under way in a mesh, where the kernel can; say on the timeline if not.
 
     In the namespace of the switches, and once their interfaces are there.

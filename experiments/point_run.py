@@ -16,17 +16,17 @@ from measure.metrics.point import Point, within
 from railyard.errors import ControlError, RailyardError
 from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 
 _LAST_BREATH_S = 0.5
 _START_AFTER_S = 0.2
 """From go to the first step: every agent must have heard by then."""
 
 
-class Attempt:
+class PointRun:
     """One point on a fabric that is up. ``template`` is an agent of it; rank, events and fabric are filled in."""
 
-    def __init__(self, session: Session, nursery: Nursery, point: Point, template: AgentConfig) -> None:
+    def __init__(self, session: Session, nursery: AgentLauncher, point: Point, template: AgentConfig) -> None:
         self._session = session
         self._nursery = nursery
         self._point = point

@@ -28,8 +28,8 @@ from experiments.all_to_all.slot_reach import meetings, slot_reach
 from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status
 from experiments.settings import validated
-from experiments.trials.progress import CaseProgress
-from experiments.trials.run import CasePlan, CaseRun
+from experiments.trials.progress import TrialProgress
+from experiments.trials.run import TrialPlan, TrialRun
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 
 QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     """Everything the command line asks for; returns the exit status."""
     console = Console()
     experiment = experiment_of(options)
-    plan = CasePlan("all-to-all", experiment, experiment.scale.scale(), experiment.iterations)
+    plan = TrialPlan("all-to-all", experiment, experiment.scale.scale(), experiment.iterations)
     cases = list(experiment.cases())
     if options.predict:
         print_all_to_all([foreseen_row(case, plan) for case in cases], console)
@@ -99,8 +99,8 @@ def run(options: argparse.Namespace) -> int:
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("all_to_all.py")
     out = results_folder(options.out, "all-to-all")
-    progress = CaseProgress(Console(stderr=True))
-    case_run = CaseRun(plan, out, progress, capture=options.pcap, columns=all_to_all_columns)
+    progress = TrialProgress(Console(stderr=True))
+    case_run = TrialRun(plan, out, progress, capture=options.pcap, columns=all_to_all_columns)
     try:
         with case_run:
             for case in cases:

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.calibrate.survey import BUSY_SHARE, FAITHFUL_SHARE, survey
+from experiments.calibrate.survey import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
 from measure.live.calibration import (
     CALIBRATION_FILE,
     Calibration,
@@ -87,7 +87,7 @@ def main() -> int:
         if found is None:
             raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibration.py")
     else:
-        found = survey(options.quick, say=lambda line: progress.print(f"[dim]{line}[/dim]", highlight=False))
+        found = calibrate_machine(options.quick, say=lambda line: progress.print(f"[dim]{line}[/dim]", highlight=False))
         if found.busy_share <= MOST_BUSY_SHARE:
             save_calibration(found, options.out)
     if options.json:

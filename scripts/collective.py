@@ -29,9 +29,9 @@ from experiments.collective.settings import CollectiveExperiment
 from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status, verdict_lines
 from experiments.settings import validated
-from experiments.trials.progress import CaseProgress
-from experiments.trials.report import case_place, redraw_cases
-from experiments.trials.run import CasePlan, CaseRun, foresee_row
+from experiments.trials.progress import TrialProgress
+from experiments.trials.report import redraw_trials, trial_place
+from experiments.trials.run import TrialPlan, TrialRun, foresee_row
 from measure.results.ownership import hand_over
 from measure.results.results import plain
 from measure.results.row import Row
@@ -107,7 +107,7 @@ def list_algorithms(console: Console) -> None:
     console.print(table)
 
 
-def print_predictions(experiment: CollectiveExperiment, plan: CasePlan, console: Console) -> None:
+def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console: Console) -> None:
     """What the model says, marked as the model."""
     console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         list_algorithms(console)
         return 0
     experiment = experiment_of(options)
-    plan = CasePlan("collective", experiment, experiment.scale.scale(), experiment.iterations)
+    plan = TrialPlan("collective", experiment, experiment.scale.scale(), experiment.iterations)
     cases = list(experiment.cases())
     if options.predict:
         print_predictions(experiment, plan, console)
@@ -145,8 +145,8 @@ def run(options: argparse.Namespace) -> int:
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("collective.py")
     out = results_folder(options.out, "collective")
-    progress = CaseProgress(Console(stderr=True))
-    case_run = CaseRun(plan, out, progress, capture=options.pcap)
+    progress = TrialProgress(Console(stderr=True))
+    case_run = TrialRun(plan, out, progress, capture=options.pcap)
     try:
         with case_run:
             for case in cases:
@@ -164,8 +164,8 @@ def finish(
     if not rows:
         return
     print_table(rows, experiment)
-    redraw_cases(out)
-    for line in verdict_lines(rows, case_place):
+    redraw_trials(out)
+    for line in verdict_lines(rows, trial_place):
         console.print(line)
     console.print(f"Results in {out}", highlight=False)
     if options.json is not None:

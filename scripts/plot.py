@@ -17,7 +17,7 @@ from experiments.allocation.report import print_allocation, redraw_allocation
 from experiments.racks.redraw import redraw_failover
 from experiments.racks.report import print_recoveries, print_server_fabric
 from experiments.rails.report import exit_status, print_report, redraw
-from experiments.trials.report import CASE_EXPERIMENTS, print_cases, redraw_cases
+from experiments.trials.report import TRIAL_EXPERIMENTS, print_trials, redraw_trials
 from measure.results.manifest import scale_of
 from measure.results.results import Results
 from railyard.errors import RailyardError
@@ -54,8 +54,8 @@ def how(experiment: str) -> tuple[Callable[[Path], Sequence[Path]], Callable[[Re
         return redraw_failover, lambda results: print_recoveries(results.rows(), console)
     if experiment == ALL_TO_ALL:
         return redraw_all_to_all, lambda results: print_all_to_all(results.rows(), console)
-    if experiment in CASE_EXPERIMENTS:
-        return redraw_cases, lambda results: print_cases(results.rows(), console)
+    if experiment in TRIAL_EXPERIMENTS:
+        return redraw_trials, lambda results: print_trials(results.rows(), console)
     return redraw, lambda results: print_report(results.rows(), scale_of(results.manifest()))
 
 

@@ -26,9 +26,9 @@ from experiments.settings import validated
 from experiments.straggler.findings import print_findings, print_predictions
 from experiments.straggler.run import run_studies
 from experiments.straggler.settings import STUDIES, StragglerExperiment
-from experiments.trials.progress import CaseProgress
-from experiments.trials.report import print_cases, redraw_cases
-from experiments.trials.run import CasePlan, CaseRun
+from experiments.trials.progress import TrialProgress
+from experiments.trials.report import print_trials, redraw_trials
+from experiments.trials.run import TrialPlan, TrialRun
 from workloads.stragglers.injection import INJECTIONS
 
 QUICK = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"{word:<14} such as {example}", highlight=False)
         return 0
     experiment = experiment_of(options)
-    plan = CasePlan("straggler", experiment, experiment.scale.scale(), experiment.iterations)
+    plan = TrialPlan("straggler", experiment, experiment.scale.scale(), experiment.iterations)
     if options.predict:
         print_predictions(experiment, plan, console)
         return 0
@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
         case.program(plan.scale, plan.rounds(case), experiment.seed)
     need_root("straggler.py")
     out = results_folder(options.out, "straggler")
-    progress = CaseProgress(Console(stderr=True))
-    case_run = CaseRun(plan, out, progress, capture=options.pcap)
+    progress = TrialProgress(Console(stderr=True))
+    case_run = TrialRun(plan, out, progress, capture=options.pcap)
     try:
         with case_run:
             run_studies(experiment, case_run)
@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
         progress.stop()
         rows = case_run.record.rows
         if rows:
-            redraw_cases(out)
-            print_cases(rows, console)
+            redraw_trials(out)
+            print_trials(rows, console)
             print_findings(experiment, rows, console)
             console.print(f"Results in {out}", highlight=False)
     return exit_status(case_run.record.rows)

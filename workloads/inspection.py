@@ -19,7 +19,7 @@ from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import Format, format_of, read_workload_file
-from workloads.formats.layer_groups import Layout, Role
+from workloads.formats.layer_groups import GroupLayout, Role
 from workloads.formats.layer_text import LayerFile, read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
 from workloads.formats.layers import Plan, make_plan
@@ -275,7 +275,9 @@ def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
     )
 
 
-def _plan_traffic(layout: Layout, counted: Counter[tuple[CollectiveKind, int, Role]]) -> dict[tuple[int, int], int]:
+def _plan_traffic(
+    layout: GroupLayout, counted: Counter[tuple[CollectiveKind, int, Role]]
+) -> dict[tuple[int, int], int]:
     """Bytes between ranks: those between the positions of a group, for every group."""
     between: dict[Role, Counter[tuple[int, int]]] = defaultdict(Counter)
     for (kind, size, role), times in counted.items():

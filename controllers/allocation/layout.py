@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from controllers.allocation.boxes import shapes
 from controllers.allocation.placement import SlotEdge
-from controllers.allocation.program import Layout
+from controllers.allocation.program import SlicePlacement
 from controllers.allocation.server_graph import ServerGraph
 from controllers.circuits.fibres import server_pair
 from topos.torus import Extents
@@ -28,7 +28,7 @@ class Parts(NamedTuple):
     """The chips of each slot, and the slots."""
 
     sizes: tuple[int, ...]
-    layout: Layout
+    layout: SlicePlacement
 
 
 def layouts(
@@ -49,13 +49,13 @@ def layouts(
         near = _nearest(graph, whole, count)
         same = (each,) * count
         for edges in [*_grids(graph, chips, bundle, extents), *_rings(same, graph, bundle)]:
-            yield Parts(same, Layout((near,) * count, edges))
+            yield Parts(same, SlicePlacement((near,) * count, edges))
         return
     sizes = _sizes(chips, free)
     if sizes:
         eligible = tuple(tuple(sorted(s for s, n in free.items() if n >= size)) for size in sizes)
         for edges in _rings(sizes, graph, bundle):
-            yield Parts(sizes, Layout(eligible, edges))
+            yield Parts(sizes, SlicePlacement(eligible, edges))
 
 
 def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:

@@ -26,11 +26,11 @@ class SlotEdge:
     circuits: int
 
 
-Seats = tuple[int, ...]
+Placement = tuple[int, ...]
 """The server of each slot."""
 
 
-def seats(
+def placement(
     graph: ServerGraph,
     slots: Sequence[Sequence[int]],
     edges: Sequence[SlotEdge],
@@ -38,12 +38,12 @@ def seats(
     fibres: int,
     attempts: int,
     seed: int,
-) -> Iterator[Seats]:
+) -> Iterator[Placement]:
     """Up to ``attempts`` different assignments, each slot one of its servers and no server twice.
 
     None if there is no such assignment, or if none was found that gives every edge of the slice a path with room.
     """
-    random, seen = Random(seed), set[Seats]()
+    random, seen = Random(seed), set[Placement]()
     table = _Table(graph, edges, used, fibres)
     for _ in range(attempts):
         start = _drawn(slots, random)
@@ -86,7 +86,7 @@ class _Table:
         return self._hops[key]
 
 
-def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Seats | None:
+def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Placement | None:
     """A start by chance: the slots with the least choice first. None if servers run out."""
     taken: dict[int, int] = {}
     for slot in sorted(range(len(slots)), key=lambda s: (len(slots[s]), random.random())):
@@ -97,7 +97,7 @@ def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Seats | None:
     return tuple(taken[slot] for slot in range(len(slots)))
 
 
-def _improved(servers: list[int], slots: Sequence[Sequence[int]], table: _Table) -> Seats:
+def _improved(servers: list[int], slots: Sequence[Sequence[int]], table: _Table) -> Placement:
     """Exchange two slots, or move one to a server that nobody has, while that needs fewer fibres."""
     allowed = [set(choices) for choices in slots]
     better = True

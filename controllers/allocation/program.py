@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from controllers.allocation.placement import SlotEdge, seats
+from controllers.allocation.placement import SlotEdge, placement
 from controllers.allocation.server_graph import BEST_PATHS, Edge, Path, ServerGraph, edges_of
 from railyard.errors import CircuitError
 
@@ -38,7 +38,7 @@ PATH_S = 1e-4
 
 
 @dataclass(frozen=True)
-class Layout:
+class SlicePlacement:
     """The slice to place: for each slot the servers that it may take, and which slots are neighbours."""
 
     slots: tuple[tuple[int, ...], ...]
@@ -66,7 +66,7 @@ class Unplaced:
 
 def place(
     graph: ServerGraph,
-    layout: Layout,
+    layout: SlicePlacement,
     used: Mapping[Edge, int],
     *,
     fibres: int,
@@ -84,9 +84,9 @@ def place(
     least = max([*used.values(), *(slot_edge.circuits for slot_edge in layout.edges)], default=0)
     best: Placed | None = None
     attempts = 0
-    for servers in seats(graph, layout.slots, layout.edges, used, fibres, ATTEMPTS, seed):
+    for servers in placement(graph, layout.slots, layout.edges, used, fibres, ATTEMPTS, seed):
         attempts += 1
-        seated = Layout(tuple((server,) for server in servers), layout.edges)
+        seated = SlicePlacement(tuple((server,) for server in servers), layout.edges)
         found = _Program(graph, seated, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
         if not isinstance(found, str):
             placed = _placed(layout, used, found, attempts, begin)
@@ -116,7 +116,7 @@ def import_solver() -> Any:
 Found = tuple[tuple[int, ...], tuple[Path, ...]]
 
 
-def _placed(layout: Layout, used: Mapping[Edge, int], found: Found, attempts: int, begin: float) -> Placed:
+def _placed(layout: SlicePlacement, used: Mapping[Edge, int], found: Found, attempts: int, begin: float) -> Placed:
     servers, paths = found
     total = Counter(used) + fibres_of(layout.edges, paths)
     return Placed(servers, paths, max(total.values(), default=0), attempts, time.monotonic() - begin)
@@ -143,7 +143,7 @@ def check_fibres(graph: ServerGraph, used: Mapping[Edge, int], fibres: int) -> N
 class _Program:
     """The model, and its variables."""
 
-    def __init__(self, graph: ServerGraph, layout: Layout, used: Mapping[Edge, int], fibres: int) -> None:
+    def __init__(self, graph: ServerGraph, layout: SlicePlacement, used: Mapping[Edge, int], fibres: int) -> None:
         self.cp_model = import_solver()
         self.model: Any = self.cp_model.CpModel()
         self.layout = layout

@@ -25,7 +25,7 @@ from railyard.errors import ConfigError
 
 Whole = list[list[int]]
 """A square matrix of whole numbers."""
-Turn = tuple[Pairs, int]
+MatchingShare = tuple[Pairs, int]
 """The pairs of a turn and its length."""
 Choice = Callable[[dict[Pair, int]], Pairs]
 """The pairs to join next, of those that still have something to send."""
@@ -104,7 +104,7 @@ def birkhoff_von_neumann(matrix: Sequence[Sequence[float]], most_slots: int = 0)
     return _weighted(turns, unit)
 
 
-def _slices(demand: Whole) -> Iterator[Turn]:
+def _slices(demand: Whole) -> Iterator[MatchingShare]:
     """Permutations of the demand padded to equal line sums, the one whose smallest entry is largest first."""
     left = [row[:] for row in demand]
     padding = _padding(demand, max(_line_sums(demand)))
@@ -121,10 +121,10 @@ def _slices(demand: Whole) -> Iterator[Turn]:
             padding[i][j] -= length - served
 
 
-def _bounded(demand: Whole, turns: list[Turn], most: int) -> list[Turn]:
+def _bounded(demand: Whole, turns: list[MatchingShare], most: int) -> list[MatchingShare]:
     """The first few of ``turns`` and whole demands afterwards, by whichever number of the first is best."""
     left = [row[:] for row in demand]
-    best: list[Turn] = []
+    best: list[MatchingShare] = []
     every = -(-most // MOST_TRIED)
     for kept in range(most):
         if kept % every == 0 and _degree(left) <= most - kept:
@@ -137,7 +137,7 @@ def _bounded(demand: Whole, turns: list[Turn], most: int) -> list[Turn]:
     return best
 
 
-def _whole_demands(left: Whole, most: int) -> Iterator[Turn]:
+def _whole_demands(left: Whole, most: int) -> Iterator[MatchingShare]:
     """At most ``most`` turns (``_degree`` or more) that serve each entry of ``left`` at once, small ones together.
 
     Every line is filled up to ``most`` entries with turns in which it stays dark, so a permutation can always be taken.
@@ -212,7 +212,7 @@ def _degree(matrix: Whole) -> int:
     return max(_line_sums([[int(entry > 0) for entry in row] for row in matrix]))
 
 
-def _total(turns: Sequence[Turn]) -> int:
+def _total(turns: Sequence[MatchingShare]) -> int:
     return sum(length for _, length in turns)
 
 
@@ -270,7 +270,7 @@ def _undirected(matrix: Sequence[Sequence[float]], choice: Choice) -> tuple[Weig
     return _weighted(list(_in_turns(demand, choice)), unit)
 
 
-def _in_turns(demand: Whole, choice: Choice) -> Iterator[Turn]:
+def _in_turns(demand: Whole, choice: Choice) -> Iterator[MatchingShare]:
     """What ``choice`` takes of the pairs that are left, until none is."""
     left = _both_ways(demand)
     while left:
@@ -280,7 +280,7 @@ def _in_turns(demand: Whole, choice: Choice) -> Iterator[Turn]:
             del left[pair]
 
 
-def _factored(demand: Whole) -> Iterator[Turn]:
+def _factored(demand: Whole) -> Iterator[MatchingShare]:
     """The turns of ``one_factorization``, without the pairs that demand nothing."""
     wanted = _both_ways(demand)
     for turn in one_factorization(len(demand)):
@@ -334,7 +334,7 @@ def _whole(demand: Demand) -> tuple[Whole, int]:
     return [[int(entry * unit) for entry in row] for row in exact], unit
 
 
-def _weighted(turns: Sequence[Turn], unit: int) -> tuple[Weighted, ...]:
+def _weighted(turns: Sequence[MatchingShare], unit: int) -> tuple[Weighted, ...]:
     return tuple(Weighted(pairs, float(Fraction(length, unit))) for pairs, length in turns)
 
 

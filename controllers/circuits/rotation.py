@@ -72,7 +72,7 @@ class Slot:
         return switch in self.wiring and port in self.wiring[switch].ports
 
 
-def turned(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
+def circuits_in_slot(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
     """All circuits of each switch in slot ``due``: its own in place of whatever has ports of any of ``slots``."""
     wiring: dict[str, Matching] = {}
     for slot in slots:
@@ -82,7 +82,7 @@ def turned(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> 
 
 
 @dataclass(frozen=True)
-class Turn:
+class SlotWindow:
     """The slot that has come: its ``number`` since the rotation began, since when its circuits pass light (a little
     later than it is said, so that everybody knows in time), and until when (None: until everybody has sent its part),
     by the clock of the engine. What is sent must be there ``guard_s`` before that end.
@@ -95,7 +95,7 @@ class Turn:
 
 
 @dataclass
-class Rotating:
+class RunningRotation:
     """A rotation under way: the ``number`` of the slot that stands or is being set up, who has sent its part of it
     (``moved``), and who of those has nothing for any other slot either (``idle``).
     """
@@ -105,7 +105,7 @@ class Rotating:
     number: int = 0
     moved: set[int] = field(default_factory=set)
     idle: set[int] = field(default_factory=set)
-    turn: Turn | None = None
+    turn: SlotWindow | None = None
     """The slot that stands; None while it is being set up."""
     lit_at: float = float("-inf")
     """Since when the circuits of the slot that is being set up pass light; a switch may say so some time before."""
@@ -115,10 +115,10 @@ class Rotating:
         """The slot that stands or is being set up."""
         return self.slots[self.number % len(self.slots)]
 
-    def begin(self, now: float) -> Turn:
+    def begin(self, now: float) -> SlotWindow:
         """Its circuits pass light, or surely will at ``lit_at``."""
         began, seconds = max(now, self.lit_at), self.slot.seconds
-        self.turn = Turn(self.number, began, None if seconds is None else began + seconds, self.guard_s)
+        self.turn = SlotWindow(self.number, began, None if seconds is None else began + seconds, self.guard_s)
         return self.turn
 
     def report(self, rank: int, idle: bool) -> None:

@@ -18,7 +18,7 @@ from topos.plan import FabricPlan, HostPort
 
 Tables = Mapping[str, Mapping[str, int]]
 """Switch -> destination MAC -> OpenFlow port."""
-Hop = tuple[str, int]
+NextHop = tuple[str, int]
 """(switch, the port that a packet leaves it by)."""
 
 _Wires = dict[str, list[tuple[int, str]]]
@@ -53,7 +53,7 @@ def distances(plan: FabricPlan, rank: int, avoid: Set[int] = frozenset()) -> dic
     return {hosts[name].rank: hops for name, hops in found.items()}
 
 
-def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[Hop, ...]:
+def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[NextHop, ...]:
     """The links that packets from chip ``a`` to chip ``b`` cross, each as the switch and port they leave by.
 
     Empty for a chip and itself. ``ControlError`` where the tables do not lead there.
@@ -61,7 +61,7 @@ def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[Hop, ...]:
     wires, hosts = _wires(plan), _hosts(plan)
     here, goal = _switch(hosts, a), _switch(hosts, b)
     mac = hosts[goal].mac
-    crossed: list[Hop] = []
+    crossed: list[NextHop] = []
     while here != goal:
         port = tables.get(here, {}).get(mac)
         there = dict(wires[here]).get(port) if port is not None else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from controllers.policies.policy import Path
 from railyard.timeline import Event, Source
 
@@ -19,16 +19,16 @@ class Ack:
     group: str
     index: int
     paths: tuple[Path, ...]
-    turn: Turn | None = None
+    turn: SlotWindow | None = None
 
 
 @dataclass(frozen=True)
-class TurnEnds:
+class SlotEnds:
     """At ``at`` the circuits of ``switches`` shall go dark for the next slot of a rotation: call ``turn_over`` then."""
 
     group: str
     index: int
-    turn: Turn
+    turn: SlotWindow
     at: float
     switches: tuple[str, ...]
 
@@ -140,7 +140,7 @@ class Note:
 
 Action = (
     Ack
-    | TurnEnds
+    | SlotEnds
     | CheckedIn
     | Refuse
     | Darken

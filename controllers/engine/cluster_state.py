@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from controllers.circuits.circuits import Circuit
 
 if TYPE_CHECKING:  # each of them needs policies
-    from controllers.engine.optical_state import Fabric
-    from controllers.engine.registry import Roster
+    from controllers.engine.optical_state import OpticalState
+    from controllers.engine.registry import JobRegistry
     from controllers.policies.policy import Policy
 
 Light = tuple[str, Circuit]
@@ -17,7 +17,7 @@ Light = tuple[str, Circuit]
 
 
 @dataclass(frozen=True)
-class Standing:
+class ClusterState:
     """``policies`` are those of the other jobs, in order of registration, and ``ranks`` all who are or were in these.
 
     ``circuits`` are those between ``ranks`` that stand, are being tuned, or come back if what is being tuned fails.
@@ -30,7 +30,7 @@ class Standing:
     dead: frozenset[int] = frozenset()
 
 
-def standing_beside(job: str, fabric: Fabric, roster: Roster) -> Standing:
+def cluster_state_beside(job: str, fabric: OpticalState, roster: JobRegistry) -> ClusterState:
     """What is there beside ``job``, registered or about to be. Circuits that a finished job left are nobody's."""
     others = [membership for name, membership in roster.jobs.items() if name != job]
     mine = roster.jobs[job].ever if job in roster.jobs else set()
@@ -40,4 +40,4 @@ def standing_beside(job: str, fabric: Fabric, roster: Roster) -> Standing:
         for name, circuit in fabric.standing()
         if all(fabric.rank_at(name, port) in ranks for port in circuit.ports)
     )
-    return Standing(tuple(m.policy for m in others), ranks, circuits, frozenset(roster.dead))
+    return ClusterState(tuple(m.policy for m in others), ranks, circuits, frozenset(roster.dead))

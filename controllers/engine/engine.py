@@ -12,17 +12,17 @@ from typing import Any
 
 from controllers.circuits.circuits import Matching
 from controllers.circuits.ocs import UpdateMode
-from controllers.circuits.rotation import Cycle, Rotating, turned
-from controllers.engine.actions import Action, CheckedIn, Note, Refuse, TurnEnds
-from controllers.engine.cluster_state import standing_beside
+from controllers.circuits.rotation import Cycle, RunningRotation, circuits_in_slot
+from controllers.engine.actions import Action, CheckedIn, Note, Refuse, SlotEnds
+from controllers.engine.cluster_state import cluster_state_beside
 from controllers.engine.failover import Failover
 from controllers.engine.jobs import Job
 from controllers.engine.liveness import Liveness
-from controllers.engine.optical_state import Fabric, Reconfiguration
+from controllers.engine.optical_state import OpticalState, Reconfiguration
 from controllers.engine.readiness import Readiness, Round
-from controllers.engine.registry import Roster
-from controllers.engine.request_queue import Grants
-from controllers.engine.requests import GroupIntent, RewireIntent, StartIntent
+from controllers.engine.registry import JobRegistry
+from controllers.engine.request_queue import RequestQueue
+from controllers.engine.requests import GroupRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Due, Routing
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
@@ -39,12 +39,12 @@ class Engine:
 
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
-        self.fabric = Fabric(plan)
+        self.fabric = OpticalState(plan)
         self.liveness = Liveness()
         self._unplugged: set[int] = set()
-        self.roster = Roster(plan, lambda rank: rank not in self._unplugged and self.fabric.sound(rank))
+        self.roster = JobRegistry(plan, lambda rank: rank not in self._unplugged and self.fabric.sound(rank))
         self.routing = Routing(plan, self.roster.without_routes, self.fabric.next_id)
-        self._grants = Grants(self.fabric, self.routing)
+        self._grants = RequestQueue(self.fabric, self.routing)
         self._failover = Failover(self.fabric, self.routing, self.roster, self._grants, self.liveness)
 
     # ---- jobs -------------------------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ class Engine:
         """
         self.roster.check_new(job)
         policy.prepare(job.cycle)
-        policy.see(standing_beside(job.name, self.fabric, self.roster))
-        intent = StartIntent(
+        policy.see(cluster_state_beside(job.name, self.fabric, self.roster))
+        intent = StartRequest(
             asked=now,
             delay_s=0.0,
             reroutes=True,
@@ -75,7 +75,7 @@ class Engine:
         beside |= intent.wanted(beside)
         self.fabric.changes(beside)
         for slots in map(policy.rotation, job.groups):
-            self.fabric.warm(turned(slots, slot, beside) for slot in slots)
+            self.fabric.warm(circuits_in_slot(slots, slot, beside) for slot in slots)
         self.roster.add(job, policy)
         return self._grants.ask(intent, now)
 
@@ -133,7 +133,7 @@ class Engine:
         if turn is None:
             return self._refuse_left(readiness, readiness.rounds[index])
         job, policy = membership.job, membership.policy
-        intent = GroupIntent(
+        intent = GroupRequest(
             asked=now,
             delay_s=job.dark_s,
             job=job,
@@ -168,7 +168,7 @@ class Engine:
         rotating.report(rank, idle)
         return self._go_round(readiness, index, now)
 
-    def turn_over(self, ends: TurnEnds, now: float) -> list[Action]:
+    def turn_over(self, ends: SlotEnds, now: float) -> list[Action]:
         """The time of a slot is over."""
         rotating = self._grants.turning(ends.group, ends.index)
         if rotating is None or rotating.turn != ends.turn:
@@ -194,7 +194,7 @@ class Engine:
         after = device.resolve(matching, update_mode)
         self.fabric.changes({switch: after})
         delay = self._default_delay_s() if delay_s is None else delay_s
-        intent = RewireIntent(
+        intent = RewireRequest(
             asked=now, delay_s=delay, ticket=ticket, switch=device, matching=matching, mode=update_mode
         )
         return self._grants.ask(intent, now)
@@ -287,7 +287,7 @@ class Engine:
         the delay is over, if the switch has said before that it holds the circuits (``Darken.quiet``).
         """
         done = self.fabric.finish(reconfiguration_id)
-        if until is not None and isinstance(done.owner, GroupIntent) and done.owner.rotating is not None:
+        if until is not None and isinstance(done.owner, GroupRequest) and done.owner.rotating is not None:
             done.owner.rotating.lit_at = max(done.owner.rotating.lit_at, until)
         end = now if until is None else until
         actions: list[Action] = [_reconfigured(done, done.began if since is None else since, end)]
@@ -347,10 +347,10 @@ class Engine:
         return next((membership.job.dark_s for membership in reversed(self.roster.jobs.values())), 0.0)
 
 
-def rotation_of(policy: Policy, group: Group, cycle: Cycle | None) -> Rotating | None:
+def rotation_of(policy: Policy, group: Group, cycle: Cycle | None) -> RunningRotation | None:
     """The rotation of ``group`` from its first slot; None where its circuits stand until it is done."""
     slots = policy.rotation(group)
-    return Rotating(slots, cycle.guard_s if cycle is not None else 0.0) if slots else None
+    return RunningRotation(slots, cycle.guard_s if cycle is not None else 0.0) if slots else None
 
 
 def _missed(job: Job) -> str:

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.cluster_state import standing_beside
+from controllers.engine.cluster_state import cluster_state_beside
 from controllers.engine.liveness import Liveness
 from controllers.engine.membership import Membership
-from controllers.engine.optical_state import Fabric
+from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
-from controllers.engine.registry import Roster
-from controllers.engine.request_queue import Grants
-from controllers.engine.requests import DetourIntent, SpliceIntent
+from controllers.engine.registry import JobRegistry
+from controllers.engine.request_queue import RequestQueue
+from controllers.engine.requests import RerouteRequest, SpliceRequest
 from controllers.engine.routing import Routing
 from controllers.policies.policy import Wiring
 from railyard.errors import ControlError, RailyardError
@@ -29,13 +29,15 @@ from workloads.program import Group
 class Failover:
     """Deaths in, changes of membership out."""
 
-    def __init__(self, fabric: Fabric, routing: Routing, roster: Roster, grants: Grants, liveness: Liveness) -> None:
+    def __init__(
+        self, fabric: OpticalState, routing: Routing, roster: JobRegistry, grants: RequestQueue, liveness: Liveness
+    ) -> None:
         self._fabric = fabric
         self._routing = routing
         self._roster = roster
         self._grants = grants
         self._liveness = liveness
-        self._splices: dict[str, SpliceIntent] = {}
+        self._splices: dict[str, SpliceRequest] = {}
 
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
         """``rank`` is dead from now on; a second report of it changes nothing. ``heard``: its last sign of life."""
@@ -57,7 +59,7 @@ class Failover:
                 actions += [*self.end_life(membership, reason), *self._strand(membership, reason, now)]
         if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
             # nobody's change leads packets of others round the dead chip at once
-            actions += self._grants.ask(DetourIntent(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
+            actions += self._grants.ask(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
         return actions + self._grants.advance(now)
 
     def end_life(self, membership: Membership, reason: str) -> list[Action]:
@@ -103,7 +105,7 @@ class Failover:
             return self._strand(membership, membership.reason, now)
         free = self._roster.free()
         try:
-            membership.policy.see(standing_beside(membership.job.name, self._fabric, self._roster))
+            membership.policy.see(cluster_state_beside(membership.job.name, self._fabric, self._roster))
             chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
             if not chosen:
                 raise ControlError(f"rank {rank} has failed and nobody stands in: {self._roster.why_nobody()}")
@@ -136,7 +138,7 @@ class Failover:
     def _splice(self, membership: Membership, groups: tuple[Group, ...], wiring: Wiring, now: float) -> list[Action]:
         before = set(membership.ranks)
         membership.take(groups)
-        intent = SpliceIntent(
+        intent = SpliceRequest(
             asked=now,
             delay_s=membership.job.dark_s,
             reroutes=True,
@@ -151,7 +153,7 @@ class Failover:
         self._splices[membership.job.name] = intent
         return self._grants.ask(intent, now)
 
-    def _settle(self, membership: Membership, intent: SpliceIntent, now: float) -> list[Action]:
+    def _settle(self, membership: Membership, intent: SpliceRequest, now: float) -> list[Action]:
         """The circuits or routes of the new members stand."""
         reason = self._cut_off(membership)
         if reason:

@@ -10,7 +10,7 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.ocs import Change, OpticalSwitch
 from controllers.engine.actions import Darken
 from controllers.engine.cluster_state import Light
-from controllers.engine.requests import Intent
+from controllers.engine.requests import PendingRequest
 from controllers.mesh.layouts import SEARCH_S
 from controllers.mesh.switch import PipSwitch
 from controllers.policies.policy import Path
@@ -26,12 +26,12 @@ class Reconfiguration:
     """One that is under way: ``owner`` waits for it (None: nobody does)."""
 
     darken: Darken
-    owner: Intent | None
+    owner: PendingRequest | None
     asked: float
     began: float
 
 
-class Fabric:
+class OpticalState:
     """The optical switches, by name. Ports are *held* by an owner from its reconfiguration or ack until it lets go."""
 
     def __init__(self, plan: FabricPlan) -> None:
@@ -39,8 +39,8 @@ class Fabric:
         self._number: dict[tuple[int, int], SwitchPort] = {
             (p.rank, p.lane): (s.name, p.number) for s in plan.network("rail") if s.kind == "ocs" for p in s.ports
         }
-        self._holders: dict[SwitchPort, dict[Intent, None]] = {}
-        self._holding: dict[Intent, tuple[SwitchPort, ...]] = {}
+        self._holders: dict[SwitchPort, dict[PendingRequest, None]] = {}
+        self._holding: dict[PendingRequest, tuple[SwitchPort, ...]] = {}
         self._running: dict[int, Reconfiguration] = {}
         self._rank = {port: rank for (rank, _), port in self._number.items()}
         self._ids = itertools.count(1)
@@ -105,14 +105,14 @@ class Fabric:
 
     # ---- in use -----------------------------------------------------------------------------------------------
 
-    def hold(self, owner: Intent, ports: Iterable[SwitchPort]) -> None:
+    def hold(self, owner: PendingRequest, ports: Iterable[SwitchPort]) -> None:
         """From now on ``owner`` has ``ports`` in use (and no others)."""
         self.let_go(owner)
         self._holding[owner] = tuple(ports)
         for port in self._holding[owner]:
             self._holders.setdefault(port, {})[owner] = None
 
-    def let_go(self, owner: Intent) -> None:
+    def let_go(self, owner: PendingRequest) -> None:
         """``owner`` has nothing in use any more."""
         for port in self._holding.pop(owner, ()):
             holders = self._holders[port]
@@ -120,9 +120,9 @@ class Fabric:
             if not holders:
                 del self._holders[port]
 
-    def users(self, switch: str, ports: Iterable[int], but: Intent) -> list[Intent]:
+    def users(self, switch: str, ports: Iterable[int], but: PendingRequest) -> list[PendingRequest]:
         """Who, apart from ``but``, has one of ``ports`` in use."""
-        found: dict[Intent, None] = {}
+        found: dict[PendingRequest, None] = {}
         for port in sorted(ports):
             found.update(self._holders.get((switch, port), {}))
         found.pop(but, None)
@@ -162,7 +162,7 @@ class Fabric:
                 device.warm(matchings, search_s)
 
     def begin(
-        self, name: str, change: Change, owner: Intent | None, delay_s: float, asked: float, now: float
+        self, name: str, change: Change, owner: PendingRequest | None, delay_s: float, asked: float, now: float
     ) -> Darken:
         """Start ``change`` on switch ``name``."""
         number = self.next_id()

@@ -13,7 +13,7 @@ from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 
 
-class Roster:
+class JobRegistry:
     """``jobs`` in order of registration; ``dead`` are the chips that failed, ``gone`` the ranks that left.
 
     ``sound(rank)`` says whether all ports of a chip work.

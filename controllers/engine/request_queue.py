@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controllers.circuits.ocs import Change
-from controllers.circuits.rotation import Rotating
-from controllers.engine.actions import Ack, Action, Note, Refuse, TurnEnds
-from controllers.engine.optical_state import Fabric, SwitchPort
+from controllers.circuits.rotation import RunningRotation
+from controllers.engine.actions import Ack, Action, Note, Refuse, SlotEnds
+from controllers.engine.optical_state import OpticalState, SwitchPort
 from controllers.engine.readiness import Readiness, Round
-from controllers.engine.requests import GroupIntent, Intent, RewireIntent, StartIntent
+from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing
 from controllers.policies.policy import Path
 from railyard.errors import RailyardError
@@ -22,20 +22,20 @@ MAX_TRIES = 8
 """Reconfigurations one request may take before its policy is held to be going round in circles."""
 
 
-class Grants:
+class RequestQueue:
     """The queue in front of ``fabric`` and ``routing``. Each method returns what must be done, in order."""
 
-    def __init__(self, fabric: Fabric, routing: Routing) -> None:
+    def __init__(self, fabric: OpticalState, routing: Routing) -> None:
         self._fabric = fabric
         self._routing = routing
-        self._pending: list[Intent] = []
-        self._rounds: dict[tuple[str, int], GroupIntent] = {}
+        self._pending: list[PendingRequest] = []
+        self._rounds: dict[tuple[str, int], GroupRequest] = {}
 
     # ---- in ---------------------------------------------------------------------------------------------------
 
-    def ask(self, intent: Intent, now: float) -> list[Action]:
+    def ask(self, intent: PendingRequest, now: float) -> list[Action]:
         """Somebody waits from now on."""
-        if isinstance(intent, GroupIntent):
+        if isinstance(intent, GroupRequest):
             self._rounds[intent.group.name, intent.turn.index] = intent
         self._pending.append(intent)
         return self._try(intent, now)
@@ -46,7 +46,7 @@ class Grants:
         self.withdraw(intent)
         return [*_turn_note(intent, now), *self.advance(now)]
 
-    def turning(self, group: str, index: int) -> Rotating | None:
+    def turning(self, group: str, index: int) -> RunningRotation | None:
         """The rotation of this grant of ``group``; None if its circuits stand, or if there is none (any more)."""
         intent = self._rounds.get((group, index))
         return None if intent is None else intent.rotating
@@ -70,7 +70,7 @@ class Grants:
                 actions += self._refuse(intent, f"port {port} of {switch} has failed while its slot stood", now)
         return actions
 
-    def ended(self, owner: Intent | None, now: float) -> list[Action]:
+    def ended(self, owner: PendingRequest | None, now: float) -> list[Action]:
         """A reconfiguration of ``owner`` has ended well (None: it was nobody's)."""
         actions: list[Action] = []
         if owner is not None and owner in self._pending:
@@ -79,7 +79,7 @@ class Grants:
             self._fabric.let_go(owner)
         return actions + self.advance(now)
 
-    def failed(self, owner: Intent | None, reason: str, now: float) -> list[Action]:
+    def failed(self, owner: PendingRequest | None, reason: str, now: float) -> list[Action]:
         """A reconfiguration of ``owner`` was not done."""
         actions: list[Action] = []
         if owner is not None and owner in self._pending:
@@ -101,7 +101,7 @@ class Grants:
     def refuse_start(self, job: str, reason: str, now: float) -> list[Action]:
         """If ``job`` still waits for its starting circuits it is refused; nothing otherwise."""
         for intent in self._pending:
-            if isinstance(intent, StartIntent) and intent.job.name == job:
+            if isinstance(intent, StartRequest) and intent.job.name == job:
                 return self._refuse(intent, reason, now)
         return []
 
@@ -116,7 +116,7 @@ class Grants:
         told = sorted(turn.asked - turn.released) if waits else []
         return [Refuse(rank, group, turn.index, reason, lost) for rank in told]
 
-    def withdraw(self, intent: Intent) -> None:
+    def withdraw(self, intent: PendingRequest) -> None:
         """Take ``intent`` off the books; ports of its reconfigurations under way stay taken until they are lit."""
         if intent in self._pending:
             self._pending.remove(intent)
@@ -125,7 +125,7 @@ class Grants:
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
-    def _try(self, intent: Intent, now: float) -> list[Action]:
+    def _try(self, intent: PendingRequest, now: float) -> list[Action]:
         if intent.awaiting:
             return []
         try:
@@ -142,14 +142,14 @@ class Grants:
                 return [self._routing.begin(intent, intent.delay_s)]
         return self._grant(intent, now)
 
-    def _begin(self, intent: Intent, changes: dict[str, Change], now: float) -> list[Action]:
+    def _begin(self, intent: PendingRequest, changes: dict[str, Change], now: float) -> list[Action]:
         for name, change in changes.items():
             if change.ports & self._fabric.switches[name].dark:
                 return _waits(intent, f"ports of {name} are still tuning", now)
             users = self._fabric.users(name, change.ports, but=intent)
             if users:
                 reason = f"{users[0].label()} has traffic on the ports of {name} that would go dark"
-                by_hand = isinstance(intent, RewireIntent) and not any(user.awaiting for user in users)
+                by_hand = isinstance(intent, RewireRequest) and not any(user.awaiting for user in users)
                 return self._refuse(intent, reason, now) if by_hand else _waits(intent, reason, now)
         if intent.tries >= MAX_TRIES:
             return self._refuse(
@@ -165,20 +165,20 @@ class Grants:
             for name, change in changes.items()
         ]
 
-    def _hold(self, intent: Intent, ports: Iterable[SwitchPort]) -> None:
+    def _hold(self, intent: PendingRequest, ports: Iterable[SwitchPort]) -> None:
         """``intent`` has ``ports`` in use, and those of all its slots if its circuits take turns."""
-        turning = intent.turning if isinstance(intent, GroupIntent) else ()
+        turning = intent.turning if isinstance(intent, GroupRequest) else ()
         self._fabric.hold(intent, dict.fromkeys([*ports, *turning]))
 
-    def _grant(self, intent: Intent, now: float) -> list[Action]:
-        if isinstance(intent, GroupIntent):
+    def _grant(self, intent: PendingRequest, now: float) -> list[Action]:
+        if isinstance(intent, GroupRequest):
             return self._ack(intent, now)
         if any(matching.ports & self._fabric.switches[name].dark for name, matching in intent.own().items()):
             return []
         self.withdraw(intent)
         return intent.done(now)
 
-    def _ack(self, intent: GroupIntent, now: float) -> list[Action]:
+    def _ack(self, intent: GroupRequest, now: float) -> list[Action]:
         try:
             meant = intent.paths(self._fabric.target())
             ports = self._fabric.ports_of(meant)
@@ -205,35 +205,35 @@ class Grants:
         }
         return [Note("ack", now, fields=fields), *acks]
 
-    def _tell(self, intent: GroupIntent, paths: tuple[Path, ...], now: float) -> list[Action]:
+    def _tell(self, intent: GroupRequest, paths: tuple[Path, ...], now: float) -> list[Action]:
         """Every member that has not let go yet of its paths, and of the turn that has come."""
         group, index, rotating = intent.group.name, intent.turn.index, intent.rotating
         turn = rotating.begin(now) if rotating is not None else None
         present = [rank for rank in intent.group.members if rank not in intent.turn.released]
         acks: list[Action] = [Ack(rank, group, index, paths, turn) for rank in present]
         if rotating is not None and turn is not None and turn.until is not None:
-            acks.append(TurnEnds(group, index, turn, turn.until, tuple(rotating.slot.wiring)))
+            acks.append(SlotEnds(group, index, turn, turn.until, tuple(rotating.slot.wiring)))
         return acks
 
-    def _refuse(self, intent: Intent, reason: str, now: float) -> list[Action]:
+    def _refuse(self, intent: PendingRequest, reason: str, now: float) -> list[Action]:
         """Give up on ``intent`` and tell whoever waits for it."""
-        if isinstance(intent, GroupIntent):
+        if isinstance(intent, GroupRequest):
             note = _waits(intent, reason, now, final=True)
             return [*note, *self.refuse_round(intent.readiness, intent.turn, reason)]
         self.withdraw(intent)
         return intent.given_up(reason, now)
 
 
-def _waits(intent: Intent, reason: str, now: float, *, final: bool = False) -> list[Action]:
+def _waits(intent: PendingRequest, reason: str, now: float, *, final: bool = False) -> list[Action]:
     """Note once why ``intent`` has to wait (or, ``final``, gets nothing)."""
     if intent.said_why and not final:
         return []
     intent.said_why = True
-    index = intent.turn.index if isinstance(intent, GroupIntent) else None
+    index = intent.turn.index if isinstance(intent, GroupRequest) else None
     return [Note("refused", now, fields={"group": intent.label(), "index": index, "reason": reason, "final": final})]
 
 
-def _turn_note(intent: GroupIntent, now: float) -> list[Action]:
+def _turn_note(intent: GroupRequest, now: float) -> list[Action]:
     """The slot of a rotation that ends now, for the timeline."""
     turn = intent.rotating.turn if intent.rotating is not None else None
     if turn is None or intent.rotating is None:

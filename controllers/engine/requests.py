@@ -8,7 +8,7 @@ from functools import cached_property
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import OpticalSwitch, UpdateMode
-from controllers.circuits.rotation import Rotating, turned
+from controllers.circuits.rotation import RunningRotation, circuits_in_slot
 from controllers.engine.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
 from controllers.engine.jobs import Job
 from controllers.engine.readiness import Readiness, Round
@@ -18,7 +18,7 @@ from workloads.program import Group
 
 
 @dataclass(eq=False, kw_only=True)
-class Intent:
+class PendingRequest:
     """Circuits that somebody waits for. ``awaiting`` are its reconfigurations under way.
 
     ``reroutes``: the routes of an electrical torus have to be brought up to date for it, once. ``changed`` are the
@@ -63,7 +63,7 @@ class Intent:
 
 
 @dataclass(eq=False, kw_only=True)
-class GroupIntent(Intent):
+class GroupRequest(PendingRequest):
     """All members of a group have asked. (What is done for it when it is granted:
     ``controllers.engine.request_queue``.)
 
@@ -74,7 +74,7 @@ class GroupIntent(Intent):
     policy: Policy
     readiness: Readiness
     turn: Round
-    rotating: Rotating | None = None
+    rotating: RunningRotation | None = None
 
     @property
     def group(self) -> Group:
@@ -100,7 +100,7 @@ class GroupIntent(Intent):
         """What the policy wants: of a rotation the slot that is due, without the circuits of the others."""
         if self.rotating is None:
             return self.policy.wanted(self.group, target)
-        return turned(self.rotating.slots, self.rotating.slot, target)
+        return circuits_in_slot(self.rotating.slots, self.rotating.slot, target)
 
     def paths(self, lit: Wiring) -> tuple[Path, ...]:
         """The paths of the group over what is lit."""
@@ -110,7 +110,7 @@ class GroupIntent(Intent):
 
 
 @dataclass(eq=False, kw_only=True)
-class StartIntent(Intent):
+class StartRequest(PendingRequest):
     """A job was registered and its starting circuits must stand. ``forget`` takes it off the books if they cannot."""
 
     job: Job
@@ -146,7 +146,7 @@ class StartIntent(Intent):
 
 
 @dataclass(eq=False, kw_only=True)
-class SpliceIntent(Intent):
+class SpliceRequest(PendingRequest):
     """Somebody stands in for a member that failed, and the circuits of the job's new groups must stand.
 
     ``mine`` are the ports of all who are in the job or were before: no circuit of others is touched. ``broken`` are the
@@ -198,7 +198,7 @@ class SpliceIntent(Intent):
 
 
 @dataclass(eq=False, kw_only=True)
-class DetourIntent(Intent):
+class RerouteRequest(PendingRequest):
     """A chip that no job is in has failed, and packets of others may have gone through it."""
 
     rank: int
@@ -221,7 +221,7 @@ class DetourIntent(Intent):
 
 
 @dataclass(eq=False, kw_only=True)
-class RewireIntent(Intent):
+class RewireRequest(PendingRequest):
     """Somebody rewires a switch by hand."""
 
     ticket: object

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controllers.circuits.torus_routes import routes
 from controllers.engine.actions import Reroute
-from controllers.engine.requests import Intent
+from controllers.engine.requests import PendingRequest
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 
@@ -37,7 +37,7 @@ class Routing:
         self._plan = plan
         self._avoid = avoid
         self._number = number
-        self._running: dict[int, Intent] = {}
+        self._running: dict[int, PendingRequest] = {}
         self._known: tuple[frozenset[int], dict[str, dict[str, int]]] | None = None
         self._chip = {s.name: s.ports[0].rank for s in plan.network("rail") if plan.links and s.kind == "electrical"}
         self.held: dict[str, dict[str, int]] = self._wanted()
@@ -65,7 +65,7 @@ class Routing:
         """Whether the tables are not what they should be now."""
         return self._wanted() != self.held
 
-    def begin(self, owner: Intent, delay_s: float) -> Reroute:
+    def begin(self, owner: PendingRequest, delay_s: float) -> Reroute:
         """``owner`` waits for a re-routing that begins now."""
         number = self._number()
         self._running[number] = owner
@@ -84,7 +84,7 @@ class Routing:
             frozenset(name for name, chip in self._chip.items() if chip in dead),
         )
 
-    def end(self, number: int) -> Intent:
+    def end(self, number: int) -> PendingRequest:
         """It is done, or was given up: who waited for it."""
         self._check(number)
         owner = self._running.pop(number)

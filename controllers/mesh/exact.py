@@ -13,7 +13,7 @@ from typing import Any
 from controllers.mesh.corners import dead_end
 from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import (
-    Hop,
+    CellStep,
     Infeasible,
     Pair,
     Paths,
@@ -69,7 +69,7 @@ def route_exact(
     return laid(mesh, {**program.ways(), **standing}, proved=status == "OPTIMAL")
 
 
-def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], standing: Mapping[Pair, Sequence[Hop]]) -> None:
+def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], standing: Mapping[Pair, Sequence[CellStep]]) -> None:
     check(mesh, hint, pairs)
     for pair, way in standing.items():
         if hint.paths[pair] != tuple(end >> 2 for end, _ in way):
@@ -80,7 +80,7 @@ class _Program:
     """The model and its variables. ``slack``: cells that all paths together may cross beyond the fewest, if known."""
 
     def __init__(
-        self, mesh: Mesh, pairs: Sequence[Pair], standing: Mapping[Pair, Sequence[Hop]], slack: int | None
+        self, mesh: Mesh, pairs: Sequence[Pair], standing: Mapping[Pair, Sequence[CellStep]], slack: int | None
     ) -> None:
         # 0.3 to 0.7 s the first time, so whoever needs no proof does not pay for it.
         from ortools.sat.python import cp_model
@@ -122,7 +122,7 @@ class _Program:
         ]
         return {(x, y): self.model.new_bool_var("") for x, y in ways if min(shortest(x, y), shortest(y, x)) <= longest}
 
-    def _stand(self, standing: Mapping[Pair, Sequence[Hop]]) -> None:
+    def _stand(self, standing: Mapping[Pair, Sequence[CellStep]]) -> None:
         """Circuits that stand: their cells in their states, their ends in nobody else's use."""
         for way in standing.values():
             for end, crossed in way:
@@ -174,11 +174,11 @@ class _Program:
         for variable, crossed in zip(self.cross, hint.states, strict=True):
             self.model.add_hint(variable, crossed)
 
-    def ways(self) -> dict[Pair, tuple[Hop, ...]]:
+    def ways(self) -> dict[Pair, tuple[CellStep, ...]]:
         """What was found, followed from port to port."""
         return {pair: tuple(self._follow(pair, ways)) for pair, ways in zip(self.pairs, self.goes, strict=True)}
 
-    def _follow(self, pair: Pair, ways: Mapping[Way, Any]) -> Iterable[Hop]:
+    def _follow(self, pair: Pair, ways: Mapping[Way, Any]) -> Iterable[CellStep]:
         taken = {way for way, goes in ways.items() if self.solver.boolean_value(goes)}
         end = self.mesh.ports[pair[0]].end
         while end >= 0:

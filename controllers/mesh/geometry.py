@@ -52,7 +52,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Light:
+class LightPath:
     """Where light came out, and the cells that it crossed, in order (one may come twice)."""
 
     port_out: int
@@ -123,7 +123,7 @@ class Mesh:
                 key="states",
             )
 
-    def trace(self, states: Sequence[bool], port: int) -> Light:
+    def trace(self, states: Sequence[bool], port: int) -> LightPath:
         """The light that enters at ``port`` when ``states[i]`` says whether cell i is in state cross (else bar).
 
         Every step can be taken back, so light comes out in the end, and not where it went in. ``ConfigError`` for an
@@ -135,7 +135,7 @@ class Mesh:
         while end >= 0:
             crossed.append(end >> 2)
             end = self.facing[end ^ 3 if states[end >> 2] else end ^ 2]
-        return Light(-1 - end, tuple(crossed))
+        return LightPath(-1 - end, tuple(crossed))
 
 
 def evenly_spaced(mesh: Mesh, n: int) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ _Search = tuple[Matching, frozenset[tuple[Pair, tuple[int, ...]]]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class MeshLayout:
     """Circuits of a switch and how they lie: ``routed`` on the mesh, ``behind`` the mesh port of each port."""
 
     matching: Matching
@@ -45,7 +45,7 @@ class Layout:
         a, b = (self.behind[port] for port in circuit.ports)
         return self.routed.paths[a, b] if a < b else self.routed.paths[b, a][::-1]
 
-    def moved(self, after: Layout) -> frozenset[int]:
+    def moved(self, after: MeshLayout) -> frozenset[int]:
         """Ports of the circuits that both have, on another path."""
         both = self.matching.circuits & after.matching.circuits
         return frozenset(port for c in both if self.path(c) != after.path(c) for port in c.ports)
@@ -55,9 +55,9 @@ class Layout:
         """The cells that some circuit's light crosses; the state of others does not matter."""
         return frozenset(cell for cells in self.routed.paths.values() for cell in cells)
 
-    def over(self, before: Layout) -> Layout:
+    def over(self, before: MeshLayout) -> MeshLayout:
         """The same with the cells that no light crosses left as they are in ``before``."""
-        return Layout(self.matching, settled(before.routed.states, self.routed), self.behind)
+        return MeshLayout(self.matching, settled(before.routed.states, self.routed), self.behind)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Refusal:
     search_s: float
 
 
-class Layouts:
+class MeshLayouts:
     """The ways to lay matchings on the mesh of switch ``name``, whose ports are ``ports`` in order."""
 
     def __init__(self, name: str, plan: MeshPlan, ports: Sequence[int]) -> None:
@@ -77,16 +77,16 @@ class Layouts:
         self.mesh = Mesh.of(plan.width, plan.height)
         self.behind = dict(zip(ports, plan.ports, strict=True))
         self._port = {mesh_port: port for port, mesh_port in self.behind.items()}
-        self._found: dict[Matching, list[Layout]] = {}
+        self._found: dict[Matching, list[MeshLayout]] = {}
         self._unfound: dict[_Search, float] = {}
         self._refused: dict[Matching, _Refusal] = {}
 
     @cached_property
-    def nothing(self) -> Layout:
+    def nothing(self) -> MeshLayout:
         """No circuit, all cells in state bar."""
-        return Layout(Matching(), Routed((False,) * len(self.mesh.cells), {}, 0), self.behind)
+        return MeshLayout(Matching(), Routed((False,) * len(self.mesh.cells), {}, 0), self.behind)
 
-    def find(self, after: Matching, now: Layout, search_s: float = SEARCH_S) -> Layout:
+    def find(self, after: Matching, now: MeshLayout, search_s: float = SEARCH_S) -> MeshLayout:
         """How ``after`` lies when ``now`` stands: circuits of both keep their paths, if there is any way so.
 
         Otherwise those that have to move do. ``CircuitError`` if there is no way at all or none was found in
@@ -106,7 +106,7 @@ class Layouts:
         )
         return layout.over(now)
 
-    def traced(self, states: Sequence[bool], blocked: Iterable[int]) -> Layout:
+    def traced(self, states: Sequence[bool], blocked: Iterable[int]) -> MeshLayout:
         """The circuits that light makes of a state per cell (True: cross), between all ports that are not ``blocked``.
 
         ``CircuitError`` where the light of a port comes out at none, or at one that is blocked.
@@ -128,9 +128,9 @@ class Layouts:
             if self.behind[port] < light.port_out:
                 paths[self.behind[port], light.port_out] = light.cells
         routed = Routed(tuple(states), paths, sum(map(len, paths.values())))
-        return Layout(Matching(circuits), routed, self.behind)
+        return MeshLayout(Matching(circuits), routed, self.behind)
 
-    def joined(self, kept: Layout, back: Iterable[Circuit], was: Layout) -> Layout:
+    def joined(self, kept: MeshLayout, back: Iterable[Circuit], was: MeshLayout) -> MeshLayout:
         """``kept`` and beside it the circuits of ``back`` as they lay in ``was``, as far as no cell is taken."""
         states, taken = list(kept.routed.states), set(kept.crossed)
         paths, circuits = dict(kept.routed.paths), list(kept.matching)
@@ -143,7 +143,7 @@ class Layouts:
             taken.update(cells)
             paths[self._pair(circuit)] = was.routed.paths[self._pair(circuit)]
             circuits.append(circuit)
-        return Layout(Matching(circuits), Routed(tuple(states), paths, sum(map(len, paths.values()))), self.behind)
+        return MeshLayout(Matching(circuits), Routed(tuple(states), paths, sum(map(len, paths.values()))), self.behind)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
@@ -151,25 +151,27 @@ class Layouts:
         a, b = (self.behind[port] for port in circuit.ports)
         return (a, b) if a < b else (b, a)
 
-    def _less(self, after: Matching, now: Layout) -> Layout:
+    def _less(self, after: Matching, now: MeshLayout) -> MeshLayout:
         """Circuits that all stand, and no cell changes for them."""
         if after == now.matching:
             return now
         paths = {pair: now.routed.paths[pair] for pair in map(self._pair, after)}
         routed = Routed(now.routed.states, paths, sum(map(len, paths.values())))
-        return Layout(after, routed, self.behind)
+        return MeshLayout(after, routed, self.behind)
 
-    def _beside(self, after: Matching, now: Layout, search_s: float) -> Layout | None:
+    def _beside(self, after: Matching, now: MeshLayout, search_s: float) -> MeshLayout | None:
         """``after`` with the paths of what stands kept; None if no way was found."""
         return self._search(after, now, after.circuits & now.matching.circuits, search_s)
 
-    def _making_way(self, after: Matching, now: Layout) -> Layout | None:
+    def _making_way(self, after: Matching, now: MeshLayout) -> MeshLayout | None:
         """The same with one of those free to move."""
         both = after.circuits & now.matching.circuits
         found = (self._search(after, now, both - {circuit}, HINT_S) for circuit in sorted(both))
         return next((layout for layout in found if layout is not None), None) if len(both) > 1 else None
 
-    def _search(self, after: Matching, now: Layout, staying: Iterable[Circuit], search_s: float) -> Layout | None:
+    def _search(
+        self, after: Matching, now: MeshLayout, staying: Iterable[Circuit], search_s: float
+    ) -> MeshLayout | None:
         kept = {pair: now.routed.paths[pair] for pair in map(self._pair, staying)}
         key = after, frozenset(kept.items())
         if self._unfound.get(key, 0.0) >= search_s:
@@ -182,10 +184,10 @@ class Layouts:
             return None
         return self._keep(after, routed)
 
-    def _least_moved(self, known: Sequence[Layout], now: Layout) -> Layout | None:
+    def _least_moved(self, known: Sequence[MeshLayout], now: MeshLayout) -> MeshLayout | None:
         return min(known, key=lambda layout: len(now.moved(layout)), default=None)
 
-    def _anew(self, after: Matching, search_s: float) -> Layout:
+    def _anew(self, after: Matching, search_s: float) -> MeshLayout:
         """``after`` with every path free; ``CircuitError`` if there is no way, or none was found."""
         before = self._refused.get(after)
         if before is not None and before.search_s >= search_s:
@@ -203,9 +205,9 @@ class Layouts:
         self._refused[after] = refusal
         raise CircuitError(refusal.reason)
 
-    def _keep(self, after: Matching, routed: Routed) -> Layout:
+    def _keep(self, after: Matching, routed: Routed) -> MeshLayout:
         check(self.mesh, routed, map(self._pair, after))
-        layout = Layout(after, routed, self.behind)
+        layout = MeshLayout(after, routed, self.behind)
         if after not in self._found and len(self._found) >= MOST_REMEMBERED:
             del self._found[next(iter(self._found))]
         self._found[after] = [layout, *self._found.get(after, [])][:MOST_WAYS]

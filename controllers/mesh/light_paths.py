@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 Paths = Mapping[Pair, tuple[int, ...]]
 """The cells of each circuit, in the order in which light from its lower port crosses them."""
 
-Hop = tuple[int, bool]
+CellStep = tuple[int, bool]
 """The end by which light enters a cell (``controllers.mesh.geometry.Cell``), and whether the cell is in state cross."""
 
 
@@ -51,7 +51,7 @@ def ordered_pairs(mesh: Mesh, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
     return tuple(circuit.ports for circuit in Matching(asked))
 
 
-def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[Hop, ...]:
+def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[CellStep, ...]:
     """How light crosses ``cells`` from the lower port of ``pair`` to the other; ``CircuitError`` if they do not lead
     there.
     """
@@ -70,7 +70,7 @@ def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[Hop, ...]:
     return tuple(found)
 
 
-def standing_ways(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[Hop, ...]]:
+def standing_ways(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[CellStep, ...]]:
     """How light takes the paths of circuits that stand. ``ConfigError`` for a port that is not on the mesh,
     ``CircuitError`` for cells that are no path between its ports.
     """
@@ -86,7 +86,7 @@ def _leads_to(mesh: Mesh, end: int, crossed: bool, cell: int | None, port: int) 
     return beyond == -1 - port if cell is None else beyond >= 0 and beyond >> 2 == cell
 
 
-def laid(mesh: Mesh, ways: Mapping[Pair, Sequence[Hop]], *, proved: bool = False) -> Routed:
+def laid(mesh: Mesh, ways: Mapping[Pair, Sequence[CellStep]], *, proved: bool = False) -> Routed:
     """The configuration in which light goes these ways; ``CircuitError`` if they want a cell in two states."""
     states: dict[int, bool] = {}
     for pair, way in ways.items():

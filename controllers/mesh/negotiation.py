@@ -16,7 +16,7 @@ from random import Random
 
 from controllers.mesh.corners import dead_end
 from controllers.mesh.geometry import Mesh
-from controllers.mesh.light_paths import Hop, Pair, Paths, Routed, laid, ordered_pairs, standing_ways
+from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, laid, ordered_pairs, standing_ways
 
 ROUNDS = 60
 """So many rounds of negotiation, then anew in another order."""
@@ -91,17 +91,17 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     return tuple(left)
 
 
-def _length(ways: Mapping[Pair, Sequence[Hop]], pairs: Iterable[Pair]) -> int:
+def _length(ways: Mapping[Pair, Sequence[CellStep]], pairs: Iterable[Pair]) -> int:
     return sum(len(ways[pair]) for pair in pairs)
 
 
 class _Negotiation:
     """The circuits to lay, what each cell and waveguide is asked for, and what it costs."""
 
-    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], standing: Mapping[Pair, Sequence[Hop]]) -> None:
+    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], standing: Mapping[Pair, Sequence[CellStep]]) -> None:
         self.mesh = mesh
         self.pairs = list(pairs)
-        self.ways: dict[Pair, tuple[Hop, ...]] = {}
+        self.ways: dict[Pair, tuple[CellStep, ...]] = {}
         self.hopeless = False
         ends = len(mesh.facing)
         self.price = FIRST_PRICE
@@ -119,7 +119,7 @@ class _Negotiation:
                 for side in (end, end ^ 3 if crossed else end ^ 2):
                     self.guide_memory[self.guide[side]] = NEVER
 
-    def settle(self, random: Random, until: float) -> dict[Pair, tuple[Hop, ...]] | None:
+    def settle(self, random: Random, until: float) -> dict[Pair, tuple[CellStep, ...]] | None:
         """Negotiate until nothing clashes, then straighten; None after ``ROUNDS`` rounds or at ``until``."""
         turn = list(self.pairs)
         random.shuffle(turn)
@@ -168,7 +168,7 @@ class _Negotiation:
             self._lay(pair, way)
         return way is not None and not self._clashes(way)
 
-    def _cheapest(self, pair: Pair) -> tuple[Hop, ...] | None:
+    def _cheapest(self, pair: Pair) -> tuple[CellStep, ...] | None:
         """A* from the one port to the other, over (cell entered, end)."""
         facing, cell_cost, guide_cost = self.mesh.facing, self.cell_cost, self.guide_cost
         left = cells_to(self.mesh, pair[1])
@@ -203,14 +203,14 @@ class _Negotiation:
         return None
 
     @staticmethod
-    def _walked(came: Sequence[int], end: int) -> tuple[Hop, ...]:
+    def _walked(came: Sequence[int], end: int) -> tuple[CellStep, ...]:
         way = []
         while came[end] >= 0:
             way.append((came[end] >> 1, bool(came[end] & 1)))
             end = came[end] >> 1
         return tuple(reversed(way))
 
-    def _lay(self, pair: Pair, way: tuple[Hop, ...]) -> None:
+    def _lay(self, pair: Pair, way: tuple[CellStep, ...]) -> None:
         self.ways[pair] = way
         self._count(way, 1)
 
@@ -218,7 +218,7 @@ class _Negotiation:
         if pair in self.ways:
             self._count(self.ways.pop(pair), -1)
 
-    def _count(self, way: Sequence[Hop], by: int) -> None:
+    def _count(self, way: Sequence[CellStep], by: int) -> None:
         for end, crossed in way:
             guide = self.guide[end]
             self.guide_users[guide] += by
@@ -258,6 +258,6 @@ class _Negotiation:
         """The circuits whose path clashes with another one's, or with itself."""
         return [pair for pair, way in self.ways.items() if self._clashes(way)]
 
-    def _clashes(self, way: Sequence[Hop]) -> bool:
+    def _clashes(self, way: Sequence[CellStep]) -> bool:
         users, guides, guide = self.cell_users, self.guide_users, self.guide
         return any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in way)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import Change, OpticalSwitch
-from controllers.mesh.layouts import SEARCH_S, Layout, Layouts
+from controllers.mesh.layouts import SEARCH_S, MeshLayout, MeshLayouts
 from railyard.errors import CircuitError
 from topos.plan import SwitchPlan
 
@@ -25,7 +25,7 @@ class LaidMatching(Matching):
 
     __slots__ = ("layout",)
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: MeshLayout) -> None:
         super().__init__(layout.matching)
         self.layout = layout
 
@@ -34,7 +34,7 @@ class LaidMatching(Matching):
 class Relaying(Change):
     """A change with the layout that it leads to: ``ports`` includes those whose circuit stays and whose path moves."""
 
-    layout: Layout = field(compare=False, kw_only=True)
+    layout: MeshLayout = field(compare=False, kw_only=True)
 
 
 class PipSwitch(OpticalSwitch):
@@ -49,10 +49,10 @@ class PipSwitch(OpticalSwitch):
         numbers = [port.number for port in plan.ports]
         super().__init__(plan.name, numbers)
         self.mesh = plan.mesh
-        self.layouts = Layouts(plan.name, plan.mesh, numbers)
+        self.layouts = MeshLayouts(plan.name, plan.mesh, numbers)
         self.layout = self.layouts.nothing
         self.latency = "not emulated"
-        self._was: dict[int, Layout] = {}
+        self._was: dict[int, MeshLayout] = {}
 
     def change_to(self, after: Matching) -> Change | None:
         """As of any OCS; ``CircuitError`` if the mesh has no paths for ``after``, or none were found."""

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import STATES, PipSwitch
-from controllers.openflow.datapaths import Switchboard
+from controllers.openflow.datapaths import Datapaths
 from topos.plan import FabricPlan
 
 
-class Speaker(Protocol):
+class Requester(Protocol):
     """Whoever sends requests: one connection of the job channel, or one REST call."""
 
     trusted: bool
@@ -21,7 +21,7 @@ class Speaker(Protocol):
         """Send ``{"id": request_id, <fragment>}``."""
 
 
-Waiter = tuple[Speaker, object]
+PendingReply = tuple[Requester, object]
 """Who waits, and the id of its request."""
 
 
@@ -35,7 +35,7 @@ def failure(reason: str, kind: str = "") -> str:
     return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
 
 
-def describe_switches(plan: FabricPlan, board: Switchboard, engine: Engine) -> list[dict[str, Any]]:
+def describe_switches(plan: FabricPlan, board: Datapaths, engine: Engine) -> list[dict[str, Any]]:
     """Every switch; circuits and port states of the optical ones, and the mesh of those that are made of one."""
     switches = []
     for switch in plan.switches:

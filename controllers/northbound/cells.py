@@ -9,12 +9,12 @@ from controllers.engine.actions import Action
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import STATES, PipSwitch
 from controllers.northbound import messages
-from controllers.northbound.answers import Waiter
+from controllers.northbound.answers import PendingReply
 from controllers.northbound.messages import Message
 from railyard.errors import CircuitError, ConfigError
 
 
-def set_cells(engine: Engine, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+def set_cells(engine: Engine, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
     """Operation ``cells``: the circuits that light makes of these states replace those of the switch.
 
     ``waiter`` is answered when they stand. Refused like any rewiring where traffic is on a port that would go dark.

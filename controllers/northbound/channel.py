@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 from controllers.northbound.answers import failure
-from controllers.openflow.core import Conductor
+from controllers.openflow.core import ControllerCore
 from railyard.errors import MachineError
 
 LINE_BYTES = 4 << 20
@@ -48,10 +48,10 @@ def listen(path: Path, owner: int | None = None) -> socket.socket:
     return listener
 
 
-class Connection:
+class ChannelConnection:
     """One client. Its answers may come from any thread."""
 
-    def __init__(self, sock: socket.socket, conductor: Conductor) -> None:
+    def __init__(self, sock: socket.socket, conductor: ControllerCore) -> None:
         self._socket = sock
         self._conductor = conductor
         self._sending = threading.Lock()
@@ -104,10 +104,10 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def serve(listener: socket.socket, conductor: Conductor) -> None:
+def serve(listener: socket.socket, conductor: ControllerCore) -> None:
     """Take connections for ever, each in a thread of its own."""
     while True:
         sock, _ = listener.accept()
         sock.settimeout(SEND_S)
-        connection = Connection(sock, conductor)
+        connection = ChannelConnection(sock, conductor)
         threading.Thread(target=connection.serve, name="channel", daemon=True).start()

@@ -40,29 +40,29 @@ from functools import partial
 from controllers.engine.actions import Action
 from controllers.engine.engine import Engine
 from controllers.northbound import messages
-from controllers.northbound.answers import Speaker, Waiter, describe_jobs, describe_switches, fragment
+from controllers.northbound.answers import PendingReply, Requester, describe_jobs, describe_switches, fragment
 from controllers.northbound.cells import set_cells
 from controllers.northbound.messages import Message
-from controllers.northbound.pending_replies import Waiters
-from controllers.northbound.sessions import Speakers
-from controllers.openflow.datapaths import Switchboard
+from controllers.northbound.pending_replies import PendingReplies
+from controllers.northbound.sessions import Sessions
+from controllers.openflow.datapaths import Datapaths
 from controllers.policies.catalog import POLICIES, load_policy
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 
-Operation = Callable[[Message, Waiter, float], Iterable[Action]]
+Operation = Callable[[Message, PendingReply, float], Iterable[Action]]
 
 
-class Northbound:
+class Operations:
     """Each operation returns what the engine wants done; ``waiters`` keeps who is to be answered."""
 
-    def __init__(self, plan: FabricPlan, engine: Engine, board: Switchboard, watched: Callable[[], None]) -> None:
+    def __init__(self, plan: FabricPlan, engine: Engine, board: Datapaths, watched: Callable[[], None]) -> None:
         self._plan = plan
         self._engine = engine
         self._board = board
         self._watched = watched
-        self.speakers = Speakers()
-        self.waiters = Waiters(engine.news)
+        self.speakers = Sessions()
+        self.waiters = PendingReplies(engine.news)
         self._operations: dict[str, Operation] = {
             "register": self._register,
             "checkin": self._check_in,
@@ -88,19 +88,19 @@ class Northbound:
             raise ConfigError(f"must be one of {', '.join(self._operations)}, not {message.get('op')!r}", key="op")
         return found
 
-    def beats(self, message: Message, speaker: Speaker, now: float) -> bool:
+    def beats(self, message: Message, speaker: Requester, now: float) -> bool:
         """Take a heartbeat of a rank that is watched already: the only operation that needs no lock."""
         rank = message.get("rank")
         return type(rank) is int and self.speakers.speaks(speaker, rank) and self._engine.liveness.heard(rank, now)
 
-    def closed(self, speaker: Speaker, now: float) -> list[Action]:
+    def closed(self, speaker: Requester, now: float) -> list[Action]:
         """A connection has ended; whoever waits for a rank behind it is told."""
         self.waiters.forget(speaker)
         return [action for rank in self.speakers.close(speaker) for action in self._engine.gone(rank, now)]
 
     # ---- jobs -------------------------------------------------------------------------------------------------
 
-    def _register(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _register(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "policy")
         if name not in POLICIES and not waiter[0].trusted:
             raise ConfigError(f"{name} names code to load, which only the user of the controller may", key="policy")
@@ -112,13 +112,13 @@ class Northbound:
         self.waiters.registrations[job.name] = waiter
         return actions
 
-    def _watch(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _watch(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         name, seen = messages.text(message, "job"), messages.whole({"seen": 0, **message}, "seen")
         self._engine.roster.job(name)
         self.waiters.watch(name, seen, waiter)
         return ()
 
-    def _restart(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _restart(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "job")
         actions = self._engine.restart(name, now)
         membership = self._engine.roster.job(name)
@@ -127,7 +127,7 @@ class Northbound:
         self.waiters.tell(waiter, text)
         return actions
 
-    def _finish(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _finish(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "job")
         membership = self._engine.roster.job(name)
         actions = self._engine.finish(name, now)
@@ -136,13 +136,13 @@ class Northbound:
         self.waiters.ok(waiter)
         return actions
 
-    def _jobs(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _jobs(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         self.waiters.tell(waiter, fragment(ok=True, jobs=describe_jobs(self._engine)))
         return ()
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
-    def _check_in(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _check_in(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         self.speakers.check(waiter[0], rank)
         actions = self._engine.check_in(rank, group, now)
@@ -150,7 +150,7 @@ class Northbound:
         self.waiters.check_ins[rank, group] = waiter
         return actions
 
-    def _request(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _request(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
         self.speakers.check(waiter[0], rank)
@@ -159,7 +159,7 @@ class Northbound:
         self.waiters.requests[rank, group, index] = waiter
         return actions
 
-    def _release(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _release(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
         actions: Iterable[Action] = ()
@@ -169,14 +169,14 @@ class Northbound:
         self.waiters.ok(waiter)
         return actions
 
-    def _moved(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _moved(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
         idle = messages.yes(message, "idle")
         self.speakers.check(waiter[0], rank)
         return () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
 
-    def _alive(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _alive(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         job, rank = messages.text(message, "job"), messages.whole(message, "rank")
         self.speakers.check(waiter[0], rank)
         self._engine.alive(job, rank, now)
@@ -186,18 +186,18 @@ class Northbound:
 
     # ---- people and scripts -----------------------------------------------------------------------------------
 
-    def _failed(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _failed(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         rank, cause = messages.whole(message, "rank"), messages.text({"cause": "somebody says so", **message}, "cause")
         actions = self._engine.chip_failed(rank, cause, now)
         self.waiters.ok(waiter)
         return actions
 
-    def _circuits(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _circuits(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         text = fragment(ok=True, switches=describe_switches(self._plan, self._board, self._engine))
         self.waiters.tell(waiter, text)
         return ()
 
-    def _rewire(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _rewire(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         return self._engine.rewire(
             messages.text(message, "switch"),
             messages.circuits(message),
@@ -207,7 +207,7 @@ class Northbound:
             ticket=waiter,
         )
 
-    def _fault(self, message: Message, waiter: Waiter, now: float) -> Iterable[Action]:
+    def _fault(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
         switch, port, state = messages.text(message, "switch"), messages.whole(message, "port"), message.get("state")
         if state not in ("failed", "restored"):
             raise ConfigError(f"must be failed or restored, not {state!r}", key="state")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from controllers.engine.actions import (
     Ack,
     Action,
@@ -17,41 +17,41 @@ from controllers.engine.actions import (
     Rewired,
     RewireRefused,
 )
-from controllers.northbound.answers import Speaker, Waiter, failure, fragment
+from controllers.northbound.answers import PendingReply, Requester, failure, fragment
 
 News = Callable[[str, int], dict[str, Any] | None]
 """What is known of the members of a job beyond a number of changes (``Engine.news``)."""
 
 
-class Waiters:
+class PendingReplies:
     """``answers`` are those that are ready to be sent."""
 
     def __init__(self, news: News) -> None:
-        self.answers: list[tuple[Waiter, str]] = []
-        self.check_ins: dict[tuple[int, str], Waiter] = {}
-        self.requests: dict[tuple[int, str, int], Waiter] = {}
-        self.registrations: dict[str, Waiter] = {}
-        self._watchers: dict[str, list[tuple[int, Waiter]]] = {}
+        self.answers: list[tuple[PendingReply, str]] = []
+        self.check_ins: dict[tuple[int, str], PendingReply] = {}
+        self.requests: dict[tuple[int, str, int], PendingReply] = {}
+        self.registrations: dict[str, PendingReply] = {}
+        self._watchers: dict[str, list[tuple[int, PendingReply]]] = {}
         self._news = news
         self._encoded: tuple[object, str] = (None, "")
 
-    def tell(self, waiter: Waiter | None, text: str) -> None:
+    def tell(self, waiter: PendingReply | None, text: str) -> None:
         """Answer, if anybody waits."""
         if waiter is not None:
             self.answers.append((waiter, text))
 
-    def ok(self, waiter: Waiter) -> None:
+    def ok(self, waiter: PendingReply) -> None:
         """Answer that it was done."""
         self.answers.append((waiter, '"ok":true'))
 
-    def watch(self, job: str, seen: int, waiter: Waiter) -> None:
+    def watch(self, job: str, seen: int, waiter: PendingReply) -> None:
         """``waiter`` is told when more than ``seen`` changes of ``job`` are known."""
         self._watchers.setdefault(job, []).append((seen, waiter))
         self._tell_watchers(job)
 
-    def forget(self, speaker: Speaker) -> None:
+    def forget(self, speaker: Requester) -> None:
         """A connection has ended; nothing that it waited for is of use any more."""
-        tables: tuple[dict[Any, Waiter], ...] = (self.check_ins, self.requests, self.registrations)
+        tables: tuple[dict[Any, PendingReply], ...] = (self.check_ins, self.requests, self.registrations)
         for table in tables:
             for key in [key for key, (who, _) in table.items() if who is speaker]:
                 del table[key]
@@ -73,7 +73,7 @@ class Waiters:
                 if self._encoded[0] is not paths:
                     self._encoded = paths, fragment(ok=True, group=group, index=index, paths=paths)
                 self.tell(self.requests.pop((rank, group, index), None), self._encoded[1])
-            case Ack(rank, group, index, paths, Turn() as turn):
+            case Ack(rank, group, index, paths, SlotWindow() as turn):
                 if self._encoded[0] is not turn:
                     told = (turn.number, turn.began, turn.until, turn.guard_s)
                     self._encoded = turn, fragment(ok=True, group=group, index=index, paths=paths, turn=told)

@@ -42,7 +42,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import bottle
 
-from controllers.openflow.core import ANSWER_S, Conductor
+from controllers.openflow.core import ANSWER_S, ControllerCore
 from railyard.errors import ConfigError, MachineError
 
 WAIT_S = ANSWER_S + 590.0
@@ -77,7 +77,7 @@ class Call:
         return self._result
 
 
-def make_app(conductor: Conductor, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
+def make_app(conductor: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
 
@@ -258,7 +258,7 @@ def _as_json(error: bottle.HTTPError) -> str:
     return json.dumps({"error": reason})
 
 
-class Server(ThreadingMixIn, WSGIServer):
+class RestServer(ThreadingMixIn, WSGIServer):
     """A listener that is bound at once and serves later, each call in a thread."""
 
     daemon_threads = True
@@ -288,7 +288,7 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing: the timeline tells what happened."""
 
 
-def listen(address: str, token: str | None) -> tuple[Server, frozenset[str] | None]:
+def listen(address: str, token: str | None) -> tuple[RestServer, frozenset[str] | None]:
     """Bind ``HOST:PORT`` (port 0: any free one). Beyond loopback a token is needed; ``ConfigError`` without one.
 
     Also returns the Host headers to serve, for ``make_app``.
@@ -303,7 +303,7 @@ def listen(address: str, token: str | None) -> tuple[Server, frozenset[str] | No
     if not loopback and not token:
         raise ConfigError(f"{host} is reachable from elsewhere, so a token is needed: set RAILYARD_TOKEN", key="rest")
     try:
-        server = Server((host, number), _Quiet)
+        server = RestServer((host, number), _Quiet)
     except (OSError, OverflowError) as error:
         raise MachineError(f"the REST server cannot listen on {address}: {error}") from error
     return server, frozenset({host, "localhost"}) if loopback else None

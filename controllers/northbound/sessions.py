@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.northbound.answers import Speaker
+from controllers.northbound.answers import Requester
 from railyard.errors import ControlError
 
 
-class Speakers:
+class Sessions:
     """Which connections speak for which rank. Those of a life that is over are *old*: they mean nothing any more."""
 
     def __init__(self) -> None:
-        self._of: dict[int, dict[Speaker, None]] = {}
-        self._old: set[Speaker] = set()
+        self._of: dict[int, dict[Requester, None]] = {}
+        self._old: set[Requester] = set()
 
-    def speaks(self, speaker: Speaker, rank: int) -> bool:
+    def speaks(self, speaker: Requester, rank: int) -> bool:
         """Whether ``speaker`` has spoken for ``rank`` in this life. May be called from any thread."""
         return speaker in self._of.get(rank, ())
 
-    def is_old(self, speaker: Speaker) -> bool:
+    def is_old(self, speaker: Requester) -> bool:
         """Whether it spoke for a rank in a life that is over."""
         return speaker in self._old
 
-    def check(self, speaker: Speaker, rank: int) -> None:
+    def check(self, speaker: Requester, rank: int) -> None:
         """``ControlError`` if ``speaker`` is old."""
         if speaker in self._old:
             raise ControlError(f"this connection spoke in a life of rank {rank}'s job that is over; open a new one")
 
-    def speak(self, speaker: Speaker, rank: int) -> None:
+    def speak(self, speaker: Requester, rank: int) -> None:
         """``speaker`` speaks for ``rank``."""
         self._of.setdefault(rank, {})[speaker] = None
 
-    def close(self, speaker: Speaker) -> list[int]:
+    def close(self, speaker: Requester) -> list[int]:
         """It is gone: the ranks that it spoke for in this life."""
         self._old.discard(speaker)
         ranks = [rank for rank, speakers in self._of.items() if speaker in speakers]
@@ -50,7 +50,7 @@ class Speakers:
         for rank in ranks:
             self._of.pop(rank, None)
 
-    def _drop(self, rank: int, speaker: Speaker) -> None:
+    def _drop(self, rank: int, speaker: Requester) -> None:
         del self._of[rank][speaker]
         if not self._of[rank]:
             del self._of[rank]

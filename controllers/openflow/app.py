@@ -27,7 +27,7 @@ PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
 """Framework -> package."""
 
 
-class Southbound(Protocol):
+class SwitchListener(Protocol):
     """What the app tells (the conductor)."""
 
     def joined(self, dpid: int, send: Callable[[bytes], bool]) -> None:
@@ -66,7 +66,7 @@ def prepare(framework: str) -> None:
         raise MachineError(f"{framework} does not import ({error}); scripts/setup.sh installs it") from error
 
 
-def serve(framework: str, conductor: Southbound, host: str, port: int) -> None:
+def serve(framework: str, conductor: SwitchListener, host: str, port: int) -> None:
     """Listen for switches on ``host``:``port`` and run for ever."""
     logging.getLogger(PACKAGES[framework]).setLevel(logging.ERROR)
     cfg, hub = _module(framework, "cfg"), _module(framework, "lib.hub")
@@ -107,7 +107,7 @@ def _app_class(framework: str) -> type[Any]:
 
         OFP_VERSIONS = [protocol.OFP_VERSION]  # noqa: RUF012 - the framework's own convention
 
-        def __init__(self, *args: Any, conductor: Southbound, **kwargs: Any) -> None:
+        def __init__(self, *args: Any, conductor: SwitchListener, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.conductor = conductor
 

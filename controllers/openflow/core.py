@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from controllers.circuits.losses import PortCount
-from controllers.engine.actions import Action, Darken, Note, Reroute, TurnEnds
+from controllers.engine.actions import Action, Darken, Note, Reroute, SlotEnds
 from controllers.engine.engine import Engine
-from controllers.northbound.answers import Speaker, failure
+from controllers.northbound.answers import Requester, failure
 from controllers.northbound.messages import Message
-from controllers.northbound.operations import Northbound
+from controllers.northbound.operations import Operations
 from controllers.openflow import flows
 from controllers.openflow.clock import Alarm
 from controllers.openflow.datapath_sender import Decide
-from controllers.openflow.datapaths import Send, Step, Switchboard, Transaction
+from controllers.openflow.datapaths import Datapaths, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
-from controllers.openflow.heartbeat_alarm import Watch
+from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
 from controllers.openflow.tuning import Tuning
 from railyard.errors import ConfigError, RailyardError
 from railyard.timeline import Event
@@ -33,7 +33,7 @@ ANSWER_S = 10.0
 """How long a switch may take to answer before whoever waits is told that it does not."""
 
 
-class Conductor:
+class ControllerCore:
     """``record`` takes each event of the timeline, ``on_ready`` is called once all switches of ``plan`` have joined."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Conductor:
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
-        self.board = Switchboard(plan)
+        self.board = Datapaths(plan)
         self._record = record
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
@@ -53,8 +53,8 @@ class Conductor:
         self._alarm = Alarm()
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
-        self._watch = Watch(self.engine, self.later)
-        self._north = Northbound(plan, self.engine, self.board, self._watch.arm)
+        self._watch = HeartbeatAlarm(self.engine, self.later)
+        self._north = Operations(plan, self.engine, self.board, self._watch.arm)
         self._notes: list[Note] = []
         self.on_darken: Callable[[Darken], None] = lambda darken: None
 
@@ -64,7 +64,7 @@ class Conductor:
 
     # ---- north ------------------------------------------------------------------------------------------------
 
-    def handle(self, message: object, speaker: Speaker) -> None:
+    def handle(self, message: object, speaker: Requester) -> None:
         """Carry out one request; it is answered now or when what it asks for has happened."""
         if isinstance(message, dict) and message.get("op") == "alive":
             self._beat(message, speaker)
@@ -78,7 +78,7 @@ class Conductor:
         except RailyardError as error:
             speaker.answer(request_id, failure(str(error), type(error).__name__))
 
-    def _beat(self, message: Message, speaker: Speaker) -> None:
+    def _beat(self, message: Message, speaker: Requester) -> None:
         """A heartbeat is never answered, not even when it is wrong: nobody waits for that."""
         if self._north.beats(message, speaker, self._clock()):
             return
@@ -88,7 +88,7 @@ class Conductor:
         except RailyardError:
             return
 
-    def closed(self, speaker: Speaker) -> None:
+    def closed(self, speaker: Requester) -> None:
         """A connection has ended; whoever waits for a rank behind it is told."""
         self._do(lambda now: self._north.closed(speaker, now))
 
@@ -211,14 +211,14 @@ class Conductor:
                 queue += self._tuning.begin(action, now)
             elif isinstance(action, Reroute):
                 queue += self._forwarding.begin(action, now)
-            elif isinstance(action, TurnEnds):
+            elif isinstance(action, SlotEnds):
                 self._end_turn(action)
             elif isinstance(action, Note):
                 self._notes.append(action)
             else:
                 self._north.waiters.report(action)
 
-    def _end_turn(self, ends: TurnEnds) -> None:
+    def _end_turn(self, ends: SlotEnds) -> None:
         """Order the dark so that it comes when the slot ends."""
         lead = max(
             (self.board.lines[name].dark_trip_s for name in ends.switches if name in self.board.lines), default=0.0

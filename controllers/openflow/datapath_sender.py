@@ -7,17 +7,17 @@ from typing import Protocol
 
 from controllers.engine.actions import Action
 from controllers.engine.engine import Engine
-from controllers.openflow.datapaths import Step, Switchboard
+from controllers.openflow.datapaths import Datapaths, Step
 
 Decide = Callable[[float], Iterable[Action]]
 """What to do, given the time."""
 
 
-class Southbound(Protocol):
+class DatapathSender(Protocol):
     """The conductor, as seen by those who carry out one kind of action. All is called under its lock."""
 
     engine: Engine
-    board: Switchboard
+    board: Datapaths
 
     def ask(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0

@@ -33,7 +33,7 @@ class Transaction:
 
 
 @dataclass
-class Line:
+class Datapath:
     """One connected switch; ``filled`` once it holds what it must hold."""
 
     plan: SwitchPlan
@@ -71,13 +71,13 @@ class Line:
         return 0.0 if quiet else REVALIDATION_GAP_S
 
 
-class Switchboard:
+class Datapaths:
     """All lines, by name of the switch."""
 
     def __init__(self, plan: FabricPlan) -> None:
         self._by_dpid = {switch.dpid: switch for switch in plan.switches}
         self._xids = itertools.count(FIRST_XID)
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, Datapath] = {}
         self.transactions: dict[int, Transaction] = {}
 
     def next_xid(self) -> int:
@@ -97,10 +97,10 @@ class Switchboard:
         """The switches that are not connected and filled."""
         return [s.name for s in self._by_dpid.values() if s.name not in self.lines or not self.lines[s.name].filled]
 
-    def connect(self, plan: SwitchPlan, send: Send) -> Line:
+    def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
         """A switch is there (again)."""
         self.disconnect(plan.name)
-        self.lines[plan.name] = Line(plan, send)
+        self.lines[plan.name] = Datapath(plan, send)
         return self.lines[plan.name]
 
     def disconnect(self, name: str) -> None:

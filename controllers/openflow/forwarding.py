@@ -7,14 +7,14 @@ from functools import partial
 
 from controllers.engine.actions import Action, Reroute
 from controllers.openflow import flows
-from controllers.openflow.datapath_sender import Southbound
+from controllers.openflow.datapath_sender import DatapathSender
 from controllers.openflow.datapaths import Transaction
 
 
 class Forwarding:
     """The re-routings whose bundles are under way: number -> the switches that have not answered."""
 
-    def __init__(self, south: Southbound) -> None:
+    def __init__(self, south: DatapathSender) -> None:
         self._south = south
         self._waiting: dict[int, set[str]] = {}
 

@@ -12,7 +12,7 @@ LATE_S = 0.02
 given as long again."""
 
 
-class Watch:
+class HeartbeatAlarm:
     """``later(moment, decide)`` is the alarm clock. All is called under the conductor's lock."""
 
     def __init__(self, engine: Engine, later: Callable[[float, Callable[[float], Iterable[Action]]], None]) -> None:

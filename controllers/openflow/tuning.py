@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from controllers.circuits.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.openflow import flows
-from controllers.openflow.datapath_sender import Southbound
+from controllers.openflow.datapath_sender import DatapathSender
 from controllers.openflow.datapaths import REVALIDATION_GAP_S, Transaction
 
 SETTLE_S = 0.004
@@ -40,7 +40,7 @@ class _Tuned:
 class Tuning:
     """The reconfigurations that are under way on switches."""
 
-    def __init__(self, south: Southbound) -> None:
+    def __init__(self, south: DatapathSender) -> None:
         self._south = south
         self._under_way: dict[int, _Tuned] = {}
         self._losses = Losses()

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 
 from controllers.circuits.fibres import FIBRES, FibrePlant, Route
-from controllers.engine.cluster_state import Light, Standing
+from controllers.engine.cluster_state import ClusterState, Light
 from controllers.policies.lumion import LumionPolicy
 from controllers.policies.policy import Wiring
-from controllers.policies.shares import Claim, Shares, share
+from controllers.policies.shares import PortDemand, Shares, share
 from controllers.policies.split import split_ports
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan, Tenant
@@ -40,7 +40,7 @@ class MorphluxPolicy(LumionPolicy):
     def __init__(self, plan: FabricPlan) -> None:
         super().__init__(plan)
         self._own: tuple[Tenant, ...] | None = None
-        self._beside = Standing()
+        self._beside = ClusterState()
         self._counts: dict[str, int] = {}
         self._all: dict[Light, Route] = {}
         self._routes: dict[Light, Route] = {}
@@ -48,7 +48,7 @@ class MorphluxPolicy(LumionPolicy):
         self._planned: Mapping[Light, Route] | None = None
         self._rank = {(s.name, p.number): p.rank for s in plan.network("rail") for p in s.ports}
 
-    def see(self, standing: Standing) -> None:
+    def see(self, standing: ClusterState) -> None:
         """What the other jobs use, and which chips are dead, from now on."""
         self._beside = standing
 
@@ -144,12 +144,12 @@ class MorphluxPolicy(LumionPolicy):
                 )
         return best[1]
 
-    def _in_order(self, mine: Sequence[Claim], own: Sequence[Tenant]) -> list[Claim]:
+    def _in_order(self, mine: Sequence[PortDemand], own: Sequence[Tenant]) -> list[PortDemand]:
         """``mine`` and the claims of tenants still to come, in the order of the plan: all policies share out alike.
 
         A job that runs goes first.
         """
-        claims: list[Claim] = []
+        claims: list[PortDemand] = []
         waiting = list(mine)
         if self._routes:
             claims, waiting = waiting, []
@@ -198,11 +198,11 @@ class MorphluxPolicy(LumionPolicy):
             self._planned = share(plant, claims).routes
         return self._planned
 
-    def _claims_of(self, tenant: Tenant) -> list[Claim]:
+    def _claims_of(self, tenant: Tenant) -> list[PortDemand]:
         """One ring over all its chips."""
         return self._claims([Group(f"tenant {tenant.name}", "dp", tenant.ranks)])
 
-    def _claims(self, groups: Sequence[Group]) -> list[Claim]:
+    def _claims(self, groups: Sequence[Group]) -> list[PortDemand]:
         """What each of ``groups`` would use of its ports: on each hop of a ring as many circuits as on the others.
 
         Between two members any number will do.
@@ -215,5 +215,5 @@ class MorphluxPolicy(LumionPolicy):
             ]
             hops = 1 if len(group.members) == 2 else len(group.members)
             rounds = tuple(dict(ends[first : first + hops]) for first in range(0, len(ends), hops))
-            claims.append(Claim(group.name, rounds))
+            claims.append(PortDemand(group.name, rounds))
         return claims

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controllers.circuits.circuits import Matching
 from controllers.circuits.rotation import Cycle, Slot
-from controllers.engine.cluster_state import Standing
+from controllers.engine.cluster_state import ClusterState
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -31,7 +31,7 @@ class Policy:
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
 
-    def see(self, standing: Standing) -> None:
+    def see(self, standing: ClusterState) -> None:
         """What is there beside this job: other jobs' policies and circuits, and every dead chip.
 
         Called before each ``start`` and ``replace`` of the engine. Default: it does not matter.

@@ -19,7 +19,7 @@ Ends = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Claim:
+class PortDemand:
     """What a ring would use: ``rounds[k]`` are the circuits that it has more with k + 1 per hop than with k."""
 
     name: str
@@ -41,7 +41,7 @@ class Shares:
 
 def share(
     plant: FibrePlant,
-    claims: Sequence[Claim],
+    claims: Sequence[PortDemand],
     kept: Mapping[Light, Route] | None = None,
     preferred: Mapping[Light, Route] | None = None,
 ) -> Shares:
@@ -69,7 +69,7 @@ def share(
 
 
 def _level(
-    plant: FibrePlant, claims: Iterable[Claim], kept: Mapping[Light, Route], preferred: Mapping[Light, Route]
+    plant: FibrePlant, claims: Iterable[PortDemand], kept: Mapping[Light, Route], preferred: Mapping[Light, Route]
 ) -> tuple[int, dict[Light, Route]]:
     """The most circuits per hop that all claims can have at once, and their routes beside ``kept``."""
     for level in range(max((len(claim.rounds) for claim in claims), default=0), 0, -1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controllers.circuits.torus_routes import distances
-from controllers.engine.cluster_state import Standing
+from controllers.engine.cluster_state import ClusterState
 from controllers.policies.policy import Path, Wiring
 from controllers.policies.rack_policy import RackPolicy
 from controllers.policies.wiring import ring_neighbours
@@ -28,7 +28,7 @@ class TorusPolicy(RackPolicy):
         super().__init__(plan)
         self._dead: set[int] = set()
 
-    def see(self, standing: Standing) -> None:
+    def see(self, standing: ClusterState) -> None:
         """Ways lead round every dead chip from now on."""
         self._dead.update(standing.dead)
 

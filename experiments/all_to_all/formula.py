@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.policies.policy import slots_alone
-from experiments.trials.trial import WORLD, Case
+from experiments.trials.trial import WORLD, Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_share
 from workloads.program import Group
@@ -19,7 +19,7 @@ Sizes = dict[tuple[int, int], float]
 """Bytes by (sender, receiver)."""
 
 
-def formula(case: Case) -> float:
+def formula(case: Trial) -> float:
     """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
     if case.cycle is None:
         return busiest_port_bytes(case) / (case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu))
@@ -27,7 +27,7 @@ def formula(case: Case) -> float:
     return sum(size / rate + case.reconfiguration_delay_s for size in _in_slots(case, case.cycle, slots_of(case)))
 
 
-def at_line_rate(case: Case) -> float:
+def at_line_rate(case: Trial) -> float:
     """The same where slots have a length, which they last whether they are full or not (but for the last)."""
     if case.cycle is None or case.cycle.slot_s is None:
         return formula(case)
@@ -37,19 +37,19 @@ def at_line_rate(case: Case) -> float:
     return stand + longest[-1] / bytes_per_s(case) + len(longest) * case.reconfiguration_delay_s
 
 
-def _in_slots(case: Case, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
+def _in_slots(case: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
     """The longest transfer of each slot, hop after hop."""
     rate = bytes_per_s(case)
     return [size for hop in hops(case) for size in longest_transfers(hop, slots, cycle.guard_s, rate)]
 
 
-def bytes_per_s(case: Case) -> float:
+def bytes_per_s(case: Trial) -> float:
     """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
     ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
     return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
 
 
-def busiest_port_bytes(case: Case) -> float:
+def busiest_port_bytes(case: Trial) -> float:
     """The most that one port sends or receives, hops of others included."""
     sizes, loads = chunk_sizes(case), defaultdict[tuple[str, int, int], float](float)
     for t in case.schedule.transfers:
@@ -59,7 +59,7 @@ def busiest_port_bytes(case: Case) -> float:
     return max(loads.values(), default=0.0)
 
 
-def chunk_sizes(case: Case) -> list[float]:
+def chunk_sizes(case: Trial) -> list[float]:
     """Bytes of each chunk of its all-to-all."""
     plan = case.schedule
     weights = plan.weights or (1,) * plan.chunks
@@ -67,14 +67,14 @@ def chunk_sizes(case: Case) -> list[float]:
     return [case.bytes * plan.n * (weight / whole) for weight in weights]
 
 
-def slots_of(case: Case) -> tuple[Slot, ...]:
+def slots_of(case: Trial) -> tuple[Slot, ...]:
     """The slots of its rotation, in times and rates of the real system."""
     policy = case.new_policy(case.fabric.plan(Scale(1.0)))
     assert policy is not None
     return slots_alone(policy, Group(WORLD, case.dimension, tuple(range(case.schedule.n))), case.cycle)
 
 
-def hops(case: Case) -> list[Sizes]:
+def hops(case: Trial) -> list[Sizes]:
     """What each rank sends to each, hop by hop."""
     sizes = chunk_sizes(case)
     found: list[Sizes] = [defaultdict(float) for _ in range(case.schedule.rounds)]

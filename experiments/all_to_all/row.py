@@ -8,8 +8,8 @@ from statistics import fmean
 
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
-from experiments.trials.run import CasePlan, foresee_row
-from experiments.trials.trial import WORLD, Case
+from experiments.trials.run import TrialPlan, foresee_row
+from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes
 from measure.metrics.fidelity import NOT_FAITHFUL, Check
@@ -24,7 +24,7 @@ MOST_LOST = 0.005
 
 
 def all_to_all_columns(
-    case: Case, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
+    case: Trial, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
 ) -> Row:
     """The columns; seconds, bytes and bits of the real system.
 
@@ -100,7 +100,7 @@ def _judged(row: Row, checks: Sequence[Check]) -> Row:
     }
 
 
-def foreseen_row(case: Case, plan: CasePlan) -> Row:
+def foreseen_row(case: Trial, plan: TrialPlan) -> Row:
     """What can be said of a case without running it."""
     row = foresee_row(case, plan)
     return {
@@ -122,7 +122,7 @@ def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:
     return (cycle.slot_s - cycle.guard_s) / (cycle.slot_s + delay_s)
 
 
-def full_cycles(case: Case) -> int:
+def full_cycles(case: Trial) -> int:
     """How many cycles of slots of a length everybody can fill; 0 where slots have none, or demand is not uniform."""
     cycle = case.cycle
     if cycle is None or cycle.slot_s is None or cycle.demand or case.schedule.weights:
@@ -130,7 +130,7 @@ def full_cycles(case: Case) -> int:
     return int(case.bytes / case.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(case)) * (1 + SPARE))
 
 
-def duty_cycle(case: Case, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
+def duty_cycle(case: Trial, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
     """The share of their ports' payload rate that the ranks sent in the full cycles, the dark before each slot
     included: mean over the measured steps. None where there are none.
     """

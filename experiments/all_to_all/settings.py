@@ -25,7 +25,7 @@ from experiments.all_to_all.demand import read_demand, whole_numbers
 from experiments.all_to_all.formula import at_line_rate
 from experiments.collective.settings import UnscaledSection
 from experiments.settings import Settings
-from experiments.trials.trial import Case, Fabric
+from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_share
 from railyard.size import read_sizes
@@ -122,7 +122,7 @@ class AllToAllExperiment(Settings):
         """The payload that one rank can send, in full packets."""
         return self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[Trial]:
         """Every case of every study; ``ConfigError`` for what cannot be."""
         for study in self.studies:
             known: set[tuple[Any, ...]] = set()
@@ -149,7 +149,7 @@ class AllToAllExperiment(Settings):
             lists[axis] = getattr(self, axis) or values
         return (self.policies or ways, *lists.values())
 
-    def _case(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Case:
+    def _case(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:
         carries = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
             size = int((FULL_CYCLES + LAST_CYCLE) * carries) // 4 * 4
@@ -162,7 +162,7 @@ class AllToAllExperiment(Settings):
             most_slots=self.most_slots,
         )
         turning = way in TURNING
-        return Case(
+        return Trial(
             self._schedule(way, n, demand),
             n * size if not demand else round(sum(map(sum, demand)) / n),
             self.fabric(way, n),
@@ -185,10 +185,10 @@ class AllToAllExperiment(Settings):
         """Bytes between positions; () where all are the same."""
         return read_demand(self.demand or ("skewed" if study == "skew" else "uniform"), n, size, self.seed)
 
-    def fabric(self, way: Way, n: int) -> Fabric:
+    def fabric(self, way: Way, n: int) -> TrialFabric:
         """The fabric among ``n`` ranks."""
         share = 0.5 if way == "multi-hop" else 1.0
-        return Fabric(
+        return TrialFabric(
             "electrical" if way == "electrical" else "ocs",
             n,
             port_gbps=self.port_gbps * share,

@@ -11,7 +11,7 @@ from controllers.policies.policy import slots_alone
 from controllers.policies.rotor import RotorPolicy
 from experiments.session import Session
 from experiments.settings import Settings
-from experiments.trials.trial import Fabric
+from experiments.trials.trial import TrialFabric
 from measure.live.ping_matrix import PingMatrix
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -36,7 +36,7 @@ class SlotReach:
         return self.meant == self.heard
 
 
-def slot_reach(settings: Settings, fabric: Fabric, simplex: bool) -> Iterator[SlotReach]:
+def slot_reach(settings: Settings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
     """Set every slot of a rotor among the ranks of ``fabric`` in turn and have everybody call everybody. Needs root."""
     with Session(settings, fabric.topology(Scale(1.0))) as session:
         slots = rotor_slots(session.plan, simplex)

@@ -12,8 +12,8 @@ from experiments.settings import Settings, validated
 from experiments.straggler.findings import break_even_s
 from experiments.straggler.settings import StragglerExperiment
 from experiments.trials.row import wire_bound_s
-from experiments.trials.run import CasePlan, CaseRun, QuietCaseListener
-from experiments.trials.trial import Case, Fabric
+from experiments.trials.run import QuietTrialListener, TrialPlan, TrialRun
+from experiments.trials.trial import Trial, TrialFabric
 from measure.live.calibration import default_calibration, load_calibration
 from railyard.scale import Scale
 from workloads.collectives.catalog import ALGORITHMS, schedule
@@ -43,12 +43,12 @@ def against_bounds() -> list[Measurement]:
     return found
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[Trial]:
     for name, algorithm in ALGORITHMS.items():
         servers = GPUS_PER_SERVER if algorithm.servers else 1
         for kind in algorithm.kinds:
             plan = schedule(kind, RANKS, name, gpus_per_server=servers)
-            yield Case(plan, SIZE, Fabric(ranks=RANKS, gpus_per_server=servers))
+            yield Trial(plan, SIZE, TrialFabric(ranks=RANKS, gpus_per_server=servers))
 
 
 def stragglar() -> list[Measurement]:
@@ -80,8 +80,8 @@ def _break_even() -> Measurement:
 
 
 @contextmanager
-def _run(steps: int) -> Iterator[CaseRun]:
+def _run(steps: int) -> Iterator[TrialRun]:
     with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder:
-        plan = CasePlan("bench", Settings(), Scale(1.0), steps)
-        with CaseRun(plan, Path(folder) / "results", QuietCaseListener()) as run:
+        plan = TrialPlan("bench", Settings(), Scale(1.0), steps)
+        with TrialRun(plan, Path(folder) / "results", QuietTrialListener()) as run:
             yield run

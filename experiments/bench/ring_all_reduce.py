@@ -21,7 +21,7 @@ from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.program import Collective, Group, Program
 
 STEPS = 4
@@ -46,13 +46,13 @@ def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
 
 
 def ring_all_reduce(
-    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: Nursery | None = None, ports: int = 1
+    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: AgentLauncher | None = None, ports: int = 1
 ) -> list[Measurement]:
     """All-reduce ``bytes`` (the whole buffer) over ``hosts`` that send ``rate_mbps`` each by ``ports``; needs root.
 
     Returns measured / ideal (median over steps), and the busiest agent's share of a processor core.
     """
-    with nullcontext(nursery) if nursery else Nursery.start() as nurse:
+    with nullcontext(nursery) if nursery else AgentLauncher.start() as nurse:
         times, busy = _run(nurse, hosts, rate_mbps, bytes, ports)
     name = f"ring all-reduce, {hosts} hosts x {rate_mbps:g} Mb/s, {bytes / 1e6:g} MB"
     name += "" if ports == 1 else f", {ports} ports"
@@ -71,7 +71,7 @@ SCALING = ((8, 50.0, 8_000_000, 1.05), (16, 50.0, 16_000_000, 1.05), (32, 50.0, 
 
 def ring_scaling() -> list[Measurement]:
     """The ring all-reduce from 8 to 128 hosts."""
-    with Nursery.start() as nursery:
+    with AgentLauncher.start() as nursery:
         found = [ring_all_reduce(hosts, rate, size, limit, nursery) for hosts, rate, size, limit in SCALING]
     return [one for some in found for one in some]
 
@@ -81,7 +81,7 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
 
     The rate of ``hosts`` is raised by half until it fails, then the gap is halved; a step takes about a second.
     """
-    with Nursery.start() as nursery:
+    with AgentLauncher.start() as nursery:
 
         def holds(rate: float) -> bool:
             size = round(hosts * rate * 1e6 / 8 * 0.16)  # 80 ms per chunk
@@ -97,7 +97,9 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
     return [Measurement(f"highest aggregate rate within {limit:g} of line rate ({hosts} hosts)", aggregate, "Mb/s")]
 
 
-def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int, ports: int) -> tuple[list[float], float]:
+def _run(
+    nursery: AgentLauncher, hosts: int, rate_mbps: float, size_bytes: int, ports: int
+) -> tuple[list[float], float]:
     """Seconds of each counted step, and the busiest agent's share of a core."""
     topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=rate_mbps / ports)
     program = ring_program(hosts, size_bytes, ports)
@@ -120,7 +122,7 @@ def _run(nursery: Nursery, hosts: int, rate_mbps: float, size_bytes: int, ports:
 
 
 @contextmanager
-def _team(nursery: Nursery, configs: list[AgentConfig], netns_fds: list[int]) -> Iterator[AgentTeam]:
+def _team(nursery: AgentLauncher, configs: list[AgentConfig], netns_fds: list[int]) -> Iterator[AgentTeam]:
     team = nursery.launch(configs, netns_fds)
     try:
         yield team

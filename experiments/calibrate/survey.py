@@ -71,7 +71,7 @@ def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine.Lane], str
                 lane.receiver.close()
 
 
-def survey(quick: bool = False, say: Say = lambda _: None) -> Calibration:
+def calibrate_machine(quick: bool = False, say: Say = lambda _: None) -> Calibration:
     """Measure this machine; needs root. ``say`` gets a line as each part starts. Under 20 s when ``quick``, else 60.
 
     Raises ``MachineError`` when the machine cannot bring a fabric up.

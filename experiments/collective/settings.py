@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from experiments.settings import ScaleSection, Section, Settings
-from experiments.trials.trial import Case, CaseFabric, Fabric
+from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import read_sizes
@@ -25,10 +25,10 @@ class UnscaledSection(ScaleSection):
     rate: float | Literal["auto"] = 1.0
 
 
-class CaseFabricSection(Section):
+class TrialFabricSection(Section):
     """The fabric of a collective. ``ports`` per rank on packet switches (an OCS has two: one sends, one receives)."""
 
-    kind: CaseFabric = "electrical"
+    kind: FabricKind = "electrical"
     gpus_per_server: int = Field(default=1, ge=1, le=120)
     ports: int = Field(default=1, ge=1, le=2)
     port_gbps: float = Field(default=0.05, gt=0, le=3200)
@@ -36,9 +36,11 @@ class CaseFabricSection(Section):
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
     reconfiguration_delay_ms: float = Field(default=0.0, ge=0, le=600_000)
 
-    def fabric(self, ranks: int) -> Fabric:
+    def fabric(self, ranks: int) -> TrialFabric:
         """The fabric for so many ranks."""
-        return Fabric(self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu)
+        return TrialFabric(
+            self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu
+        )
 
 
 class CollectiveExperiment(Settings):
@@ -52,7 +54,7 @@ class CollectiveExperiment(Settings):
     straggler: int | None = Field(default=None, ge=0)
     lockstep: bool = False
     iterations: int = Field(default=3, ge=1, le=10_000)
-    fabric: CaseFabricSection = CaseFabricSection()
+    fabric: TrialFabricSection = TrialFabricSection()
     scale: UnscaledSection = UnscaledSection()
 
     @field_validator("sizes", mode="before")
@@ -88,12 +90,12 @@ class CollectiveExperiment(Settings):
             raise ConfigError(f"is a schedule of {found.kind}, not {self.collective}; leave --op out", key=name)
         return with_lockstep(found, self.lockstep)
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[Trial]:
         """Every algorithm at every size."""
         delay_s = self.fabric.reconfiguration_delay_ms / 1e3
         for plan in self.schedules():
             for size in self.sizes:
-                yield Case(plan, size, self.fabric.fabric(plan.n), delay_s)
+                yield Trial(plan, size, self.fabric.fabric(plan.n), delay_s)
 
 
 def with_lockstep(schedule: Schedule, lockstep: bool) -> Schedule:

@@ -16,7 +16,7 @@ from experiments.racks.neighbour import neighbour_effect
 from experiments.racks.recovery import Recovery
 from experiments.racks.row import fault_row, neighbour_row, prediction_row, with_ratios
 from experiments.racks.run import Played, RackRun, Say
-from experiments.racks.supervisor import Supervisor
+from experiments.racks.supervisor import JobSupervisor
 from measure.results.row import Row
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -129,7 +129,7 @@ def failover_rows(experiment: FailoverExperiment, played: Played) -> list[Row]:
     return rows + [_neighbour_row(played, name, struck[0][1], columns[name]) for name in spared]
 
 
-def _columns(experiment: FailoverExperiment, played: Played, job: Supervisor) -> dict[str, Any]:
+def _columns(experiment: FailoverExperiment, played: Played, job: JobSupervisor) -> dict[str, Any]:
     """What all rows of a job have in common."""
     return {
         "experiment": experiment.experiment,

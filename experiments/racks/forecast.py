@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.circuits import torus_routes
-from controllers.engine.cluster_state import Standing
+from controllers.engine.cluster_state import ClusterState
 from controllers.policies.catalog import load_policy
 from experiments.racks.job_prediction import JobPrediction, predicted_jobs
 from experiments.racks.job_spec import JobSpec
@@ -26,7 +26,7 @@ first step begins ``supervisor.GO_S`` after the last agent is ready, which is in
 
 
 @dataclass(frozen=True)
-class Window:
+class JobWindow:
     """A stretch of a run between failures: who is in which job, who is dead, and what the model says of each job."""
 
     members: Mapping[str, tuple[int, ...]]
@@ -58,7 +58,7 @@ def _with_own_names(program: Program) -> Program:
     return replace(program, operations=operations, schedules={names[name]: s for name, s in program.schedules.items()})
 
 
-def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Sequence[int]) -> list[Window]:
+def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Sequence[int]) -> list[JobWindow]:
     """What to expect before the first of ``dying`` (ranks in the order of their deaths), and after each of them.
 
     Shorter where a job is left without anybody to stand in. ``specs`` share one fabric and one policy.
@@ -76,7 +76,7 @@ def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Seq
             free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
             groups = tuple(struck.program(members[struck.name], plan.ranks).groups.values())
             policy.start(groups)
-            policy.see(Standing(dead=dead))
+            policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
@@ -91,7 +91,7 @@ def _window(
     scale: Scale,
     members: Mapping[str, tuple[int, ...]],
     dead: frozenset[int],
-) -> Window:
+) -> JobWindow:
     program = combined([spec.program(members[spec.name], plan.ranks) for spec in specs])
     setting = specs[0].setting
     prediction = predict(
@@ -105,7 +105,7 @@ def _window(
         avoid=dead,
     )
     jobs = predicted_jobs(prediction.events, members, scale)
-    return Window(members, dead, jobs, _contended(plan, members, dead))
+    return JobWindow(members, dead, jobs, _contended(plan, members, dead))
 
 
 def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> bool:
@@ -125,7 +125,7 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
 
 
 def foresee(
-    spec: JobSpec, before: Window, after: Window, plan: FabricPlan, scale: Scale, *, has_checkpoint: bool
+    spec: JobSpec, before: JobWindow, after: JobWindow, plan: FabricPlan, scale: Scale, *, has_checkpoint: bool
 ) -> PredictedRecovery:
     """The recovery between two windows of the job ``spec``."""
     newcomers = [r for r in after.members[spec.name] if r not in before.members[spec.name]]

@@ -16,7 +16,7 @@ NEVER = float("inf")
 
 
 @dataclass(frozen=True)
-class JobLife:
+class JobIncarnation:
     """One life of a job, launched at ``t`` with ``members``; ``end`` is the job's next launch (``NEVER``: none).
 
     ``events`` are those of its agents in order of time. Times are wall-clock seconds.
@@ -46,7 +46,7 @@ class JobLife:
             s for s in self.steps.complete[1:] if start <= self.steps.job(s)[0] and self.steps.job(s)[1] <= end
         )
 
-    def groups(self, first: JobLife, groups: Mapping[str, Group]) -> dict[str, Group]:
+    def groups(self, first: JobIncarnation, groups: Mapping[str, Group]) -> dict[str, Group]:
         """``groups`` of the life ``first`` with the members that have those positions in this one."""
         now = dict(zip(first.members, self.members, strict=True))
         return {
@@ -54,7 +54,7 @@ class JobLife:
         }
 
 
-def read_lives(events: Iterable[Event]) -> tuple[JobLife, ...]:
+def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
     """Every life of every job, in order of their launches (``run launch``).
 
     An event of an agent belongs to the life that its rank was launched for last. Nothing before the first launch of
@@ -70,7 +70,7 @@ def read_lives(events: Iterable[Event]) -> tuple[JobLife, ...]:
     return tuple(_life(launch, launches[number + 1 :], of_rank) for number, launch in enumerate(launches))
 
 
-def _life(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobLife:
+def _life(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
     members = tuple(launch["members"])
     end = next((e.t for e in later if e["job"] == launch["job"]), NEVER)
     mine: list[Event] = []
@@ -78,19 +78,19 @@ def _life(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[
         until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
         events = of_rank.get(rank, ())
         mine += events[_place(events, launch.t) : _place(events, until)]
-    return JobLife(launch["job"], launch["life"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t)))
+    return JobIncarnation(launch["job"], launch["life"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t)))
 
 
 def _place(events: Sequence[Event], t: float) -> int:
     return bisect_left(events, t, key=lambda e: e.t)
 
 
-def lives_of(lives: Iterable[JobLife], job: str) -> tuple[JobLife, ...]:
+def incarnations_of(lives: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
     """The lives of one job, in order."""
     return tuple(life for life in lives if life.job == job)
 
 
-def jobs_of(lives: Iterable[JobLife]) -> tuple[str, ...]:
+def jobs_of(lives: Iterable[JobIncarnation]) -> tuple[str, ...]:
     """The jobs of a run, in order of their first launches."""
     return tuple(dict.fromkeys(life.job for life in lives))
 
@@ -105,7 +105,7 @@ def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
     return sorted(found, key=lambda e: e.t)
 
 
-def checksums_agree(lives: Iterable[JobLife], expected: Mapping[int, object] | None = None) -> bool | None:
+def checksums_agree(lives: Iterable[JobIncarnation], expected: Mapping[int, object] | None = None) -> bool | None:
     """Whether a job kept its state: the running checksum after a step is the same on all members and in all lives.
 
     A checkpoint of k steps must have that of step k - 1. ``expected`` are the checksums of an undisturbed job, by step,

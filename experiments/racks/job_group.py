@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from experiments.racks.kill import Kill
-from experiments.racks.run_context import Site
-from experiments.racks.supervisor import Supervisor
+from experiments.racks.run_context import RunContext
+from experiments.racks.supervisor import JobSupervisor
 from railyard.errors import AgentError, ControlError, RailyardError
 
 STEPS_AFTER = 3
@@ -28,13 +28,13 @@ class _Pace(NamedTuple):
     took: float
 
 
-class Crew:
+class JobGroup:
     """``jobs[0]`` decides when the run is over. ``kills`` in order; ``heard`` is told of what happens, in words."""
 
     def __init__(
         self,
-        site: Site,
-        jobs: Sequence[Supervisor],
+        site: RunContext,
+        jobs: Sequence[JobSupervisor],
         kills: Sequence[Kill] = (),
         heard: Callable[[str], None] = lambda text: None,
         controller_dies_after_s: float | None = None,
@@ -79,7 +79,7 @@ class Crew:
         first, *others = self._jobs
         return first.over and all(job.over or self._shown(job) for job in others)
 
-    def _shown(self, job: Supervisor) -> bool:
+    def _shown(self, job: JobSupervisor) -> bool:
         if job.state != "running":
             return False
         return job.life == 0 or job.steps_done - job.first_step >= STEPS_AFTER
@@ -111,7 +111,7 @@ class Crew:
                 job.hear()
                 self._tell(job, members, state)
 
-    def _tell(self, job: Supervisor, members: tuple[int, ...], state: str) -> None:
+    def _tell(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
         if job.state == "stranded" and state != "stranded":
             self._heard(f"job {job.spec.name} stops: {job.reason}")
         elif job.members != members:
@@ -153,7 +153,7 @@ class Crew:
             self._kill_at = None
             self._kill(kill, job)
 
-    def _when(self, kill: Kill, job: Supervisor) -> float | None:
+    def _when(self, kill: Kill, job: JobSupervisor) -> float | None:
         """The moment of a kill, once it can be known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._site.scale.emulated_s(kill.after_s)
@@ -162,7 +162,7 @@ class Crew:
             return None
         return pace.since + kill.share * (pace.took or job.spec.foreseen_step_s)
 
-    def _kill(self, kill: Kill, job: Supervisor) -> None:
+    def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members
         self._site.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
         self._last_kill = self._site.clock()
@@ -204,6 +204,6 @@ class Crew:
             job.resume()
 
 
-def _end(job: Supervisor) -> None:
+def _end(job: JobSupervisor) -> None:
     if not job.over:
         job.end("done")

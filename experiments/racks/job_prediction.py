@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.racks.incarnations import NEVER, JobLife
+from experiments.racks.incarnations import NEVER, JobIncarnation
 from measure.metrics.critical import OperationKey
 from measure.metrics.quantiles import median
 from railyard.errors import ConfigError
@@ -43,20 +43,20 @@ def predicted_jobs(
     return {name: _predicted(life, until * (1 + 1e-9), scale) for name, life in lives.items()}
 
 
-def _life(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobLife:
+def _life(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobIncarnation:
     """A job of the model as if it had been launched when the clock began."""
     mine = tuple(e for e in events if e.source == "agent" and e["rank"] in members)
-    return JobLife(name, 0, members, 0.0, NEVER, mine)
+    return JobIncarnation(name, 0, members, 0.0, NEVER, mine)
 
 
-def _predicted(life: JobLife, until: float, scale: Scale) -> JobPrediction:
+def _predicted(life: JobIncarnation, until: float, scale: Scale) -> JobPrediction:
     times, first = life.step_times, life.steps.complete[0]
     steps = life.warm_steps(end=until) or life.steps.complete[1:] or life.steps.complete
     typical = median(times[step] for step in steps) or 0.0
     return JobPrediction(scale.real_s(times[first]), scale.real_s(typical), _operations(life, steps))
 
 
-def _operations(life: JobLife, steps: Iterable[int]) -> dict[OperationKey, float]:
+def _operations(life: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
     together: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     wanted = set(steps)
     for e in life.events:

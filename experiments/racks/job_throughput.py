@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.racks.incarnations import JobLife, jobs_of, lives_of, read_lives
+from experiments.racks.incarnations import JobIncarnation, incarnations_of, jobs_of, read_incarnations
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -37,8 +37,8 @@ def job_throughputs(
     """
     if not bin_s > 0:
         raise ConfigError(f"must be above 0, not {bin_s:g}", key="bin_s")
-    lives = read_lives(events)
-    moved = {job: _moved(lives_of(lives, job)) for job in jobs_of(lives)}
+    lives = read_incarnations(events)
+    moved = {job: _moved(incarnations_of(lives, job)) for job in jobs_of(lives)}
     times = [t for parts in moved.values() for start, end, _ in parts for t in (start, end)]
     if not times:
         return {}
@@ -52,7 +52,7 @@ def _edges(first_s: float, last_s: float, bin_s: float) -> NDArray[np.float64]:
     return np.arange(np.floor(first_s / bin_s), np.ceil(last_s / bin_s) + 1) * bin_s
 
 
-def _moved(lives: Iterable[JobLife]) -> list[tuple[float, float, float]]:
+def _moved(lives: Iterable[JobIncarnation]) -> list[tuple[float, float, float]]:
     """(first byte, last byte, emulated bytes) of everything that a job moved."""
     events = [e for life in lives for e in life.events if e.end is not None]
     found = [(e.t, e.end or e.t, float(e["bytes"])) for e in events if e.kind == "transfer"]

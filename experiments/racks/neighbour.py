@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.racks.incarnations import NEVER, JobLife, lives_of, read_lives
+from experiments.racks.incarnations import NEVER, JobIncarnation, incarnations_of, read_incarnations
 from experiments.racks.recovery import Recovery, resumed
 from measure.metrics.quantiles import median
 from railyard.scale import Scale
@@ -37,8 +37,8 @@ class NeighbourEffect:
 
 def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, neighbour: str) -> NeighbourEffect:
     """The effect of one fault, whose recovery is ``recovery``, on the job ``neighbour``."""
-    lives = read_lives(events)
-    job, others = lives_of(lives, recovery.job), lives_of(lives, neighbour)
+    lives = read_incarnations(events)
+    job, others = incarnations_of(lives, recovery.job), incarnations_of(lives, neighbour)
     struck = next((life for life in reversed(job) if life.t <= recovery.fault_t), None)
     later = resumed(job, recovery.fault_t) if recovery.life is not None else None
     began = _first_begin(struck)
@@ -56,16 +56,16 @@ def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, 
     )
 
 
-def _first_begin(life: JobLife | None) -> float:
+def _first_begin(life: JobIncarnation | None) -> float:
     """When the first rank began the first step of a life."""
     return min((t for steps in life.steps.of_rank.values() for t, _ in steps.values()), default=0.0) if life else 0.0
 
 
-def _last_end(life: JobLife) -> float:
+def _last_end(life: JobIncarnation) -> float:
     return max((end for steps in life.steps.of_rank.values() for _, end in steps.values()), default=0.0)
 
 
-def _times(lives: Sequence[JobLife], start: float, end: float) -> tuple[float, ...]:
+def _times(lives: Sequence[JobIncarnation], start: float, end: float) -> tuple[float, ...]:
     return tuple(life.step_times[step] for life in lives for step in life.warm_steps(start, end))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.racks.incarnations import NEVER, JobLife, jobs_of, lives_of, read_lives
+from experiments.racks.incarnations import NEVER, JobIncarnation, incarnations_of, jobs_of, read_incarnations
 from experiments.racks.job_prediction import JobPrediction
 from experiments.racks.recovery import Recovery, recoveries
 from measure.metrics.fidelity import Limits, Verdict, judge
@@ -27,7 +27,7 @@ Stretch = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class LifePoint:
+class IncarnationPoint:
     """One job in one stretch; ``window`` is the number of chips that had died by then."""
 
     job: str
@@ -55,18 +55,18 @@ def points_of(
     mode: str = "",
     predicted: Mapping[tuple[str, int], JobPrediction] | None = None,
     contended: Iterable[tuple[str, int]] = (),
-) -> list[LifePoint]:
+) -> list[IncarnationPoint]:
     """The points of one run on ``plan``, in order of time and of jobs.
 
     ``groups`` are those of each job as it was first launched. ``predicted`` and ``contended`` are by job and number of
     chips dead: what the model says, and where links between switches are shared with another job, whose steps come and
     go (``Point.contended``). A job that did no whole step in a stretch has no point there.
     """
-    lives, predicted, shared = read_lives(events), predicted or {}, set(contended)
-    found: list[LifePoint] = []
+    lives, predicted, shared = read_incarnations(events), predicted or {}, set(contended)
+    found: list[IncarnationPoint] = []
     for window, stretch in enumerate(quiet_stretches(recoveries(events, scale), scale)):
         for job in jobs_of(lives):
-            own = lives_of(lives, job)
+            own = incarnations_of(lives, job)
             for life in own:
                 steps = _steps_in(life, stretch)
                 if not steps:
@@ -85,7 +85,7 @@ def points_of(
                     contended=(job, window) in shared,
                 )
                 inside = _events(events, life, steps, stretch, cut_short=point.cut_short)
-                found.append(LifePoint(job, life.number, window, point, inside))
+                found.append(IncarnationPoint(job, life.number, window, point, inside))
     return found
 
 
@@ -103,7 +103,7 @@ def quiet_stretches(found: Iterable[Recovery], scale: Scale) -> list[Stretch]:
     return [*stretches, (start, NEVER)]
 
 
-def _steps_in(life: JobLife, stretch: Stretch) -> tuple[int, ...]:
+def _steps_in(life: JobIncarnation, stretch: Stretch) -> tuple[int, ...]:
     start, end = stretch
     slack = 1e-6  # the stretch may begin with a step, found by sums of seconds
     return tuple(
@@ -111,13 +111,13 @@ def _steps_in(life: JobLife, stretch: Stretch) -> tuple[int, ...]:
     )
 
 
-def _ended_well(life: JobLife) -> bool:
+def _ended_well(life: JobIncarnation) -> bool:
     """Whether every agent of it came to its end and told what its sockets had counted."""
     return {e["rank"] for e in life.events if e.kind == "sockets"} == set(life.members)
 
 
 def _events(
-    events: Sequence[Event], life: JobLife, steps: Sequence[int], stretch: Stretch, *, cut_short: bool
+    events: Sequence[Event], life: JobIncarnation, steps: Sequence[int], stretch: Stretch, *, cut_short: bool
 ) -> list[Event]:
     """What agents, controller, switches and counters said of ``steps`` of ``life``."""
     start, end = life.steps.job(steps[0])[0], life.steps.job(steps[-1])[1]
@@ -129,7 +129,7 @@ def _events(
     return sorted([*mine, *others, *_counters(events, life, (start, end), stretch)], key=lambda e: e.t)
 
 
-def _counters(events: Sequence[Event], life: JobLife, inside: Stretch, stretch: Stretch) -> list[Event]:
+def _counters(events: Sequence[Event], life: JobIncarnation, inside: Stretch, stretch: Stretch) -> list[Event]:
     """Samples taken during the steps; and counters that are read now and then, if they were at both ends of them."""
     start, end = inside
     members = set(life.members)

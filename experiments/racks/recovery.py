@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from experiments.racks.incarnations import NEVER, JobLife, faults_of, lives_of, read_lives
+from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, incarnations_of, read_incarnations
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.transfers import Bandwidth, bandwidths, read_transfers
@@ -140,16 +140,19 @@ def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) ->
 
     ``events`` are those of one run on one fabric: of the run, the controller and the agents of all jobs.
     """
-    lives = read_lives(events)
-    return [_recovery(fault, events, lives_of(lives, fault.get("job", "")), scale) for fault in faults_of(events, job)]
+    lives = read_incarnations(events)
+    return [
+        _recovery(fault, events, incarnations_of(lives, fault.get("job", "")), scale)
+        for fault in faults_of(events, job)
+    ]
 
 
-def resumed(lives: Iterable[JobLife], t: float) -> JobLife | None:
+def resumed(lives: Iterable[JobIncarnation], t: float) -> JobIncarnation | None:
     """The first of a job's lives launched at ``t`` or later in which all members did a step."""
     return next((life for life in lives if life.t >= t and life.steps.complete), None)
 
 
-def _recovery(fault: Event, events: Sequence[Event], lives: Sequence[JobLife], scale: Scale) -> Recovery:
+def _recovery(fault: Event, events: Sequence[Event], lives: Sequence[JobIncarnation], scale: Scale) -> Recovery:
     rank, job = fault["rank"], fault.get("job", "")
     found: dict[str, Any] = {
         "job": job,
@@ -195,7 +198,7 @@ def _count(ports: Any) -> int | None:
     return len(ports) if isinstance(ports, (list, tuple)) else ports
 
 
-def _before(life: JobLife, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
+def _before(life: JobIncarnation, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
     """The life that was struck, up to the fault; all of it if an earlier fault had ended it already."""
     earlier = [f for f in faults if life.t <= f.t < fault.t and f["rank"] in life.members]
     until = min((f.t for f in earlier), default=fault.t)
@@ -207,7 +210,7 @@ def _before(life: JobLife, fault: Event, faults: Iterable[Event], scale: Scale) 
     }
 
 
-def _after(life: JobLife, fault_t: float, lit: float, end: float, scale: Scale) -> dict[str, Any]:
+def _after(life: JobIncarnation, fault_t: float, lit: float, end: float, scale: Scale) -> dict[str, Any]:
     """The restart and the life that came of it; times of one clock, results in real seconds."""
     first = life.steps.complete[0]
     begun, done = life.steps.job(first)
@@ -247,7 +250,7 @@ def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Sta
     return tuple(sorted(stages, key=lambda stage: stage.until_s))
 
 
-def _first_collective(life: JobLife, step: int, begun: float, scale: Scale) -> float | None:
+def _first_collective(life: JobIncarnation, step: int, begun: float, scale: Scale) -> float | None:
     """From the start of the step until its first communication is over on all ranks that have one."""
     ends: dict[int, float] = {}
     for e in life.events:
@@ -256,12 +259,12 @@ def _first_collective(life: JobLife, step: int, begun: float, scale: Scale) -> f
     return scale.real_s(max(ends.values()) - begun) if ends else None
 
 
-def _step_time(life: JobLife, end: float, scale: Scale) -> float | None:
+def _step_time(life: JobIncarnation, end: float, scale: Scale) -> float | None:
     found = median(life.step_times[step] for step in life.warm_steps(end=end))
     return None if found is None else scale.real_s(found)
 
 
-def _unfinished(life: JobLife, t: float) -> int:
+def _unfinished(life: JobIncarnation, t: float) -> int:
     """1 if a step was under way at ``t``: some rank had begun with it, or was done with the one before it."""
     last = max(life.steps.complete, default=-1)
     if any(e.kind in _WORK and e.get("step", -1) > last and e.t <= t for e in life.events):
@@ -269,7 +272,7 @@ def _unfinished(life: JobLife, t: float) -> int:
     return int(last >= 0 and any(last in steps and steps[last][1] <= t for steps in life.steps.of_rank.values()))
 
 
-def _steps_done(lives: Iterable[JobLife]) -> dict[int, int]:
+def _steps_done(lives: Iterable[JobIncarnation]) -> dict[int, int]:
     done: dict[int, int] = defaultdict(int)
     for life in lives:
         for rank in life.members:
@@ -277,7 +280,9 @@ def _steps_done(lives: Iterable[JobLife]) -> dict[int, int]:
     return dict(done)
 
 
-def all_reduce_bandwidth(life: JobLife, scale: Scale, start: float = 0.0, end: float = NEVER) -> Bandwidth | None:
+def all_reduce_bandwidth(
+    life: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
+) -> Bandwidth | None:
     """Median algbw and busbw (``measure.metrics.transfers``) of the all-reduces in the whole steps of [start, end].
 
     As everywhere the first step of the life is left out; None if no all-reduce is left.

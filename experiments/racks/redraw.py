@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.failover.figures import FabricRun, recovery_breakdown, step_times, throughput_over_time
-from experiments.racks.incarnations import jobs_of, read_lives
+from experiments.racks.incarnations import jobs_of, read_incarnations
 from experiments.racks.job_throughput import job_throughputs
 from experiments.racks.recovery import recoveries
 from experiments.server_fabric.figures import recovery_timeline, shapes
@@ -84,7 +84,7 @@ def fabric_run(events: Sequence[Event], fabric: str, system: str, scale: Scale) 
     found = job_throughputs(events, scale, recovery.fault_t, bin_s)
     if recovery.job not in found:
         return None
-    other = next((job for job in jobs_of(read_lives(events)) if job != recovery.job), "")
+    other = next((job for job in jobs_of(read_incarnations(events)) if job != recovery.job), "")
     return FabricRun(fabric, system, found[recovery.job], found.get(other), recovery.marks, recovery.state)
 
 

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from experiments.failover.settings import FailoverExperiment, Setting
-from experiments.racks.forecast import Window, windows
-from experiments.racks.incarnations import checksums_agree, lives_of, read_lives
-from experiments.racks.job_group import Crew
+from experiments.racks.forecast import JobWindow, windows
+from experiments.racks.incarnations import checksums_agree, incarnations_of, read_incarnations
+from experiments.racks.job_group import JobGroup
 from experiments.racks.job_spec import JobSpec
 from experiments.racks.kill import Kill
-from experiments.racks.points import LifePoint, points_of
+from experiments.racks.points import IncarnationPoint, points_of
 from experiments.racks.recovery import Recovery, recoveries
-from experiments.racks.run_context import Site
-from experiments.racks.supervisor import Supervisor
+from experiments.racks.run_context import RunContext
+from experiments.racks.supervisor import JobSupervisor
 from experiments.record import Record, run_manifest
 from experiments.session import Session
 from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
@@ -26,7 +26,7 @@ from railyard.errors import RailyardError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.agent.state import expected_checksums
 
 _SLACK_S = 60.0
@@ -43,21 +43,21 @@ class Played:
     setting: Setting
     plan: FabricPlan
     kills: tuple[Kill, ...]
-    windows: tuple[Window, ...]
-    jobs: tuple[Supervisor, ...]
+    windows: tuple[JobWindow, ...]
+    jobs: tuple[JobSupervisor, ...]
     events: tuple[Event, ...]
     recoveries: tuple[Recovery, ...]
-    points: tuple[LifePoint, ...]
+    points: tuple[IncarnationPoint, ...]
     scale: Scale
 
-    def window(self, number: int) -> Window | None:
+    def window(self, number: int) -> JobWindow | None:
         """The stretch after so many failures, if the model got there."""
         return self.windows[number] if number < len(self.windows) else None
 
-    def checksum_ok(self, job: Supervisor) -> bool | None:
+    def checksum_ok(self, job: JobSupervisor) -> bool | None:
         """Whether every step of every life left the checksum that an undisturbed job would have."""
         spec = job.spec
-        lives = lives_of(read_lives(self.events), spec.name)
+        lives = incarnations_of(read_incarnations(self.events), spec.name)
         steps = 1 + max((e["step"] for life in lives for e in life.events if e.kind == "state"), default=-1)
         program = spec.program(spec.members, self.plan.ranks)
         checksums = expected_checksums(program, spec.name, spec.seed, self.scale, steps)
@@ -72,11 +72,11 @@ class RackRun:
         self.experiment = experiment
         self.scale = experiment.scale.scale()
         self.say = say
-        self._nursery: Nursery | None = None
+        self._nursery: AgentLauncher | None = None
         self._number = 0
 
     def __enter__(self) -> RackRun:
-        self._nursery = Nursery.start()
+        self._nursery = AgentLauncher.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
@@ -101,9 +101,9 @@ class RackRun:
         with Session(self.experiment, self.experiment.topology(setting, self.scale)) as session:
             self._opened(setting.name, session)
             self.say(f"{setting.name} ({setting.system}) is up, {session.plan.ranks} chips")
-            site = Site(session, self._nursery, session.folder / "site", self.scale)
-            jobs = tuple(Supervisor(site, spec) for spec in specs)
-            crew = Crew(site, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s)
+            site = RunContext(session, self._nursery, session.folder / "site", self.scale)
+            jobs = tuple(JobSupervisor(site, spec) for spec in specs)
+            crew = JobGroup(site, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s)
             try:
                 before(session)
                 self._run(site, crew, counters, self._timeout_s(specs[0], setting, seen, len(kills)))
@@ -137,7 +137,7 @@ class RackRun:
             self.record.open(run_manifest(self.experiment, self.scale, session.net.yard.datapath))
         self.record.add_plan(name, session.plan)
 
-    def _run(self, site: Site, crew: Crew, counters: list[Event], timeout_s: float) -> None:
+    def _run(self, site: RunContext, crew: JobGroup, counters: list[Event], timeout_s: float) -> None:
         """Run the jobs between two readings of all counters."""
         session = site.session
         netns_fds, yard = dict(enumerate(session.netns_fds())), session.net.yard
@@ -153,7 +153,7 @@ class RackRun:
             stack.enter_context(Sampler(log, yard.netns_fd, port_labels(session.plan), [yard.pids["ovs-vswitchd"]]))
             crew.run(timeout_s)
 
-    def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[Window], kills: int) -> float:
+    def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[JobWindow], kills: int) -> float:
         """Five times what the job should take, outages included (wall-clock)."""
         slowest = max(window.jobs[spec.name].step_time_s for window in seen)
         silent_s = self.scale.real_s(spec.detection.heartbeat_s * spec.detection.misses)
@@ -161,7 +161,7 @@ class RackRun:
         outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in spec.stages) + 20.0
         return 5 * self.scale.emulated_s(slowest * spec.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
 
-    def _keep_checkpoints(self, jobs: Sequence[Supervisor]) -> None:
+    def _keep_checkpoints(self, jobs: Sequence[JobSupervisor]) -> None:
         """The checkpoints of jobs that stopped for good are worth more than the fabric."""
         for job in jobs:
             if job.state == "stranded":
@@ -175,8 +175,8 @@ class RackRun:
         setting: Setting,
         plan: FabricPlan,
         specs: Sequence[JobSpec],
-        seen: Sequence[Window],
-    ) -> tuple[LifePoint, ...]:
+        seen: Sequence[JobWindow],
+    ) -> tuple[IncarnationPoint, ...]:
         groups = {spec.name: spec.program(spec.members, plan.ranks).groups for spec in specs}
         predicted = {(name, w): found for w, window in enumerate(seen) for name, found in window.jobs.items()}
         shared = [(name, w) for w, window in enumerate(seen) if window.contended for name in window.jobs]

@@ -12,18 +12,18 @@ from experiments.session import Session
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 
 @dataclass
-class Site:
+class RunContext:
     """``folder`` holds the events and the disks of all hosts; ``dead`` are the hosts that were killed.
 
     ``clock`` is the one of all events: monotonic seconds.
     """
 
     session: Session
-    nursery: Nursery
+    nursery: AgentLauncher
     folder: Path
     scale: Scale
     dead: set[int] = field(default_factory=set)

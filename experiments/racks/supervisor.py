@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from controllers.engine.jobs import Job
 from experiments.racks.job_spec import JobSpec
-from experiments.racks.run_context import Site
+from experiments.racks.run_context import RunContext
 from railyard.errors import AgentError, ControlError
 from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Life
+from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import AgentTeam
 
@@ -32,10 +32,10 @@ _SLACK_S = 30.0
 State = Literal["new", "starting", "running", "done", "stranded"]
 
 
-class Supervisor:
+class JobSupervisor:
     """``turn`` does what is due; ``hear`` takes what the controller says. Errors of the job itself are raised."""
 
-    def __init__(self, site: Site, spec: JobSpec) -> None:
+    def __init__(self, site: RunContext, spec: JobSpec) -> None:
         self.spec = spec
         self.members = spec.members
         self.state: State = "new"
@@ -110,7 +110,7 @@ class Supervisor:
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
         spec, site, plan = self.spec, self._site, self._site.session.plan
         copies = self._copies(newcomers)
-        life = Life(
+        life = Incarnation(
             number=self.life,
             first_step=first_step,
             group=spec.name,

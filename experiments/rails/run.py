@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.point_run import Attempt
+from experiments.point_run import PointRun
 from experiments.rails.forecast import costs, emulated_cycle, fabric_plan, forecast
 from experiments.rails.job import FOLLOW, policy_name, program_on
 from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, topology_options
@@ -31,7 +31,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.catalog import Workload
 from workloads.program import Program
 
@@ -108,7 +108,7 @@ class RailRun:
 
     def run(self) -> Results:
         """Measure every point; returns the results folder. Raises what ended the run, after saving what there is."""
-        with Nursery.start() as nursery:
+        with AgentLauncher.start() as nursery:
             try:
                 for fabric, points in itertools.groupby(
                     enumerate(self._points), key=lambda item: self.experiment.fabric_of(item[1][0])
@@ -120,7 +120,9 @@ class RailRun:
         self.record.close(None)
         return self.record.results
 
-    def _run_fabric(self, fabric: str, points: Sequence[tuple[int, tuple[Mode, float]]], nursery: Nursery) -> None:
+    def _run_fabric(
+        self, fabric: str, points: Sequence[tuple[int, tuple[Mode, float]]], nursery: AgentLauncher
+    ) -> None:
         topo = RailTopo(**topology_options(self.experiment, self.workload, fabric, self.scale))
         with Session(self.experiment, topo) as session:
             datapath = session.net.yard.datapath
@@ -134,7 +136,7 @@ class RailRun:
                 self.record.keep_logs(session)
                 raise
 
-    def _run_point(self, session: Session, nursery: Nursery, number: int, mode: Mode, delay_ms: float) -> None:
+    def _run_point(self, session: Session, nursery: AgentLauncher, number: int, mode: Mode, delay_ms: float) -> None:
         experiment = self.experiment
         prediction = forecast(
             experiment, self.workload, mode, delay_ms, self.scale, session.plan, costs(self.calibration)
@@ -156,7 +158,7 @@ class RailRun:
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)
-        attempt = Attempt(session, nursery, point, self._agent(session, point, program))
+        attempt = PointRun(session, nursery, point, self._agent(session, point, program))
         try:
             cycle = emulated_cycle(experiment, self.workload, mode, self.scale)
             attempt.register(mode, policy_name(experiment, self.workload, mode), cycle)

@@ -11,7 +11,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Path as LightPath
 from experiments.failover.run import failover_rows, ring_paths, specs_of
 from experiments.failover.settings import PAPER_STAGES, Setting
-from experiments.racks.incarnations import lives_of, read_lives
+from experiments.racks.incarnations import incarnations_of, read_incarnations
 from experiments.racks.job_spec import JobSpec
 from experiments.racks.kill import parse_kills
 from experiments.racks.recovery import all_reduce_bandwidth
@@ -120,7 +120,7 @@ class ServerFabricRun:
 
     def _epoch_rows(self, epoch: Epoch, spec: JobSpec, played: Played) -> Iterator[Row]:
         scale = self._rack.scale
-        life, *more_lives = lives_of(read_lives(played.events), spec.name)
+        life, *more_lives = incarnations_of(read_incarnations(played.events), spec.name)
         bandwidth = all_reduce_bandwidth(life, scale)
         if more_lives or len(life.steps.complete) != spec.steps or bandwidth is None:
             raise AgentError(

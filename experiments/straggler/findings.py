@@ -11,12 +11,12 @@ from rich.table import Table
 from experiments.straggler.figures import PUBLISHED_SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import StragglerExperiment
-from experiments.trials.run import CasePlan, foresee_row
+from experiments.trials.run import TrialPlan, foresee_row
 from measure.results.row import Row
 from railyard.size import in_words
 
 
-def print_predictions(experiment: StragglerExperiment, plan: CasePlan, console: Console) -> None:
+def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console: Console) -> None:
     """What the model says of every case, marked as the model."""
     console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")

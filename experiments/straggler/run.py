@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.straggler.settings import LATE_ENOUGH, StragglerExperiment
-from experiments.trials.run import CaseRun
+from experiments.trials.run import TrialRun
 from workloads.stragglers.detector import Detector
 from workloads.stragglers.injection import parse_injection
 
@@ -13,7 +13,7 @@ LEAST_GAP_S = 0.01
 """Arrivals closer than this (wall-clock) are not a straggler's."""
 
 
-def run_studies(experiment: StragglerExperiment, run: CaseRun) -> None:
+def run_studies(experiment: StragglerExperiment, run: TrialRun) -> None:
     """Measure everything that ``experiment`` asks for."""
     for case in experiment.cases():
         run.measure(case)
@@ -22,7 +22,7 @@ def run_studies(experiment: StragglerExperiment, run: CaseRun) -> None:
             _detect(experiment, run, n)
 
 
-def _detect(experiment: StragglerExperiment, run: CaseRun, n: int) -> None:
+def _detect(experiment: StragglerExperiment, run: TrialRun, n: int) -> None:
     """Step by step: expect a rank, run StragglAR counting on it, look who was late.
 
     The detector begins with the wrong rank. Who is late in each step is drawn beforehand, by the seed.

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from experiments.collective.settings import UnscaledSection
 from experiments.settings import Settings
 from experiments.straggler.law import StragglerLaw
-from experiments.trials.trial import Case, CaseFabric, Fabric
+from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_share
 from railyard.size import read_sizes
@@ -56,7 +56,7 @@ class StragglerExperiment(Settings):
     delays_ms: tuple[float, ...] | None = None
     reconfiguration_delays_ms: tuple[float, ...] = RECONFIGURATIONS_MS
     inject: str | None = None
-    fabric: CaseFabric = "electrical"
+    fabric: FabricKind = "electrical"
     port_gbps: float = Field(default=0.05, gt=0, le=3200)
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
     iterations: int = Field(default=3, ge=1, le=10_000)
@@ -89,7 +89,7 @@ class StragglerExperiment(Settings):
             raise ValueError("inject and study injection belong together: the one says what the other measures")
         return self
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[Trial]:
         """The cases of all studies but ``detector``, which depends on what it measures."""
         for study in self.studies:
             yield from _CASES[study](self) if study in _CASES else ()
@@ -113,9 +113,9 @@ class StragglerExperiment(Settings):
         """The buffers for ``n`` ranks."""
         return self.sizes or (n * BYTES_PER_RANK,)
 
-    def fabric_of(self, n: int, kind: CaseFabric | None = None, slow: str = "") -> Fabric:
+    def fabric_of(self, n: int, kind: FabricKind | None = None, slow: str = "") -> TrialFabric:
         """The fabric for ``n`` ranks."""
-        return Fabric(kind or self.fabric, n, port_gbps=self.port_gbps, mtu=self.mtu, slow=slow)
+        return TrialFabric(kind or self.fabric, n, port_gbps=self.port_gbps, mtu=self.mtu, slow=slow)
 
     def law(self, n: int, size: int, alpha_s: float = 0.0) -> StragglerLaw:
         """The closed forms for ``n`` ranks, with the goodput of the ports."""
@@ -133,7 +133,7 @@ class StragglerExperiment(Settings):
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
-    def case(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Case:
+    def case(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Trial:
         """A case with a rank that is ``delay_s`` late."""
         late = self.late_rank(plan.n)
         values: dict[str, Any] = {
@@ -145,10 +145,10 @@ class StragglerExperiment(Settings):
             "straggler_delay_s": delay_s,
             "study": study,
         }
-        return Case(**values | changes)
+        return Trial(**values | changes)
 
 
-def _delay_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _delay_cases(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             for delay_s in e.delays_s(e.law(n, size)):
@@ -156,7 +156,7 @@ def _delay_cases(e: StragglerExperiment) -> Iterator[Case]:
                     yield e.case(e.plan(algorithm, n), size, delay_s, "delay")
 
 
-def _rank_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _rank_cases(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -164,7 +164,7 @@ def _rank_cases(e: StragglerExperiment) -> Iterator[Case]:
                 yield e.case(e.plan(algorithm, n), size, delay_s, "ranks")
 
 
-def _size_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _size_cases(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.sizes or SIZES:
             delay_s = max(LATE_ENOUGH * e.law(n, size).first_phase_s, 0.1)
@@ -172,7 +172,7 @@ def _size_cases(e: StragglerExperiment) -> Iterator[Case]:
                 yield e.case(e.plan(algorithm, n), size, delay_s, "size")
 
 
-def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Trial]:
     """Ring and StragglAR with circuits that follow them, and on packets."""
     for n in e.ranks:
         for size in e.size_of(n):
@@ -192,7 +192,7 @@ def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Case]:
                     )
 
 
-def _prediction_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _prediction_cases(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -205,7 +205,7 @@ def _prediction_cases(e: StragglerExperiment) -> Iterator[Case]:
                     yield e.case(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
 
 
-def _step_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _step_cases(e: StragglerExperiment) -> Iterator[Trial]:
     """A training step of compute and all-reduce: how much of the step is gained, by the share of the all-reduce."""
     for n in e.ranks:
         for size in e.size_of(n):
@@ -227,7 +227,7 @@ def _step_cases(e: StragglerExperiment) -> Iterator[Case]:
                     )
 
 
-def _injection_cases(e: StragglerExperiment) -> Iterator[Case]:
+def _injection_cases(e: StragglerExperiment) -> Iterator[Trial]:
     """The chosen cause, over every algorithm."""
     injection = parse_injection(e.inject or "none")
     for n in e.ranks:
@@ -246,7 +246,7 @@ def _injection_cases(e: StragglerExperiment) -> Iterator[Case]:
                 )
 
 
-_CASES: dict[Study, Callable[[StragglerExperiment], Iterator[Case]]] = {
+_CASES: dict[Study, Callable[[StragglerExperiment], Iterator[Trial]]] = {
     "delay": _delay_cases,
     "ranks": _rank_cases,
     "size": _size_cases,

@@ -5,25 +5,25 @@ from __future__ import annotations
 from rich.console import Console
 from rich.status import Status
 
-from experiments.trials.trial import Case, Fabric
+from experiments.trials.trial import Trial, TrialFabric
 from measure.results.row import Row
 from railyard.size import in_words
 
 
-class CaseProgress:
-    """A ``experiments.trials.run.CaseListener`` that speaks to ``console``."""
+class TrialProgress:
+    """A ``experiments.trials.run.TrialListener`` that speaks to ``console``."""
 
     def __init__(self, console: Console, *, lines: bool = True) -> None:
         self._console = console
         self._lines = lines
         self._status: Status | None = None
 
-    def fabric(self, fabric: Fabric, datapath: str) -> None:
+    def fabric(self, fabric: TrialFabric, datapath: str) -> None:
         """A fabric is up."""
         words = "kernel" if datapath == "system" else "userspace"
         self._say(f"fabric {fabric.kind}, {fabric.ranks} ranks of {fabric.port_gbps:g} Gb/s, is up ({words} datapath)")
 
-    def case(self, case: Case, expected_s: float) -> None:
+    def case(self, case: Trial, expected_s: float) -> None:
         """A case begins."""
         late = f", {case.straggler_delay_s:.3g} s late" if case.straggler_delay_s else ""
         self.stop()

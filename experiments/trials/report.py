@@ -20,7 +20,7 @@ from measure.results.row import Row
 from measure.results.trace import trace_json
 from railyard.scale import goodput_share
 
-CASE_EXPERIMENTS = ("collective", "straggler")
+TRIAL_EXPERIMENTS = ("collective", "straggler")
 """Experiments whose rows are cases."""
 _COLUMNS: tuple[Column, ...] = (
     ("algorithm", "left"),
@@ -40,13 +40,13 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def case_place(row: Row) -> str:
+def trial_place(row: Row) -> str:
     """Which case a row is, in words."""
     late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
     return f"{row['algorithm']}, {row['n']} ranks, {row['bytes']} bytes, {row['fabric']}{late}"
 
 
-def print_cases(rows: Sequence[Row], console: Console) -> None:
+def print_trials(rows: Sequence[Row], console: Console) -> None:
     """One table for each study, and the verdict."""
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
@@ -54,7 +54,7 @@ def print_cases(rows: Sequence[Row], console: Console) -> None:
         mine = [row for row in rows if row["study"] == study]
         console.print(Text(f"study: {study}" if study else "collectives", style="bold"))
         console.print(plain_table(_COLUMNS, (_cells(row, mine) for row in mine)))
-    for line in verdict_lines(rows, case_place):
+    for line in verdict_lines(rows, trial_place):
         console.print(line)
 
 
@@ -94,7 +94,7 @@ def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
     ]
 
 
-def redraw_cases(folder: Path) -> list[Path]:
+def redraw_trials(folder: Path) -> list[Path]:
     """Draw all figures and the trace of a results folder again; the paths written. ``ConfigError`` if it is none."""
     results = Results.open(folder)
     scale, rows = scale_of(results.manifest()), results.rows()

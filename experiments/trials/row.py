@@ -16,13 +16,13 @@ from measure.results.row import Row
 from railyard.scale import goodput_share
 
 if TYPE_CHECKING:
-    from experiments.trials.run import CasePlan
-    from experiments.trials.trial import Case
+    from experiments.trials.run import TrialPlan
+    from experiments.trials.trial import Trial
 
 
-def case_row(
-    case: Case,
-    plan: CasePlan,
+def trial_row(
+    case: Trial,
+    plan: TrialPlan,
     point: Point,
     times: CollectiveTimes,
     predicted: CollectiveTimes,
@@ -61,7 +61,7 @@ def case_row(
     }
 
 
-def predicted_columns(case: Case, plan: CasePlan, predicted: CollectiveTimes) -> Row:
+def predicted_columns(case: Trial, plan: TrialPlan, predicted: CollectiveTimes) -> Row:
     """What the model and the bound say of a case, in real seconds."""
     total, after = _typical(case, plan, predicted)
     return {
@@ -71,7 +71,7 @@ def predicted_columns(case: Case, plan: CasePlan, predicted: CollectiveTimes) ->
     }
 
 
-def _typical(case: Case, plan: CasePlan, times: CollectiveTimes) -> tuple[float, float]:
+def _typical(case: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[float, float]:
     """Time and time after arrival in real seconds: medians, or means where the steps are meant to differ."""
     real = plan.scale.real_s
     if not case.varies:
@@ -79,7 +79,7 @@ def _typical(case: Case, plan: CasePlan, times: CollectiveTimes) -> tuple[float,
     return real(fmean(s.time_s for s in times.steps)), real(fmean(s.after_arrival_s for s in times.steps))
 
 
-def _described(case: Case, plan: CasePlan) -> Row:
+def _described(case: Trial, plan: TrialPlan) -> Row:
     """What was run."""
     return {
         "experiment": plan.experiment,
@@ -104,7 +104,7 @@ def _described(case: Case, plan: CasePlan) -> Row:
     }
 
 
-def wire_bound_s(case: Case, alpha_s: float = 0.0) -> float:
+def wire_bound_s(case: Trial, alpha_s: float = 0.0) -> float:
     """The alpha-beta bound of a case in real seconds, its payload at the goodput of full packets."""
     share = goodput_share(case.fabric.mtu)
     return bound_s(

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Protocol
 
 from controllers.circuits.rotation import Cycle
-from experiments.point_run import Attempt
+from experiments.point_run import PointRun
 from experiments.rails.forecast import costs
 from experiments.record import Record, run_manifest
 from experiments.session import Session
 from experiments.settings import Settings
-from experiments.trials.row import case_row, predicted_columns
-from experiments.trials.trial import WORLD, Case, Fabric
+from experiments.trials.row import predicted_columns, trial_row
+from experiments.trials.trial import WORLD, Trial, TrialFabric
 from measure.live.annotation import annotate
 from measure.live.calibration import load_calibration
 from measure.live.capture import Capture, Captured, taps_of
@@ -34,20 +34,20 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 from workloads.stragglers.background import Background
 
 _SLACK_S = 60.0
 
 
-class CaseListener(Protocol):
+class TrialListener(Protocol):
     """Who wants to know how a run of cases goes."""
 
-    def fabric(self, fabric: Fabric, datapath: str) -> None:
+    def fabric(self, fabric: TrialFabric, datapath: str) -> None:
         """A fabric is up."""
 
-    def case(self, case: Case, expected_s: float) -> None:
+    def case(self, case: Trial, expected_s: float) -> None:
         """A case begins and should take ``expected_s`` of wall-clock time."""
 
     def measured(self, row: Row) -> None:
@@ -57,17 +57,17 @@ class CaseListener(Protocol):
         """Something that a person should know."""
 
 
-Columns = Callable[[Case, Point, Sequence[Event], Row, CollectiveTimes, Delivery | None], Row]
+Columns = Callable[[Trial, Point, Sequence[Event], Row, CollectiveTimes, Delivery | None], Row]
 """More columns of a row, from what was measured and the columns that every case has."""
 
 
-class QuietCaseListener:
+class QuietTrialListener:
     """A listener that listens to nothing."""
 
-    def fabric(self, fabric: Fabric, datapath: str) -> None:
+    def fabric(self, fabric: TrialFabric, datapath: str) -> None:
         """Not said."""
 
-    def case(self, case: Case, expected_s: float) -> None:
+    def case(self, case: Trial, expected_s: float) -> None:
         """Not said."""
 
     def measured(self, row: Row) -> None:
@@ -78,7 +78,7 @@ class QuietCaseListener:
 
 
 @dataclass(frozen=True)
-class CasePlan:
+class TrialPlan:
     """How cases are run: ``steps`` measured steps after one that warms up, at ``scale``."""
 
     experiment: str
@@ -86,7 +86,7 @@ class CasePlan:
     scale: Scale
     steps: int
 
-    def rounds(self, case: Case) -> int:
+    def rounds(self, case: Trial) -> int:
         """Steps of ``case``, the warm-up included."""
         return (case.steps or self.steps) + 1
 
@@ -99,7 +99,7 @@ class Measured:
     times: CollectiveTimes
 
 
-def foresee(case: Case, plan: CasePlan, program: Program) -> Prediction:
+def foresee(case: Trial, plan: TrialPlan, program: Program) -> Prediction:
     """What a case should measure, by the model."""
     fabric = case.foreseen_fabric.plan(plan.scale)
     return predict(
@@ -115,19 +115,19 @@ def foresee(case: Case, plan: CasePlan, program: Program) -> Prediction:
     )
 
 
-def cycle_of(case: Case, scale: Scale) -> Cycle | None:
+def cycle_of(case: Trial, scale: Scale) -> Cycle | None:
     """The turns of a case on the emulated wire."""
     return case.cycle and case.cycle.scaled(scale.time, scale.rate * scale.time)
 
 
-def foresee_row(case: Case, plan: CasePlan) -> Row:
+def foresee_row(case: Trial, plan: TrialPlan) -> Row:
     """The predicted columns of a case's row, without running it. No root."""
     program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
     predicted = collective_times(foresee(case, plan, program).events, case.schedule, WORLD, 1)
     return predicted_columns(case, plan, predicted)
 
 
-class CaseRun:
+class TrialRun:
     """A run of cases into one results folder; a context manager. ``record.rows`` are the cases measured so far.
 
     ``columns`` are those that the experiment adds to each.
@@ -135,9 +135,9 @@ class CaseRun:
 
     def __init__(
         self,
-        plan: CasePlan,
+        plan: TrialPlan,
         out: Path,
-        listener: CaseListener,
+        listener: TrialListener,
         *,
         capture: bool = False,
         columns: Columns | None = None,
@@ -146,15 +146,15 @@ class CaseRun:
         self.plan = plan
         self._listener = listener
         self._stack = ExitStack()
-        self._nursery: Nursery | None = None
+        self._nursery: AgentLauncher | None = None
         self._session: Session | None = None
-        self._fabric: Fabric | None = None
+        self._fabric: TrialFabric | None = None
         self._number = 0
         self._capture = capture
         self._columns = columns
 
-    def __enter__(self) -> CaseRun:
-        self._nursery = self._stack.enter_context(Nursery.start())
+    def __enter__(self) -> TrialRun:
+        self._nursery = self._stack.enter_context(AgentLauncher.start())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -166,7 +166,7 @@ class CaseRun:
         finally:
             self.record.close(error)
 
-    def measure(self, case: Case) -> Measured:
+    def measure(self, case: Trial) -> Measured:
         """Run one case; its row and events are on disk afterwards. Raises what ended it, after saving its events."""
         plan = self.plan
         program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
@@ -176,7 +176,7 @@ class CaseRun:
         expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
         self._listener.case(case, expected_s)
         assert self._nursery is not None
-        attempt = Attempt(session, self._nursery, point, self._agent(case, program, session.plan))
+        attempt = PointRun(session, self._nursery, point, self._agent(case, program, session.plan))
         try:
             attempt.register(case.mode, case.policy_name, cycle_of(case, plan.scale))
             with ExitStack() as beside:
@@ -192,7 +192,7 @@ class CaseRun:
         times = collective_times(events, case.schedule, WORLD, point.warmup(metrics.steps))
         predicted = collective_times(prediction.events, case.schedule, WORLD, 1)
         verdict = judge(point, events, metrics)
-        row = case_row(case, plan, point, times, predicted, metrics, verdict)
+        row = trial_row(case, plan, point, times, predicted, metrics, verdict)
         if background_mbps is not None:
             row["background_gbps"] = background_mbps / 1e3 / plan.scale.rate
         if self._columns is not None:
@@ -203,7 +203,7 @@ class CaseRun:
 
     # ---- what runs beside ----------------------------------------------------------------------------------------
 
-    def _background(self, case: Case, session: Session, beside: ExitStack) -> Callable[[], float | None]:
+    def _background(self, case: Trial, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the case's background traffic; returns what ends it and says its rate in Mb/s."""
         if case.slow_rank is None or not case.background_share:
             return lambda: None
@@ -237,7 +237,7 @@ class CaseRun:
 
     # ---- what a case needs -----------------------------------------------------------------------------------------
 
-    def _point(self, case: Case, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
+    def _point(self, case: Trial, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
         number, self._number = self._number, self._number + 1
         return Point(
             number,
@@ -252,7 +252,7 @@ class CaseRun:
             operations_s={(WORLD, case.operation): self.plan.scale.emulated_s(case.ideal_s)} if case.ideal_s else {},
         )
 
-    def _agent(self, case: Case, program: Program, fabric: FabricPlan) -> AgentConfig:
+    def _agent(self, case: Trial, program: Program, fabric: FabricPlan) -> AgentConfig:
         settings = self.plan.settings
         return AgentConfig(
             rank=0,
@@ -268,7 +268,7 @@ class CaseRun:
             ack_timeout_s=settings.ack_timeout_s,
         )
 
-    def _session_on(self, fabric: Fabric) -> Session:
+    def _session_on(self, fabric: TrialFabric) -> Session:
         """The fabric, brought up if another one stands."""
         if self._session is not None and self._fabric == fabric:
             return self._session

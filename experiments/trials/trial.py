@@ -26,12 +26,12 @@ from workloads.schedule import Schedule
 from workloads.stragglers.gaps import Fixed
 from workloads.stragglers.injection import Injection, inject
 
-CaseFabric = Literal["electrical", "ocs"]
+FabricKind = Literal["electrical", "ocs"]
 OCS_PORTS = 2
 """On an OCS a rank sends on one port and receives on the other, unless a round pairs the ranks."""
-MODE_OF_FABRIC: dict[CaseFabric, AgentMode] = {"electrical": "native", "ocs": "on-demand"}
+MODE_OF_FABRIC: dict[FabricKind, AgentMode] = {"electrical": "native", "ocs": "on-demand"}
 FOLLOW = "follow"
-POLICY_OF_FABRIC: dict[CaseFabric, str] = {"electrical": "static", "ocs": FOLLOW}
+POLICY_OF_FABRIC: dict[FabricKind, str] = {"electrical": "static", "ocs": FOLLOW}
 WORLD, SYNC = "world", "sync"
 SYNC_BYTES = 4
 SHORTEST_COMPUTE_S = 0.005
@@ -40,10 +40,10 @@ FRONT_END_MBPS = 1000.0
 
 
 @dataclass(frozen=True)
-class Fabric:
+class TrialFabric:
     """Where a case runs. ``port_gbps`` of one rail port, ``scale_up_gbps`` of one GPU inside its server."""
 
-    kind: CaseFabric = "electrical"
+    kind: FabricKind = "electrical"
     ranks: int = 8
     gpus_per_server: int = 1
     ports: int = 1
@@ -94,7 +94,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Case:
+class Trial:
     """One row of a table.
 
     ``late_rank`` is the rank that ``injection`` makes late; the schedule may count on another one (a wrong
@@ -108,7 +108,7 @@ class Case:
 
     schedule: Schedule
     bytes: int
-    fabric: Fabric
+    fabric: TrialFabric
     reconfiguration_delay_s: float = 0.0
     compute_s: float = 0.0
     injection: Injection | None = None
@@ -152,7 +152,7 @@ class Case:
         return found is not None and (found.persistence < 1 or not isinstance(found.gaps, Fixed | None))
 
     @property
-    def foreseen_fabric(self) -> Fabric:
+    def foreseen_fabric(self) -> TrialFabric:
         """The fabric as the model sees it: what other traffic takes of a port is not there."""
         if not self.background_share:
             return self.fabric

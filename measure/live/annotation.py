@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from measure.live.packets import Packet
-from measure.live.streams import Message, Place, places
+from measure.live.streams import Place, StreamMessage, places
 from topos.plan import FabricPlan
 from workloads.agent.transport.message import Flow, Header
 from workloads.collectives.catalog import schedule_of
@@ -31,7 +31,7 @@ def _comments(place: Place, names: Names) -> list[str]:
     ]
 
 
-def _bytes(message: Message, place: Place) -> str:
+def _bytes(message: StreamMessage, place: Place) -> str:
     """Which bytes of the payload, counted from 0, both ends included."""
     first, last = max(place.start, message.body), min(place.end, message.end) - 1
     if message.header.kind == "ready":

@@ -15,7 +15,7 @@ _MODULUS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Message:
+class StreamMessage:
     """A message that begins ``start`` bytes into its stream."""
 
     start: int
@@ -52,22 +52,22 @@ class Stream:
         return offset
 
     @cached_property
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[StreamMessage, ...]:
         """All messages in order, up to the first header that no packet holds (ask when all segments are in)."""
         whole = _disjoint(self._pieces)
         starts = [start for start, _ in whole]
-        found: list[Message] = []
+        found: list[StreamMessage] = []
         at = 0
         while (head := _read(whole, starts, at)) is not None:
             try:
-                message = Message(at, Header.unpack(head))
+                message = StreamMessage(at, Header.unpack(head))
             except VerifyError:  # not a stream of ours
                 break
             found.append(message)
             at = message.end
         return tuple(found)
 
-    def within(self, start: int, end: int) -> tuple[Message, ...]:
+    def within(self, start: int, end: int) -> tuple[StreamMessage, ...]:
         """The messages that have bytes in ``start`` to ``end``."""
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, end - 1)

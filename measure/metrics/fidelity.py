@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from measure.metrics.transfers import Transfer, read_transfers
+from measure.metrics.transfers import ObservedTransfer, read_transfers
 from railyard.timeline import Event
 
 NOT_FAITHFUL = "NOT FAITHFUL"
@@ -157,19 +157,19 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     return Check(name, share, limit, unit, ok, says)
 
 
-def _rate_share(transfer: Transfer, limits: Limits) -> float:
+def _rate_share(transfer: ObservedTransfer, limits: Limits) -> float:
     """What a transfer reached of the line rate; the time of its first and its last message is left out of long ones."""
     if not _is_long(transfer, limits):
         return transfer.line_rate_share or 0.0
     return transfer.ideal_s / max(transfer.ideal_s, transfer.seconds - limits.message_s)
 
 
-def _is_long(transfer: Transfer, limits: Limits) -> bool:
+def _is_long(transfer: ObservedTransfer, limits: Limits) -> bool:
     """Whether the rounds of a transfer take long for their bytes and not for their messages."""
     return transfer.ideal_s / max(1, transfer.rounds) >= limits.long_s
 
 
-def _long(transfers: Sequence[Transfer], limits: Limits) -> tuple[Sequence[Transfer], str]:
+def _long(transfers: Sequence[ObservedTransfer], limits: Limits) -> tuple[Sequence[ObservedTransfer], str]:
     together = [t for t in transfers if t.together] or transfers
     long = [t for t in together if _is_long(t, limits)]
     if long:

@@ -18,7 +18,7 @@ _TOGETHER = 0.1
 
 
 @dataclass(frozen=True)
-class Transfer:
+class ObservedTransfer:
     """One collective, or one send with its receive. Wall-clock seconds, emulated bytes.
 
     Data can move from ``t``, when the last member began, to ``end``, when the last one finished; ``first_t`` is
@@ -77,7 +77,7 @@ def bus_factor(kind: str, members: int) -> float:
     raise ConfigError(f"{kind!r} is no operation that nccl-tests knows a bus bandwidth of", key="kind")
 
 
-def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[Transfer, ...]:
+def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[ObservedTransfer, ...]:
     """The operations on the rails in the measured steps, matched across ranks.
 
     The k-th operation of a group and kind in a step is the same one on every member; a send is matched with the
@@ -93,7 +93,7 @@ def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int
             kind = e["op_kind"]
             shared = "send_recv" if kind in ("send", "recv") else kind
             queues[e["step"], e["group"], shared][e["rank"], kind].append(e)
-    found: list[Transfer] = []
+    found: list[ObservedTransfer] = []
     for (_, group_name, kind), of_rank in queues.items():
         members = point.groups[group_name].members
         found += _pairs(point, of_rank, members) if kind == "send_recv" else _collectives(point, of_rank, members)
@@ -102,14 +102,16 @@ def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int
 
 def _collectives(
     point: Point, of_rank: dict[tuple[int, str], list[Event]], members: Sequence[int]
-) -> Iterable[Transfer]:
+) -> Iterable[ObservedTransfer]:
     if {rank for rank, _ in of_rank} != set(members):
         return []
     ordered = [sorted(queue, key=lambda e: e.t) for queue in of_rank.values()]
     return [_transfer(point, together, len(members)) for together in zip(*ordered, strict=False)]
 
 
-def _pairs(point: Point, of_rank: dict[tuple[int, str], list[Event]], members: Sequence[int]) -> Iterable[Transfer]:
+def _pairs(
+    point: Point, of_rank: dict[tuple[int, str], list[Event]], members: Sequence[int]
+) -> Iterable[ObservedTransfer]:
     for sender, receiver in ((members[0], members[-1]), (members[-1], members[0])):
         sent = sorted(of_rank.get((sender, "send"), []), key=lambda e: e.t)
         received = sorted(of_rank.get((receiver, "recv"), []), key=lambda e: e.t)
@@ -117,7 +119,7 @@ def _pairs(point: Point, of_rank: dict[tuple[int, str], list[Event]], members: S
             yield _transfer(point, pair, 2)
 
 
-def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer:
+def _transfer(point: Point, together: Sequence[Event], members: int) -> ObservedTransfer:
     """One operation from the events of its members."""
     start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
     key = together[0]["group"], together[0].get("name", "")
@@ -127,7 +129,7 @@ def _transfer(point: Point, together: Sequence[Event], members: int) -> Transfer
         ideal = max(_sent_s(point, together, start, end), _critical_s(point, together, critical))
     kind = "send_recv" if together[0]["op_kind"] in ("send", "recv") else together[0]["op_kind"]
     share = ideal / (end - start) if ideal and end > start else None
-    return Transfer(
+    return ObservedTransfer(
         kind=kind,
         group=together[0]["group"],
         members=members,
@@ -186,13 +188,13 @@ def _line_rate_bps(point: Point, e: Event) -> float:
     return sum(p.rate_mbps for p in ports if p.lane in lanes) * 1e6 * goodput_share(point.plan.mtu)
 
 
-def bandwidths(point: Point, transfers: Iterable[Transfer]) -> dict[str, Bandwidth]:
+def bandwidths(point: Point, transfers: Iterable[ObservedTransfer]) -> dict[str, Bandwidth]:
     """Median algbw and busbw per kind of operation, in the real system's units.
 
     algbw = bytes / time (nccl-tests), time from the last member's start to the last member's end.
     As in nccl-tests members begin together: operations where they did not are left out if there are others.
     """
-    by_kind: dict[str, list[Transfer]] = defaultdict(list)
+    by_kind: dict[str, list[ObservedTransfer]] = defaultdict(list)
     for t in transfers:
         if t.end > t.t:
             by_kind[t.kind].append(t)

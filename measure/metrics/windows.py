@@ -11,7 +11,7 @@ from railyard.timeline import Event
 
 
 @dataclass(frozen=True)
-class Phase:
+class ObservedPhase:
     """A run of operations of one dimension on one rank: ``t`` is when its first operation could run."""
 
     rank: int
@@ -23,7 +23,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Window:
+class ObservedWindow:
     """The gap after a phase of dimension ``before`` until the first operation of ``after`` could run."""
 
     rank: int
@@ -33,7 +33,7 @@ class Window:
     seconds: float
 
 
-def read_phases(events: Iterable[Event]) -> tuple[Phase, ...]:
+def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
     """The phases of all ranks, by rank and time.
 
     A phase begins when its first operation could run (so with its wait for the acknowledgement, which is what the
@@ -54,7 +54,7 @@ def read_phases(events: Iterable[Event]) -> tuple[Phase, ...]:
         if e.kind in ("communicate", "wait"):
             found[key].append(e)
     phases = [
-        Phase(
+        ObservedPhase(
             *key,
             dimension[key],
             min(e.t for e in members),
@@ -66,7 +66,7 @@ def read_phases(events: Iterable[Event]) -> tuple[Phase, ...]:
     return tuple(sorted(phases, key=lambda p: (p.rank, p.step, p.t)))
 
 
-def windows(phases: Sequence[Phase], measured: Iterable[int]) -> tuple[Window, ...]:
+def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[ObservedWindow, ...]:
     """The windows of the measured steps (wall-clock seconds); phases that overlap have a window of 0.
 
     Never across a step boundary, as in Opus: no request is made there in advance.
@@ -76,12 +76,14 @@ def windows(phases: Sequence[Phase], measured: Iterable[int]) -> tuple[Window, .
     for one, other in pairwise(phases):
         same_step = (one.rank, one.step) == (other.rank, other.step)
         if same_step and one.step in wanted and one.dimension != other.dimension:
-            found.append(Window(one.rank, one.step, one.dimension, other.dimension, max(0.0, other.t - one.end)))
+            found.append(
+                ObservedWindow(one.rank, one.step, one.dimension, other.dimension, max(0.0, other.t - one.end))
+            )
     return tuple(found)
 
 
 def critical_windows(
-    phases: Sequence[Phase], last_rank: Mapping[int, int], measured: Iterable[int]
+    phases: Sequence[ObservedPhase], last_rank: Mapping[int, int], measured: Iterable[int]
 ) -> tuple[float, ...]:
     """The window before each change of dimension of a step, on the rank that ends its traffic (wall-clock seconds).
 

@@ -15,7 +15,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
-from measure.metrics.windows import Phase, read_phases
+from measure.metrics.windows import ObservedPhase, read_phases
 from measure.model.simulated_control import Costs
 from measure.model.simulation import Simulation
 from measure.model.wires import Routing
@@ -46,7 +46,7 @@ class Prediction:
     hidden_stall_s: float
     reconfigurations_per_step: float
     windows_s: tuple[float, ...]
-    phases: tuple[Phase, ...]
+    phases: tuple[ObservedPhase, ...]
     metrics: PointMetrics
     events: tuple[Event, ...]
 
@@ -107,7 +107,9 @@ def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
 
 def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) -> Prediction:
     real = scale.real_s
-    found = tuple(Phase(p.rank, p.step, p.phase, p.dimension, real(p.t), real(p.end)) for p in read_phases(events))
+    found = tuple(
+        ObservedPhase(p.rank, p.step, p.phase, p.dimension, real(p.t), real(p.end)) for p in read_phases(events)
+    )
     return Prediction(
         step_times_s=metrics.step_times_s,
         step_time_s=metrics.step_time_s or 0.0,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from controllers.circuits.rotation import Turn
-from controllers.engine.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, TurnEnds
+from controllers.circuits.rotation import SlotWindow
+from controllers.engine.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.agent.executor import Release, Request
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.agent.transport.slot_sender import Moved
 
 
@@ -63,7 +63,7 @@ class SimulatedControl:
         """``rank`` is here; ``checked_in`` holds the answers when all members are."""
         self._act(self._engine.check_in(rank, group, now))
 
-    def ask(self, rank: int, message: Request | Release | Moved) -> None:
+    def ask(self, rank: int, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
         """A message of ``rank`` to the controller."""
         group, index, engine = message.group, message.index, self._engine
 
@@ -71,16 +71,20 @@ class SimulatedControl:
             if isinstance(message, Moved):
                 self._act(engine.moved(rank, group, index, message.slot, message.idle, now))
             else:
-                self._act((engine.request if isinstance(message, Request) else engine.release)(rank, group, index, now))
+                self._act(
+                    (engine.request if isinstance(message, RequestCircuits) else engine.release)(
+                        rank, group, index, now
+                    )
+                )
 
         self._later(self._costs.control_s / 2, hear)
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Ack(turn=Turn()):
+                case Ack(turn=SlotWindow()):
                     self._acked(action)  # what it takes to be told, the port makes up for
-                case TurnEnds():
+                case SlotEnds():
                     self._end_turn(action)
                 case Ack():
                     self._later(self._costs.control_s / 2, lambda _, ack=action: self._acked(ack))  # type: ignore[misc]
@@ -95,7 +99,7 @@ class SimulatedControl:
                 case RegisterRefused(job, reason):
                     raise ControlError(f"job {job} was refused: {reason}")
 
-    def _end_turn(self, ends: TurnEnds) -> None:
+    def _end_turn(self, ends: SlotEnds) -> None:
         self._later(max(0.0, ends.at - ends.turn.began), lambda now: self._act(self._engine.turn_over(ends, now)))
 
     def _darken(self, action: Darken) -> None:

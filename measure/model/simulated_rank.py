@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from controllers.policies.policy import Path
-from workloads.agent.circuit_client import Gate
-from workloads.agent.circuit_requests import Gatekeeper
-from workloads.agent.deferred_release import Farewell
-from workloads.agent.exchange import Exchange, Part
+from workloads.agent.circuit_client import CircuitClient
+from workloads.agent.circuit_requests import CircuitRequests
+from workloads.agent.deferred_release import DeferredRelease
+from workloads.agent.exchange import Exchange, MessagePart
 from workloads.agent.executor import Blocked, Executor
-from workloads.agent.transport.slot_scheduler import Turns
-from workloads.agent.transport.slot_sender import Turnstile
+from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.slot_sender import SlotSender
 from workloads.program import Collective, Communication, Dimension, Send
 
 FlowName = tuple[str, str, int]
 """(group, stream, number): what one communication is called on all ranks that take part in it."""
-Early = tuple[Part, float, float]
+Early = tuple[MessagePart, float, float]
 """What came before its receive: first and last byte."""
 
 
-class InTurn(NamedTuple):
+class InSlot(NamedTuple):
     """What is to be sent when its turn comes."""
 
     flow: SimulatedFlow
-    part: Part
+    part: MessagePart
     sent: int = 0
     """Bytes of it that went in earlier slots."""
     began: float | None = None
@@ -43,18 +43,18 @@ class SimulatedFlow:
     exchange: Exchange
     name: FlowName
     began: float
-    gate: Gate | None = None
-    turnstile: Turnstile[InTurn] | None = None
+    gate: CircuitClient | None = None
+    turnstile: SlotSender[InSlot] | None = None
     unsent: int = 0
     told: bool = False
     """The rank went on before it was done: a buffered send."""
     sent_bytes: int = 0
     takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
     """Up to which round this rank takes what comes by a path (``Part.way``)."""
-    held: list[Part] = field(default_factory=list)
+    held: list[MessagePart] = field(default_factory=list)
     """What waits for its receiver, or for its circuit."""
 
-    def on_circuit(self, part: Part) -> bool:
+    def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that is asked for."""
         return self.gate is not None and part.transfer in self.gate.circuits
 
@@ -65,16 +65,16 @@ class SimulatedRank:
 
     executor: Executor
     dimensions: tuple[Dimension, ...]
-    gates: Gatekeeper[SimulatedFlow]
-    turns: Turns[InTurn]
+    gates: CircuitRequests[SimulatedFlow]
+    turns: SlotScheduler[InSlot]
     paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
     early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     began: dict[tuple[str, int], float] = field(default_factory=dict)
-    farewell: Farewell = field(default_factory=Farewell)
+    farewell: DeferredRelease = field(default_factory=DeferredRelease)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
-    cut: list[InTurn] = field(default_factory=list)
+    cut: list[InSlot] = field(default_factory=list)
     """What did not fit into the slots of a rotation so far."""
     booked: dict[int, float] = field(default_factory=dict)
     """By lane: when all that goes in the present slot has left."""

@@ -15,16 +15,16 @@ from controllers.engine.actions import Ack
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from measure.model.simulated_control import Costs, SimulatedControl
-from measure.model.simulated_rank import InTurn, SimulatedFlow, SimulatedRank
+from measure.model.simulated_rank import InSlot, SimulatedFlow, SimulatedRank
 from measure.model.wires import Routing, Wires
 from railyard.errors import ControlError
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.exchange import (
     Exchange,
-    Part,
+    MessagePart,
     Progress,
     by_position,
     collective_exchange,
@@ -36,11 +36,11 @@ from workloads.agent.exchange import (
 from workloads.agent.executor import (
     Blocked,
     Executor,
-    Intent,
     PhaseBegan,
     PhaseEnded,
-    Release,
-    Request,
+    RankAction,
+    ReleaseCircuits,
+    RequestCircuits,
     StartCommunication,
     StartCompute,
     StepBegan,
@@ -48,7 +48,7 @@ from workloads.agent.executor import (
 )
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import choose_path, wired_paths
-from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send
@@ -143,13 +143,13 @@ class Simulation:
             self.steps,
             provisioned=self.provisioned,
         )
-        gates: Gatekeeper[SimulatedFlow] = Gatekeeper(
+        gates: CircuitRequests[SimulatedFlow] = CircuitRequests(
             rank,
             lambda message: self._control.ask(rank, message),
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         gates.asking = circuits
-        turns: Turns[InTurn] = Turns(rank, lambda message: self._control.ask(rank, message))
+        turns: SlotScheduler[InSlot] = SlotScheduler(rank, lambda message: self._control.ask(rank, message))
         agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
         for group in mine:
             final = told.get(group.name)
@@ -157,11 +157,11 @@ class Simulation:
             agent.paths[group.name] = final.paths if final is not None and final.paths else wired
         return agent
 
-    def _carry_out(self, rank: int, intents: Iterable[Intent]) -> None:
+    def _carry_out(self, rank: int, intents: Iterable[RankAction]) -> None:
         for intent in intents:
             self._carry_out_one(rank, self._ranks[rank], intent)
 
-    def _carry_out_one(self, rank: int, agent: SimulatedRank, intent: Intent) -> None:
+    def _carry_out_one(self, rank: int, agent: SimulatedRank, intent: RankAction) -> None:
         match intent:
             case StartCompute(step, op):
                 began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
@@ -170,9 +170,9 @@ class Simulation:
                 self._start(rank, agent, step, op, phase)
             case Blocked():
                 agent.blocked[intent.op.id] = (intent, self.now)
-            case Request():
+            case RequestCircuits():
                 self._control.ask(rank, intent)
-            case Release(group):
+            case ReleaseCircuits(group):
                 agent.turns.end(group)
                 if agent.farewell.may_go(intent):
                     self._control.ask(rank, intent)
@@ -237,7 +237,7 @@ class Simulation:
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send" and flow.turnstile is not None and not part.scale_up:
-                flow.turnstile.offer(part.peer, InTurn(flow, part))
+                flow.turnstile.offer(part.peer, InSlot(flow, part))
                 self._send_in_turn(rank, flow.turnstile.free())
             elif action == "send":
                 flow.held.append(part)
@@ -250,7 +250,7 @@ class Simulation:
         if flow.turnstile is not None:
             flow.turnstile.report()
 
-    def _send_in_turn(self, rank: int, free: Iterable[InTurn]) -> None:
+    def _send_in_turn(self, rank: int, free: Iterable[InSlot]) -> None:
         """Put on the wire what can be there when the slot ends; the rest waits for the next slot of its peer."""
         for item in free:
             turnstile = item.flow.turnstile
@@ -260,7 +260,7 @@ class Simulation:
             else:
                 self._ranks[rank].cut.append(item)
 
-    def _send_until(self, rank: int, item: InTurn, lane: int, end: float | None) -> None:
+    def _send_until(self, rank: int, item: InSlot, lane: int, end: float | None) -> None:
         flow, part, agent = item.flow, item.part, self._ranks[rank]
         left, rate = part.bytes - item.sent, self._goodput[rank, lane]
         begin = max(self.now, agent.booked.get(lane, 0.0))
@@ -284,7 +284,7 @@ class Simulation:
             else:
                 flow.held.append(part)
 
-    def _may_go(self, rank: int, flow: SimulatedFlow, part: Part) -> bool:
+    def _may_go(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> bool:
         if flow.gate is not None and flow.on_circuit(part):
             return flow.gate.stands(part.transfer)
         if self.program.eager and isinstance(flow.op, Send):
@@ -292,7 +292,9 @@ class Simulation:
         there = self._ranks[part.peer].flows.get(flow.name)
         return there is not None and there.takes.get((rank, part.lane, part.scale_up), -1) >= part.round
 
-    def _send(self, rank: int, flow: SimulatedFlow, part: Part, sent: int = 0, first: float | None = None) -> None:
+    def _send(
+        self, rank: int, flow: SimulatedFlow, part: MessagePart, sent: int = 0, first: float | None = None
+    ) -> None:
         """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots (from ``first`` on)."""
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
@@ -305,7 +307,7 @@ class Simulation:
 
         self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes - sent, done)
 
-    def _ports(self, rank: int, flow: SimulatedFlow, part: Part) -> tuple[Domain, int, int]:
+    def _ports(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> tuple[Domain, int, int]:
         """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
         group = flow.op.group
         domain = self._domain[group]
@@ -325,7 +327,7 @@ class Simulation:
             raise ControlError(f"group {group} has no circuit from rank {rank} to rank {part.peer}")
         return domain, path[1], path[3]
 
-    def _arrived(self, rank: int, flow: SimulatedFlow, part: Part, began: float) -> None:
+    def _arrived(self, rank: int, flow: SimulatedFlow, part: MessagePart, began: float) -> None:
         """The last byte of ``part`` is at the peer, and acknowledged to ``rank``."""
         peer = self._ranks[part.peer]
         there = peer.flows.get(flow.name)
@@ -339,7 +341,7 @@ class Simulation:
         self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
-    def _take(self, rank: int, flow: SimulatedFlow, part: Part, began: float, ended: float) -> None:
+    def _take(self, rank: int, flow: SimulatedFlow, part: MessagePart, began: float, ended: float) -> None:
         """``part`` is here (since ``ended``)."""
         fields = {
             "rank": rank,
@@ -358,7 +360,7 @@ class Simulation:
         self._carry_on(rank, flow, progress)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
-    def _over(self, rank: int, flow: SimulatedFlow, part: Part) -> None:
+    def _over(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
         if flow.gate is not None and flow.on_circuit(part):
             self._ranks[rank].gates.say(flow, flow.gate.over(part.transfer), self.now)

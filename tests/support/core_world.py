@@ -11,7 +11,7 @@ from typing import Any
 from fabric_plans import pipeline_groups
 from fake_openflow import FakeSwitch
 
-from controllers.openflow.core import Conductor
+from controllers.openflow.core import ControllerCore
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
@@ -23,7 +23,7 @@ class World:
         self.plan = plan
         self.events: list[Event] = []
         self.ready = threading.Event()
-        self.conductor = Conductor(self.plan, self.events.append, self.ready.set)
+        self.conductor = ControllerCore(self.plan, self.events.append, self.ready.set)
         self.conductor.start()
         self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
         self.sends: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``Supervisor`` and ``Crew``.
+"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``JobSupervisor`` and ``Crew``.
 
 ``Rack.pass_time`` is the only thing that moves: agents get ready, do steps and store checkpoints; the controller
 notices who is dead and names who stands in. Tests that need an exact moment set it by hand instead.
@@ -17,14 +17,14 @@ from controllers.engine.jobs import Job
 from experiments.failover.run import specs_of
 from experiments.failover.settings import FailoverExperiment
 from experiments.racks.job_spec import JobSpec
-from experiments.racks.run_context import Site
-from experiments.racks.supervisor import Supervisor
+from experiments.racks.run_context import RunContext
+from experiments.racks.supervisor import JobSupervisor
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError
 from railyard.scale import Scale
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Failure, Nursery
+from workloads.agent.launcher import AgentLauncher, Failure
 
 TICK_S = 0.05
 FORK_S, READY_S, STEP_S, DETECT_S = 0.05, 0.2, 1.0, 0.5
@@ -234,8 +234,8 @@ class Rack:
         self.controller = Controller(self)
         self._always = os.eventfd(1)
         self._killed_at: dict[int, float] = {}
-        session, nursery = cast(Session, self._session()), cast(Nursery, self)
-        self.site = Site(session, nursery, folder, self.scale, clock=lambda: self.now)
+        session, nursery = cast(Session, self._session()), cast(AgentLauncher, self)
+        self.site = RunContext(session, nursery, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
         net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
@@ -306,9 +306,9 @@ class Rack:
             for spec in specs_of(self.made, self.setting, self.plan, self.scale)
         ]
 
-    def job(self, **changes: Any) -> Supervisor:
+    def job(self, **changes: Any) -> JobSupervisor:
         """Job A, registered; its first life has begun."""
-        job = Supervisor(self.site, self.specs(**changes)[0])
+        job = JobSupervisor(self.site, self.specs(**changes)[0])
         job.register()
         job.begin()
         return job

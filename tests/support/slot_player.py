@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.circuits.circuits import Matching
-from controllers.engine.actions import Ack, Action, Darken, Note, Refuse, Registered, RegisterRefused, TurnEnds
+from controllers.engine.actions import Ack, Action, Darken, Note, Refuse, Registered, RegisterRefused, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
@@ -22,7 +22,7 @@ class Turner:
     now: float = 0.0
     dark: list[Darken] = field(default_factory=list)
     acks: dict[tuple[int, str], list[Ack]] = field(default_factory=dict)
-    ends: list[TurnEnds] = field(default_factory=list)
+    ends: list[SlotEnds] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refused: list[Refuse] = field(default_factory=list)
     others: list[Action] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Turner:
         for rank in ranks or self.groups[group].members:
             self.do(self.engine.release(rank, group, index, self.now))
 
-    def over(self, ends: TurnEnds) -> None:
+    def over(self, ends: SlotEnds) -> None:
         """The time of a slot is over (or a call for a slot that ended before comes late)."""
         self.now = max(self.now, ends.at)
         self.do(self.engine.turn_over(ends, self.now))
@@ -79,7 +79,7 @@ class Turner:
                 case Ack():
                     self.check_light(action)
                     self.acks.setdefault((action.rank, action.group), []).append(action)
-                case TurnEnds():
+                case SlotEnds():
                     self.ends.append(action)
                 case Note():
                     self.notes.append(action)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
 from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, TC_H_ROOT
 
-from topos.kernel.netlink import Request
+from topos.kernel.netlink import NetlinkRequest
 
 _HANDLE = 0x7A0000
 """Not 1:, which Open vSwitch takes for one of its own."""
@@ -97,7 +97,7 @@ def _templates(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[by
     )
 
 
-def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Iterator[Request]:
+def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Iterator[NetlinkRequest]:
     """Requests that shape what leaves interface ``index`` to ``rate_mbps``, acknowledgements first.
 
     ``burst_bytes`` pass at once after a pause, ``limit_bytes`` may wait. For an interface without a queue.
@@ -105,4 +105,4 @@ def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_
     for template in _templates(rate_mbps, burst_bytes, limit_bytes):
         packed = bytearray(template)
         struct.pack_into("=i", packed, _INDEX_AT, index)
-        yield Request(packed, f"shaping {name} to {rate_mbps:g} Mb/s, acknowledgements first,")
+        yield NetlinkRequest(packed, f"shaping {name} to {rate_mbps:g} Mb/s, acknowledgements first,")

@@ -45,7 +45,7 @@ _TOGETHER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NetlinkRequest:
     """One encoded netlink message, and in words what it does."""
 
     packed: bytes | bytearray
@@ -59,14 +59,14 @@ def _nest(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _request(
     what: str, kind: int, flags: int, message: netlink.nlmsg, fields: Mapping[str, int], attributes: Mapping[str, Any]
-) -> Request:
+) -> NetlinkRequest:
     message.update(fields, **_nest(attributes), header={"type": kind, "flags": netlink.NLM_F_REQUEST | flags})
     message.encode()
-    return Request(bytes(message.data), what)
+    return NetlinkRequest(bytes(message.data), what)
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class VethEnd:
     """One end of a veth pair: its name and index in its namespace (``netns_fd`` None: the socket's own)."""
 
     name: str
@@ -80,7 +80,7 @@ class End:
         return {"IFLA_IFNAME": self.name, "IFLA_MTU": mtu} | at
 
 
-def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
+def veth(end: VethEnd, peer: VethEnd, mtu: int, group: int = 0) -> NetlinkRequest:
     """Make a veth pair of MTU ``mtu`` bytes; ``group`` is what ``delete_group`` takes.
 
     ``end`` is up at once; ``peer`` is not, since the kernel opens it before the two are joined.
@@ -93,31 +93,31 @@ def veth(end: End, peer: End, mtu: int, group: int = 0) -> Request:
     return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
 
 
-def link_up(index: int, name: str, largest_bytes: int | None = None) -> Request:
+def link_up(index: int, name: str, largest_bytes: int | None = None) -> NetlinkRequest:
     """Set an interface up; ``largest_bytes`` bounds what the stack hands it in one piece (TSO)."""
     fields = {"index": index, "flags": IFF_UP, "change": IFF_UP}
     attributes = {} if largest_bytes is None else {"IFLA_GSO_MAX_SIZE": largest_bytes}
     return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, attributes)
 
 
-def link_down(index: int, name: str) -> Request:
+def link_down(index: int, name: str) -> NetlinkRequest:
     """Set an interface down; its peer loses its carrier, and the kernel drops the interface's routes and neighbours."""
     fields = {"index": index, "flags": 0, "change": IFF_UP}
     return _request(f"setting {name} down", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
 
 
-def set_group(index: int, name: str, group: int) -> Request:
+def set_group(index: int, name: str, group: int) -> NetlinkRequest:
     """Put an interface into a group."""
     attributes = {"IFLA_GROUP": group}
     return _request(f"grouping {name}", rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, attributes)
 
 
-def delete_group(group: int) -> Request:
+def delete_group(group: int) -> NetlinkRequest:
     """Delete every interface of a group at once (and with a veth its peer)."""
     return _request("deleting the links", rtnl.RTM_DELLINK, 0, ifinfmsg(), {}, {"IFLA_GROUP": group})
 
 
-def address(index: int, name: str, ip: str, prefix: int) -> Request:
+def address(index: int, name: str, ip: str, prefix: int) -> NetlinkRequest:
     """Give an interface an IPv4 address, without the route that the kernel would add."""
     fields = {"family": socket.AF_INET, "prefixlen": prefix, "index": index}
     attributes = {"IFA_LOCAL": ip, "IFA_ADDRESS": ip, "IFA_FLAGS": IFA_F_NOPREFIXROUTE}
@@ -149,7 +149,7 @@ class RouteTuning:
 
 def route(
     index: int, ip: str, prefix: int, metric: int, tuning: RouteTuning | None, table: int = _TABLE_MAIN
-) -> Request:
+) -> NetlinkRequest:
     """The network of ``ip``/``prefix`` is reached through interface ``index``, from ``ip``."""
     fields = {
         "family": socket.AF_INET,
@@ -170,7 +170,7 @@ def route(
     return _request(what, rtnl.RTM_NEWROUTE, _NEW, rtmsg(), fields, attributes)
 
 
-def source_rule(ip: str, table: int) -> Request:
+def source_rule(ip: str, table: int) -> NetlinkRequest:
     """What leaves from address ``ip`` is routed by ``table`` (answers of a listener not bound to a device)."""
     fields = {"family": socket.AF_INET, "src_len": 32, "action": FR_ACT_TO_TBL}
     attributes = {"FRA_SRC": ip, "FRA_PRIORITY": 1000 + table, "FRA_TABLE": table}
@@ -178,18 +178,18 @@ def source_rule(ip: str, table: int) -> Request:
 
 
 @lru_cache(maxsize=1 << 14)
-def _neighbour(ip: str, mac: str) -> Request:
+def _neighbour(ip: str, mac: str) -> NetlinkRequest:
     fields = {"family": socket.AF_INET, "state": NUD_PERMANENT}
     attributes = {"NDA_DST": ip, "NDA_LLADDR": mac}
     return _request(f"adding the neighbour {ip}", rtnl.RTM_NEWNEIGH, _REPLACE, ndmsg(), fields, attributes)
 
 
-def neighbour(index: int, ip: str, mac: str) -> Request:
+def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
     """A permanent neighbour on interface ``index``."""
     template = _neighbour(ip, mac)
     packed = bytearray(template.packed)
     struct.pack_into("=i", packed, _NEIGHBOUR_INDEX_AT, index)
-    return Request(packed, template.what)
+    return NetlinkRequest(packed, template.what)
 
 
 class _Shaping(netlink.nlmsg):  # type: ignore[misc]
@@ -220,7 +220,7 @@ class _Shaping(netlink.nlmsg):  # type: ignore[misc]
             fields = tbf_options.tbf_parms.fields
 
 
-def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Request:
+def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> NetlinkRequest:
     """Shape what leaves interface ``index`` by a token bucket (tc-tbf)."""
     rate = round(rate_mbps * 1e6 / 8)
     parameters = {"rate": min(rate, _MOST_32), "rate___reserved": LINKLAYER_ETHERNET, "limit": limit_bytes}
@@ -248,7 +248,7 @@ class Netlink:
         self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # what is wrong, in words
         self._socket.settimeout(30)
 
-    def run(self, requests: Iterable[Request]) -> None:
+    def run(self, requests: Iterable[NetlinkRequest]) -> None:
         """Have the kernel do all of ``requests``, in order.
 
         Raises ``MachineError`` for the first that failed, after the ones sent with it were tried too.
@@ -264,7 +264,7 @@ class Netlink:
             self._socket.send(packed)
             self._check_answers(batch)
 
-    def _check_answers(self, batch: list[Request]) -> None:
+    def _check_answers(self, batch: list[NetlinkRequest]) -> None:
         """Read until the last of the batch is answered; of the others only the failed ones are."""
         failed: list[str] = []
         while True:

@@ -19,7 +19,7 @@ from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, TC_H_ROOT
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
-from topos.kernel.netlink import End, Netlink, Request, veth
+from topos.kernel.netlink import Netlink, NetlinkRequest, VethEnd, veth
 
 LEAST_US = 1.0
 """Delays below this are none: timers of the kernel do not tell them from the time that forwarding takes."""
@@ -38,7 +38,7 @@ Probe = Callable[[], str | None]
 class Kernel(Protocol):
     """What carries out requests (``topos.kernel.netlink.Netlink``)."""
 
-    def run(self, requests: Iterable[Request]) -> None:
+    def run(self, requests: Iterable[NetlinkRequest]) -> None:
         """Do all of them, in order; ``MachineError`` for the first that failed."""
 
 
@@ -51,7 +51,7 @@ def _message(kind: int, flags: int, index: int, body: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(content), kind, NLM_F_REQUEST | flags, 0, 0) + content
 
 
-def hold_back(index: int, name: str, delay_us: float) -> Request:
+def hold_back(index: int, name: str, delay_us: float) -> NetlinkRequest:
     """What leaves interface ``index`` does so ``delay_us`` microseconds later; replaces the delay of before."""
     delay_ns = round(delay_us * 1e3)
     ticks = min(delay_ns // _TICK_NS, _MOST_32)
@@ -60,12 +60,12 @@ def hold_back(index: int, name: str, delay_us: float) -> Request:
     )
     body = _attribute(_KIND, b"netem\0") + _attribute(_OPTIONS, options)
     packed = _message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, index, body)
-    return Request(packed, f"holding packets of {name} back by {delay_us:g} us")
+    return NetlinkRequest(packed, f"holding packets of {name} back by {delay_us:g} us")
 
 
-def let_pass(index: int, name: str) -> Request:
+def let_pass(index: int, name: str) -> NetlinkRequest:
     """What leaves interface ``index`` is no longer held back."""
-    return Request(_message(RTM_DELQDISC, 0, index, b""), f"letting packets of {name} pass")
+    return NetlinkRequest(_message(RTM_DELQDISC, 0, index, b""), f"letting packets of {name} pass")
 
 
 def missing() -> str | None:
@@ -76,7 +76,7 @@ def missing() -> str | None:
         return str(error)
     try:
         with Netlink(fd) as kernel:
-            kernel.run([veth(End("probe0", 10), End("probe1", 11), 1500)])
+            kernel.run([veth(VethEnd("probe0", 10), VethEnd("probe1", 11), 1500)])
             try:
                 kernel.run([hold_back(10, "probe0", 1000.0)])
             except MachineError as error:

@@ -15,7 +15,7 @@ from topos.kernel import netlink, tuning
 from topos.kernel.link_queue import link_queue
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
-from topos.kernel.netlink import LO_INDEX, End, Netlink, Request
+from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
 from topos.kernel.nodes import RailSwitch
 
 LINK_GROUP = 77
@@ -38,11 +38,11 @@ def number_interfaces(links: Sequence[RecordedLink]) -> None:
                 intf.index = count[intf.node]
 
 
-def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> End:
-    return End(intf.name, intf.index, intf.mac, namespaces.get(intf.node.name))
+def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> VethEnd:
+    return VethEnd(intf.name, intf.index, intf.mac, namespaces.get(intf.node.name))
 
 
-def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[Request]:
+def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[NetlinkRequest]:
     """Requests to the yard that make every link."""
     for link in links:
         switch, other = link.intf2, link.intf1
@@ -53,7 +53,7 @@ def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) 
             yield netlink.link_up(other.index, other.name)
 
 
-def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[Request]:
+def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
     """Requests to the yard that shape the electrical switches' ends, where senders can meet.
 
     For after the switch took the interfaces, since it removes the queues that it finds on them.
@@ -117,7 +117,7 @@ def _far(intf: RecordedIntf) -> Any:
 
 def host_requests(
     hosts: Sequence[Any], switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning
-) -> Iterator[tuple[str, list[Request]]]:
+) -> Iterator[tuple[str, list[NetlinkRequest]]]:
     """For each host the requests to its namespace: addresses, routes, rules, neighbours, shaping."""
     reaches = _reaches(switches)
     for host in hosts:
@@ -145,18 +145,18 @@ def _lanes(host: Any) -> Iterator[tuple[RecordedIntf, int]]:
         lanes[network] += 1
 
 
-def _neighbours(intf: RecordedIntf, reach: _Reach) -> list[Request]:
+def _neighbours(intf: RecordedIntf, reach: _Reach) -> list[NetlinkRequest]:
     return [netlink.neighbour(intf.index, far.ip, far.mac) for far in reach.ports if far.node is not intf.node]
 
 
-def _addressing(intf: RecordedIntf, lane: int) -> Iterator[Request]:
+def _addressing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
     """Address of one interface, and the rule by which what answers from a further lane's leaves by that lane."""
     yield netlink.address(intf.index, intf.name, str(intf.ip), int(intf.prefixLen))
     if lane:
         yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
 
 
-def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[Request]:
+def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[NetlinkRequest]:
     """Routes of one interface.
 
     A host may have several interfaces (lanes) in one subnet. A socket bound to a device takes that device's
@@ -177,19 +177,19 @@ def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
     return list(dict.fromkeys([*ends, *(intf for node in nodes for intf in node.intfList())]))
 
 
-def cut_requests(ends: Iterable[RecordedIntf]) -> list[Request]:
+def cut_requests(ends: Iterable[RecordedIntf]) -> list[NetlinkRequest]:
     """Requests that take interfaces down; what is at the other ends of their links loses its carrier."""
     return [netlink.link_down(intf.index, intf.name) for intf in ends]
 
 
-def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning) -> list[Request]:
+def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning) -> list[NetlinkRequest]:
     """Requests to a host's namespace that bring up what ``cut_requests`` took down.
 
     With a link that goes down the kernel drops the routes over it and the neighbours; addresses, rules and
     queues stay.
     """
     reaches = _reaches(switches)
-    requests: list[Request] = []
+    requests: list[NetlinkRequest] = []
     for intf, lane in _lanes(host):
         requests.append(netlink.link_up(intf.index, intf.name))
         requests += _routing(intf, lane, host_tuning) if intf.ip else ()

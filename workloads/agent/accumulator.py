@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.agent.background_task import Errand
+from workloads.agent.background_task import BackgroundTask
 from workloads.agent.checkpoint import Checkpoint
-from workloads.agent.incarnation import Life
+from workloads.agent.incarnation import Incarnation
 from workloads.agent.startup import Running
 from workloads.agent.state import State
 from workloads.agent.transport import payload
@@ -25,7 +25,7 @@ PIECE_ELEMENTS = 1 << 18
 """Elements that are booked at once: 1 MB, under half a millisecond."""
 
 
-class Ledger:
+class StateAccumulator:
     """The books of one rank over ``state``.
 
     ``write`` stores a checkpoint (in a thread). ``note`` is told of events for the timeline, ``say`` of what the parent
@@ -34,13 +34,13 @@ class Ledger:
 
     def __init__(
         self,
-        life: Life,
+        life: Incarnation,
         job: str,
         state: State,
         write: Callable[[Checkpoint], object],
         note: Callable[..., Any],
         say: Callable[..., Any],
-        start: Callable[[Callable[[], object]], Running] = Errand,
+        start: Callable[[Callable[[], object]], Running] = BackgroundTask,
     ) -> None:
         self.state = state
         self._life = life

@@ -19,20 +19,20 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError, PeerLost, VerifyError
 from workloads.agent.check_in import CheckIn
 from workloads.agent.config import AgentConfig
-from workloads.agent.deferred_release import Farewell
+from workloads.agent.deferred_release import DeferredRelease
 from workloads.agent.event_log import EventLog
 from workloads.agent.executor import (
     Blocked,
     Executor,
-    Intent,
     PhaseBegan,
     PhaseEnded,
-    Release,
-    Request,
+    RankAction,
+    ReleaseCircuits,
+    RequestCircuits,
     StartCommunication,
     StartCompute,
     StepBegan,
@@ -40,9 +40,9 @@ from workloads.agent.executor import (
 )
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
-from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.in_flight import Carriage
+from workloads.agent.transport.in_flight import InFlight
 from workloads.agent.transport.paths import Path, paths_in, turn_in
 from workloads.agent.transport.slot_sender import Moved
 from workloads.agent.waits import Waits
@@ -65,11 +65,11 @@ class Agent:
         self._control = control
         self._control_in = b""
         self._log = EventLog(config.events, config.rank)
-        self._farewell = Farewell()
-        self._courier = Courier(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
+        self._farewell = DeferredRelease()
+        self._courier = CommEngine(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
         self._channel: JobChannel | None = None
         self._member = Member(config, config.life, self._log.note, self.say) if config.life is not None else None
-        self._waiting: Carriage | None = None
+        self._waiting: InFlight | None = None
         """A communication that is over, while the member may not go on."""
         self._phases = phases(config.program, config.rank)
         self._waits = Waits(config.rank, self._phases, self._log.note)
@@ -284,7 +284,7 @@ class Agent:
                     slot = partial(self._slot_stands, group, index, turn, paths)
                     self._courier.at(turn.began, slot, now)
 
-    def _slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
+    def _slot_stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
         """The circuits of a slot of a rotation pass light."""
         assert self._channel is not None
         if not self._channel.is_open(group, index):
@@ -303,7 +303,7 @@ class Agent:
 
     # -- carrying out intents ------------------------------------------------------------------------
 
-    def _carry_out(self, intents: list[Intent], now: float) -> None:
+    def _carry_out(self, intents: list[RankAction], now: float) -> None:
         """``now`` is the time at which it became possible (a compute's due time, not when the timer fired)."""
         for intent in intents:
             if isinstance(intent, StartCompute):
@@ -311,9 +311,9 @@ class Agent:
                 self._compute = (intent.step, intent.op, now, now + seconds)
             elif isinstance(intent, StartCommunication):
                 self._start(intent, now)
-            elif isinstance(intent, Request):
+            elif isinstance(intent, RequestCircuits):
                 self._ask(intent)
-            elif isinstance(intent, Release):
+            elif isinstance(intent, ReleaseCircuits):
                 if self._farewell.may_go(intent):
                     self._ask(intent)
             elif isinstance(intent, Blocked):
@@ -327,13 +327,13 @@ class Agent:
             else:
                 self._end_step(intent, now)
 
-    def _ask(self, message: Request | Release | Moved) -> None:
+    def _ask(self, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
         assert self._channel is not None
         if isinstance(message, Moved):
             self._channel.tell("moved", **asdict(message))
             return
-        op = "request" if isinstance(message, Request) else "release"
-        if isinstance(message, Release):
+        op = "request" if isinstance(message, RequestCircuits) else "release"
+        if isinstance(message, ReleaseCircuits):
             self._courier.released(message.group)
         self._channel.ask(op, group=message.group, index=message.index)
 
@@ -369,7 +369,7 @@ class Agent:
             assert self._executor is not None
             self._carry_out(self._executor.compute_done(op.id), due)
 
-    def _communication_done(self, carriage: Carriage, now: float) -> None:
+    def _communication_done(self, carriage: InFlight, now: float) -> None:
         op = carriage.op
         self._log.note(
             "communicate",
@@ -397,11 +397,11 @@ class Agent:
                 return
         self._go_on(carriage, now)
 
-    def _go_on(self, carriage: Carriage, now: float) -> None:
+    def _go_on(self, carriage: InFlight, now: float) -> None:
         assert self._executor is not None
         self._carry_out(self._executor.communication_done(carriage.op.id), now)
 
-    def _send_buffered(self, carriage: Carriage, now: float) -> None:
+    def _send_buffered(self, carriage: InFlight, now: float) -> None:
         """The kernel has all of a send that nobody needs to wait for."""
         carriage.told = True
         self._farewell.began(carriage.op.group)

@@ -10,7 +10,7 @@ _PRIORITY = 10
 """Added to the nice value of the thread: an agent's loop stands in for hardware, its errands need not be prompt."""
 
 
-class Errand:
+class BackgroundTask:
     """Runs ``what`` in a thread that dies with the process; ``fileno`` becomes readable when it is over.
 
     Make it in the agent itself, never in a process that forks.

@@ -7,14 +7,14 @@ from typing import Any
 from railyard.errors import ControlError
 from workloads.agent.config import AgentConfig
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.paths import paths_in, wired_paths
 
 
 class CheckIn:
     """Of one rank; what it learns of paths and circuits goes to ``courier``."""
 
-    def __init__(self, config: AgentConfig, courier: Courier) -> None:
+    def __init__(self, config: AgentConfig, courier: CommEngine) -> None:
         self._config = config
         self._courier = courier
         used = {op.group for op in config.program.communications(config.rank)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, MutableMapping, Sequence
 
-from workloads.agent.executor import Release, Request
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.collectives.circuits import CircuitUse, End, circuit_name
 from workloads.program import Group
 
@@ -26,7 +26,7 @@ class _Use:
         self.stands = False
 
 
-class Gate:
+class CircuitClient:
     """The gate of one position of ``group``. ``next_index`` counts the requests of each circuit group of this rank over
     all collectives and steps.
     """
@@ -66,7 +66,7 @@ class Gate:
         """Whether the circuit of ``transfer`` stands."""
         return self._use_of[transfer][1].stands
 
-    def begin(self) -> list[Request]:
+    def begin(self) -> list[RequestCircuits]:
         """What to ask for first."""
         return [self._ask(queue[0]) for queue in self._queues.values()]
 
@@ -79,37 +79,37 @@ class Gate:
         use.stands = True
         return use.transfers
 
-    def over(self, transfer: int) -> list[Request | Release]:
+    def over(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
         """``transfer`` is here, or all of it is acknowledged by the peer's kernel."""
         self._use_of[transfer][1].left.discard(transfer)
         return self.release(transfer)
 
-    def release(self, transfer: int) -> list[Request | Release]:
+    def release(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
         """What to say when the use of ``transfer`` is over: give its circuit back, and ask for the next on its port."""
         end, use = self._use_of[transfer]
         if use.left or not use.stands:
             return []
         queue = self._queues[end]
         queue.pop(0)
-        release = Release(use.group, use.index)
+        release = ReleaseCircuits(use.group, use.index)
         return [release, self._ask(queue[0])] if queue else [release]
 
-    def _ask(self, use: _Use) -> Request:
+    def _ask(self, use: _Use) -> RequestCircuits:
         use.index = self._next_index.get(use.group, 0)
         self._next_index[use.group] = use.index + 1
-        return Request(use.group, use.index)
+        return RequestCircuits(use.group, use.index)
 
 
-def gate_of(
+def circuit_client_of(
     group: Group,
     uses: Sequence[CircuitUse],
     rank: int,
     asking: Collection[str],
     next_index: MutableMapping[str, int],
-) -> Gate | None:
+) -> CircuitClient | None:
     """The gate of ``rank`` in a collective of ``group``; None where it has none, or its circuit groups do not ask."""
     position = group.members.index(rank)
     mine = [use for use in uses if position in (use.ends[0][0], use.ends[1][0])]
     if not mine or not all(circuit_name(group, use.ends) in asking for use in mine):
         return None
-    return Gate(group, mine, position, next_index)
+    return CircuitClient(group, mine, position, next_index)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from railyard.errors import ControlError
-from workloads.agent.circuit_client import Gate, gate_of
-from workloads.agent.executor import Release, Request
+from workloads.agent.circuit_client import CircuitClient, circuit_client_of
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.collectives.circuits import CircuitUse, circuit_uses
 from workloads.program import Communication, Group
 from workloads.schedule import Schedule
@@ -19,16 +19,18 @@ class Gated(Protocol):
     step: int
     op: Communication
     phase: int
-    gate: Gate | None
+    gate: CircuitClient | None
 
 
 _T = TypeVar("_T", bound=Gated)
 
 
-class Gatekeeper(Generic[_T]):
+class CircuitRequests(Generic[_T]):
     """``ask`` sends a request or a release to the controller; ``asking`` are the circuit groups that ask it."""
 
-    def __init__(self, rank: int, ask: Callable[[Request | Release], None], note: Callable[..., Any]) -> None:
+    def __init__(
+        self, rank: int, ask: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
+    ) -> None:
         self._rank = rank
         self._ask = ask
         self._note = note
@@ -38,18 +40,18 @@ class Gatekeeper(Generic[_T]):
         """By identity of the schedule, which the program or the catalog keeps alive."""
         self._waiting: dict[tuple[str, int], tuple[_T, float]] = {}
 
-    def gate(self, group: Group, schedule: Schedule) -> Gate | None:
+    def gate(self, group: Group, schedule: Schedule) -> CircuitClient | None:
         """The gate of a collective that begins now."""
         if not self.asking or not schedule.transfers:
             return None
         if id(schedule) not in self._uses:
             self._uses[id(schedule)] = circuit_uses(schedule)
-        return gate_of(group, self._uses[id(schedule)], self._rank, self.asking, self._next_index)
+        return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.asking, self._next_index)
 
-    def say(self, carriage: _T, messages: Iterable[Request | Release], now: float) -> None:
+    def say(self, carriage: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
         """Tell the controller; what is asked for is waited for."""
         for message in messages:
-            if isinstance(message, Request):
+            if isinstance(message, RequestCircuits):
                 self._waiting[message.group, message.index] = carriage, now
             self._ask(message)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.agent.incarnation import Life
+from workloads.agent.incarnation import Incarnation
 from workloads.program import Compute, Program
 
 AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
@@ -35,7 +35,7 @@ class AgentConfig:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
-    life: Life | None = None
+    life: Incarnation | None = None
 
     @property
     def real_payload(self) -> bool:
@@ -86,7 +86,7 @@ def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
                 "program": programs[entry["program"]],
                 "plan": plans[entry["plan"]],
                 "scale": Scale(*entry["scale"]),
-                "life": entry["life"] and Life.from_json(entry["life"]),
+                "life": entry["life"] and Incarnation.from_json(entry["life"]),
             }
         )
         for entry in data["agents"]

@@ -34,7 +34,7 @@ the same transfer later (it stays on this rank). ``apply``: add or store what ar
 
 
 @dataclass(frozen=True)
-class Part:
+class MessagePart:
     """One transfer as one of its ends sees it: elements ``start`` to ``end`` to or from rank ``peer``."""
 
     transfer: int
@@ -58,7 +58,7 @@ class Part:
         return self.peer, self.lane, self.scale_up
 
 
-Step = tuple[Action, Part]
+Step = tuple[Action, MessagePart]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Progress:
 
     steps: tuple[Step, ...] = ()
 
-    def parts(self, action: Action) -> list[Part]:
+    def parts(self, action: Action) -> list[MessagePart]:
         """The parts of one kind of step."""
         return [part for kind, part in self.steps if kind == action]
 
@@ -80,8 +80,8 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self.incoming: dict[int, Part] = {}
-        self.outgoing: list[Part] = []
+        self.incoming: dict[int, MessagePart] = {}
+        self.outgoing: list[MessagePart] = []
         self._steps: list[Step | None] = []
         self._missing: list[int] = []
         self._followers: list[list[int]] = []
@@ -106,7 +106,7 @@ class Exchange:
             self._followers[other].append(node)
             self._missing[node] += 1
 
-    def arrival(self, part: Part) -> int:
+    def arrival(self, part: MessagePart) -> int:
         """The moment at which ``part`` arrives."""
         self.incoming[part.transfer] = part
         self._arrivals[part.transfer] = number = self.node(None)
@@ -139,7 +139,7 @@ class Exchange:
         return not self._arrivals
 
     @property
-    def awaited(self) -> tuple[Part, ...]:
+    def awaited(self) -> tuple[MessagePart, ...]:
         """Incoming parts that have not arrived."""
         return tuple(self.incoming[transfer] for transfer in sorted(self._arrivals))
 
@@ -196,16 +196,16 @@ class _Builder:
         self.members = members
         self.bounds = schedule.chunk_bounds(elements)
         self.slots: dict[int, _Slot] = defaultdict(lambda: _Slot([], []))
-        self.sends: list[tuple[Part, int]] = []
+        self.sends: list[tuple[MessagePart, int]] = []
         """Outgoing parts with their nodes, in order of rounds."""
-        self.receives: list[tuple[Part, int]] = []
+        self.receives: list[tuple[MessagePart, int]] = []
         """Incoming parts with the nodes of their arrival."""
         self.of_round: dict[int, list[int]] = {}
         """What must be over before the next round in lock-step."""
 
-    def part(self, number: int, t: Transfer, peer: int, slot: int) -> Part:
+    def part(self, number: int, t: Transfer, peer: int, slot: int) -> MessagePart:
         start, end = self.bounds[slot]
-        return Part(
+        return MessagePart(
             number, self.members[peer], slot, t.lane, start, end, t.op == "reduce", round=t.round, scale_up=t.scale_up
         )
 
@@ -247,9 +247,9 @@ class _Builder:
 
     # -- when the peers' turn comes ----------------------------------------------------------------
 
-    def announce_at_once(self, parts: Iterable[Part]) -> None:
+    def announce_at_once(self, parts: Iterable[MessagePart]) -> None:
         """Every path that brings something may bring all of it."""
-        last: dict[tuple[int, int, bool], Part] = {}
+        last: dict[tuple[int, int, bool], MessagePart] = {}
         for part in parts:
             last[part.way] = part
         for part in last.values():
@@ -264,23 +264,23 @@ class _Builder:
     def spread(self) -> None:
         """In a round with several receivers one after another, the one after this rank first."""
         position = {rank: number for number, rank in enumerate(self.members)}
-        by_round: dict[tuple[int, int, bool], list[tuple[Part, int]]] = defaultdict(list)
+        by_round: dict[tuple[int, int, bool], list[tuple[MessagePart, int]]] = defaultdict(list)
         for part, node in self.sends:
             by_round[part.round, part.lane, part.scale_up].append((part, node))
         for sends in by_round.values():
             self._turns_of_sends(sorted(sends, key=lambda s: (position[s[0].peer] - self.me) % len(position)))
 
-    def _turns_of_sends(self, sends: list[tuple[Part, int]]) -> None:
-        before: list[Part] = []
+    def _turns_of_sends(self, sends: list[tuple[MessagePart, int]]) -> None:
+        before: list[MessagePart] = []
         for run in _runs(sends):
             departures = [self.exchange.departure(part.transfer) for part in before]
             for _, node in run:
                 self.exchange.follow(node, departures)
             before = [part for part, _ in run]
 
-    def _turns_of_receives(self, receives: list[tuple[Part, int]]) -> None:
+    def _turns_of_receives(self, receives: list[tuple[MessagePart, int]]) -> None:
         """One path brings its parts one after another: when the last has begun, all others are here."""
-        before: list[Part] = []
+        before: list[MessagePart] = []
         for run in _runs(receives):
             self.exchange.node(("announce", run[-1][0]), [self.exchange.beginning(part.transfer) for part in before])
             before = [part for part, _ in run]
@@ -302,7 +302,7 @@ class _Builder:
                 self.exchange.node(("announce", part), [gates[part.round]])
 
 
-def _runs(entries: list[tuple[Part, int]]) -> list[list[tuple[Part, int]]]:
+def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
     """``entries`` cut wherever the path changes."""
     return [list(run) for _, run in groupby(entries, key=lambda entry: entry[0].way)]
 
@@ -363,7 +363,7 @@ def on_circuits(
 def send_exchange(peer: int, elements: int) -> Exchange:
     """A send of the whole buffer to ``peer``."""
     exchange = Exchange()
-    part = Part(0, peer, 0, 0, 0, elements, False)
+    part = MessagePart(0, peer, 0, 0, 0, elements, False)
     exchange.outgoing.append(part)
     exchange.node(("send", part))
     return exchange
@@ -372,7 +372,7 @@ def send_exchange(peer: int, elements: int) -> Exchange:
 def recv_exchange(peer: int, elements: int, *, announced: bool = True) -> Exchange:
     """A receive of the whole buffer from ``peer``; not ``announced``, the peer sends without being told to."""
     exchange = Exchange()
-    part = Part(0, peer, 0, 0, 0, elements, False)
+    part = MessagePart(0, peer, 0, 0, 0, elements, False)
     arrival = exchange.arrival(part)
     if announced:
         exchange.node(("announce", part))

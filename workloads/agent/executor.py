@@ -64,7 +64,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class Request:
+class RequestCircuits:
     """Ask for the circuits of ``group``, for the ``index``-th time."""
 
     group: str
@@ -72,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseCircuits:
     """The circuits of ``group`` are not needed any more by this rank: nothing of it is in flight."""
 
     group: str
@@ -95,8 +95,16 @@ class PhaseEnded:
     phase: int
 
 
-Intent = (
-    StepBegan | StepEnded | StartCompute | StartCommunication | Blocked | Request | Release | PhaseBegan | PhaseEnded
+RankAction = (
+    StepBegan
+    | StepEnded
+    | StartCompute
+    | StartCommunication
+    | Blocked
+    | RequestCircuits
+    | ReleaseCircuits
+    | PhaseBegan
+    | PhaseEnded
 )
 
 NO_PHASE = -1
@@ -138,7 +146,7 @@ class Executor:
         self._granted: dict[str, int] = {}
         """Group -> index acknowledged and not released."""
         self._step = -1
-        self._out: list[Intent] = []
+        self._out: list[RankAction] = []
 
     @property
     def step(self) -> int:
@@ -150,7 +158,7 @@ class Executor:
         """All steps are done."""
         return self._step >= self._steps
 
-    def begin(self) -> list[Intent]:
+    def begin(self) -> list[RankAction]:
         """Start the first step (none is left where ``first_step`` is ``steps``)."""
         if self._step >= 0:
             raise ConfigError("the executor has begun already; make a new one for a new run")
@@ -158,17 +166,17 @@ class Executor:
         self._end_steps()
         return self._drain()
 
-    def compute_done(self, op: int) -> list[Intent]:
+    def compute_done(self, op: int) -> list[RankAction]:
         """The accelerator has finished compute ``op``."""
         self._done(op)
         return self._drain()
 
-    def communication_done(self, op: int) -> list[Intent]:
+    def communication_done(self, op: int) -> list[RankAction]:
         """All bytes of ``op`` are received, sent and acknowledged by the peers' kernels."""
         self._done(op)
         return self._drain()
 
-    def acknowledged(self, group: str, index: int) -> list[Intent]:
+    def acknowledged(self, group: str, index: int) -> list[RankAction]:
         """The control plane says that the circuits of ``group`` stand for its request ``index``."""
         if self._outstanding.get(group) != index:
             waiting = self._outstanding.get(group)
@@ -183,7 +191,7 @@ class Executor:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _drain(self) -> list[Intent]:
+    def _drain(self) -> list[RankAction]:
         out, self._out = self._out, []
         return out
 
@@ -252,7 +260,7 @@ class Executor:
             index = self._next_index.get(group, 0)
             self._next_index[group] = index + 1
             self._outstanding[group] = index
-            self._out.append(Request(group, index))
+            self._out.append(RequestCircuits(group, index))
 
     def _used_later(self, phase: int, group: str) -> bool:
         return any(self._group(op) == group and not self._is_done(op) for op in self._phases[phase])
@@ -287,7 +295,7 @@ class Executor:
     def _done_in_phase(self, op: int, phase: int) -> None:
         group = self._group(op)
         if group in self._granted and not self._used_later(phase, group):
-            self._out.append(Release(group, self._granted.pop(group)))
+            self._out.append(ReleaseCircuits(group, self._granted.pop(group)))
         self._left[phase] -= 1
         if self._left[phase] == 0:
             self._out.append(PhaseEnded(self._step, phase))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from railyard.errors import ControlError
 
 
-class Pulse:
+class Heartbeat:
     """Calls ``beat`` now and then every ``every_s`` (wall-clock seconds) until ``stop``.
 
     Ends by itself when ``beat`` raises ``ControlError``: the loop meets the same error. Make it in the agent itself,

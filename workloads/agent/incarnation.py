@@ -13,7 +13,7 @@ Order of MORPHLUX (arXiv 2508.03674, recovery timeline)."""
 
 
 @dataclass(frozen=True)
-class Life:
+class Incarnation:
     """What one rank must know of its job's life.
 
     ``number`` counts the lives of the job from 0; ``first_step`` is the first step of this one (those before it are in
@@ -45,7 +45,7 @@ class Life:
         return asdict(self)
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Life:
+    def from_json(data: Mapping[str, Any]) -> Incarnation:
         """The life that ``to_json`` wrote."""
         given = tuple((str(name), float(seconds)) for name, seconds in data["given"])
-        return Life(**{**data, "copy_to": tuple(data["copy_to"]), "given": given})
+        return Incarnation(**{**data, "copy_to": tuple(data["copy_to"]), "given": given})

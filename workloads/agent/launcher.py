@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 """Called as (rank, steps it has done)."""
 
 
-class Nursery:
+class AgentLauncher:
     """A running nursery. Start it early, from the main thread, and close it at the end (or use ``with``)."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
@@ -54,7 +54,7 @@ class Nursery:
         self._next_team = 0
 
     @staticmethod
-    def start() -> Nursery:
+    def start() -> AgentLauncher:
         """Start the process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = str(ROOT)
@@ -65,7 +65,7 @@ class Nursery:
             process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
             )
-        return Nursery(process, ours)
+        return AgentLauncher(process, ours)
 
     @property
     def pid(self) -> int:
@@ -121,7 +121,7 @@ class Nursery:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> AgentLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class Failure:
 class AgentTeam:
     """The agents of one launch, and all that is known of them (as of the last ``Nursery.listen``)."""
 
-    def __init__(self, nursery: Nursery, number: int, first_steps: dict[int, int]) -> None:
+    def __init__(self, nursery: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
         self._nursery = nursery
         self._number = number
         self._ranks = tuple(first_steps)

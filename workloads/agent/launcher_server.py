@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
-class Child:
+class AgentProcess:
     """One agent, as the nursery sees it. ``words`` are bytes of a line that is not complete."""
 
     team: int
@@ -50,13 +50,13 @@ class Child:
     kill_at: float | None = None
 
 
-class Server:
+class LauncherServer:
     """Obeys the runner over ``parent``; its end of file is the order to end everything."""
 
     def __init__(self, parent: socket.socket) -> None:
         self._parent = parent
         self._parent.setblocking(False)
-        self._children: list[Child] = []
+        self._children: list[AgentProcess] = []
         self._namespaces: list[int] = []
         self._news: deque[bytes] = deque()
 
@@ -145,7 +145,7 @@ class Server:
         except OSError:
             return
 
-    def _report(self, child: Child, **news: Any) -> None:
+    def _report(self, child: AgentProcess, **news: Any) -> None:
         self._news.append(json.dumps({"team": child.team, "rank": child.rank, **news}).encode())
 
     # -- agents --------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ class Server:
         if pid == 0:
             _live(config, theirs, namespace, nursery)
         theirs.close()
-        child = Child(team, config.rank, pid, os.pidfd_open(pid), ours)
+        child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
         self._report(child, pid=pid)
 
-    def _hear(self, child: Child) -> None:
+    def _hear(self, child: AgentProcess) -> None:
         try:
             data = child.sock.recv(1 << 16)
         except OSError:
@@ -187,7 +187,7 @@ class Server:
         for line in lines:
             self._report(child, said=json.loads(line))
 
-    def _bury(self, child: Child) -> None:
+    def _bury(self, child: AgentProcess) -> None:
         while child.sock.fileno() >= 0:  # its last words come first
             self._hear(child)
         _, status = os.waitpid(child.pid, 0)
@@ -279,7 +279,7 @@ def main() -> None:
     _die_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     put_ahead(_NICE)
-    Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 
 if __name__ == "__main__":

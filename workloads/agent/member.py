@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from railyard.errors import AgentError, ConfigError
-from workloads.agent.accumulator import Ledger
+from workloads.agent.accumulator import StateAccumulator
 from workloads.agent.checkpoint import Checkpoint, Store
 from workloads.agent.checkpoint_copy import CheckpointServer, fetch
 from workloads.agent.config import AgentConfig
-from workloads.agent.heartbeat import Pulse
-from workloads.agent.incarnation import Life
+from workloads.agent.heartbeat import Heartbeat
+from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.startup import Running, Stages
+from workloads.agent.startup import Running, StartupStages
 from workloads.agent.state import State, counts
-from workloads.agent.transport.in_flight import Carriage
+from workloads.agent.transport.in_flight import InFlight
 
 
 class Member:
@@ -25,16 +25,18 @@ class Member:
     A rank that is not in the life's group has neither stages nor a state: it only serves its checkpoint.
     """
 
-    def __init__(self, config: AgentConfig, life: Life, note: Callable[..., Any], say: Callable[..., Any]) -> None:
+    def __init__(
+        self, config: AgentConfig, life: Incarnation, note: Callable[..., Any], say: Callable[..., Any]
+    ) -> None:
         self._config = config
         self._life = life
         self._note = note
         self._say = say
         self._store = Store(life.store, config.job)
         self._loaded: Checkpoint | None = None
-        self._pulse: Pulse | None = None
-        self._stages: Stages | None = None
-        self._ledger: Ledger | None = None
+        self._pulse: Heartbeat | None = None
+        self._stages: StartupStages | None = None
+        self._ledger: StateAccumulator | None = None
         self._server: CheckpointServer | None = None
         self._ready = False
         if life.group not in config.program.groups:
@@ -66,7 +68,7 @@ class Member:
             return 0.0
         return float("inf") if self._stages is None or self._ready else self._stages.next_event
 
-    def must_wait(self, carriage: Carriage) -> bool:
+    def must_wait(self, carriage: InFlight) -> bool:
         """Whether this communication may not be told to be done yet: an earlier checkpoint is not on disk."""
         if self._ledger is None or not counts(carriage.op, self._life.group):
             return False
@@ -85,7 +87,7 @@ class Member:
         config, life = self._config, self._life
         if channel is not None and life.heartbeat_s > 0:
             self._note("alive", time.monotonic(), life=life.number)
-            self._pulse = Pulse(lambda: channel.tell("alive"), life.heartbeat_s)
+            self._pulse = Heartbeat(lambda: channel.tell("alive"), life.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
         if life.copy_from is not None:
             work["checkpoint"] = self._fetch
@@ -93,7 +95,7 @@ class Member:
             work["load"] = self._load
         if self._belongs:
             self._store.make()
-            self._stages = Stages(life, config.scale, work, self._note)
+            self._stages = StartupStages(life, config.scale, work, self._note)
 
     def _fetch(self) -> None:
         config, life = self._config, self._life
@@ -108,7 +110,7 @@ class Member:
         if not self._ready and (self._stages is None or self._turn_stages(now)):
             self._ready = True
             if self._belongs:
-                self._ledger = Ledger(
+                self._ledger = StateAccumulator(
                     self._life, self._config.job, self._state(), self._store.write, self._note, self._say
                 )
         if self._ledger is not None:
@@ -132,7 +134,7 @@ class Member:
             )
         return State(loaded.words, loaded.checksum)
 
-    def reduced(self, carriage: Carriage, then: Callable[[], object]) -> None:
+    def reduced(self, carriage: InFlight, then: Callable[[], object]) -> None:
         """A communication is over: its values go into the state if they count; ``then`` when they are booked."""
         if self._ledger is not None and carriage.buffer is not None and counts(carriage.op, self._life.group):
             self._ledger.book(carriage.buffer[: carriage.elements], then)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from railyard.scale import Scale
-from workloads.agent.background_task import Errand
-from workloads.agent.incarnation import STAGES, Life
+from workloads.agent.background_task import BackgroundTask
+from workloads.agent.incarnation import STAGES, Incarnation
 
 
 class Running(Protocol):
-    """Work under way (``Errand``)."""
+    """Work under way (``BackgroundTask``)."""
 
     def fileno(self) -> int:
         """For ``select``."""
@@ -28,7 +28,7 @@ class Running(Protocol):
         """After its end: raise the error that ended it, if one did."""
 
 
-class Stages:
+class StartupStages:
     """``work``: what there is to do, by stage; one without work or a given time is passed over.
 
     ``note`` is told of each that is over; times are monotonic seconds.
@@ -36,11 +36,11 @@ class Stages:
 
     def __init__(
         self,
-        life: Life,
+        life: Incarnation,
         scale: Scale,
         work: Mapping[str, Callable[[], object]],
         note: Callable[..., Any],
-        start: Callable[[Callable[[], object]], Running] = Errand,
+        start: Callable[[Callable[[], object]], Running] = BackgroundTask,
     ) -> None:
         self._life = life
         self._work = work

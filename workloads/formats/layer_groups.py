@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from railyard.errors import ConfigError
-from workloads.formats.layer_text import Layer, LayerFile, Part, Scope
+from workloads.formats.layer_text import Layer, LayerFile, LayerPass, Scope
 from workloads.program import Dimension, Group
 from workloads.training.ranks import Coordinates, Parallelism
 
@@ -30,7 +30,7 @@ HYBRIDS = ("HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_TRANSFORMER", "HYBR
 MOST_RANKS = 1_000_000
 
 
-def role_of(layer: Layer, index: int, part: Part) -> Role | None:
+def role_of(layer: Layer, index: int, part: LayerPass) -> Role | None:
     """Over whom the collective of ``part`` runs; None where the parallelism has none at this place."""
     weights = part is layer.weight_grad
     if layer.parallelism in ("DATA", "MICRO"):
@@ -45,7 +45,7 @@ def role_of(layer: Layer, index: int, part: Part) -> Role | None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class GroupLayout:
     """The ranks by dimension. ``data_first``: the data-parallel dimension is that of neighbours."""
 
     parallelism: Parallelism
@@ -87,7 +87,7 @@ class Layout:
         return Group(name, DIMENSIONS[role], members)
 
 
-def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = None) -> tuple[Layout, list[str]]:
+def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = None) -> tuple[GroupLayout, list[str]]:
     """How ``ranks`` ranks (default: ``all_gpus`` of the header) divide, and notes on what was read into the file.
 
     Raises ``ConfigError`` naming the option or header key that is missing or does not divide.
@@ -103,7 +103,7 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
         raise ConfigError(f"must be 1 to {MOST_RANKS}, not {count}", key="ranks", source=file.source)
     hybrids = {layer.parallelism for layer in file.layers}.intersection(HYBRIDS)
     if not hybrids:
-        return Layout(Parallelism(tp=1, pp=1, dp=count)), notes
+        return GroupLayout(Parallelism(tp=1, pp=1, dp=count)), notes
     data_first = _data_first(file, hybrids)
     tp = model_parallel if model_parallel is not None else header.get("model_parallel_NPU_group")
     if tp is None:
@@ -126,7 +126,7 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
     if header.get("pp", 1) > 1:
         what = f"{stages} alike" if stages > 1 else f"one of {header['pp']}"
         notes.append(f"pipeline stages: {what}; transfers between stages (pp_comm) are not in the layers and not sent.")
-    return Layout(Parallelism(tp=tp, pp=stages, dp=count // (tp * stages * ep), ep=ep), data_first), notes
+    return GroupLayout(Parallelism(tp=tp, pp=stages, dp=count // (tp * stages * ep), ep=ep), data_first), notes
 
 
 def _data_first(file: LayerFile, hybrids: set[str]) -> bool:

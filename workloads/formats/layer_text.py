@@ -47,7 +47,7 @@ _MOST_NUMBER = 1 << 62
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPass:
     """One pass over a layer: compute time in the file's unit, then a collective (None: none) of ``bytes``.
 
     ``scope`` is the group that the name of the collective adds: expert-parallel, or data-parallel across experts.
@@ -65,14 +65,14 @@ class Layer:
 
     name: str
     line: int
-    forward: Part
-    input_grad: Part
-    weight_grad: Part
+    forward: LayerPass
+    input_grad: LayerPass
+    weight_grad: LayerPass
     update: int
     parallelism: str
 
     @property
-    def parts(self) -> tuple[Part, Part, Part]:
+    def parts(self) -> tuple[LayerPass, LayerPass, LayerPass]:
         """Forward pass, input gradient, weight gradient."""
         return self.forward, self.input_grad, self.weight_grad
 
@@ -180,13 +180,13 @@ def _layer(words: list[str], parallelism: str, line: int, source: str) -> Layer:
     return Layer(words[0], line, forward, input_grad, weight_grad, update, own)
 
 
-def _part(words: list[str], what: str, source: str) -> Part:
+def _part(words: list[str], what: str, source: str) -> LayerPass:
     kind, scope = _collective(words[1], what, source)
     compute = _number(words[0], f"the {what} compute time", source)
     size = _number(words[2], f"the {what} bytes", source)
     if size > MOST_MESSAGE_BYTES:
         raise ConfigError(f"the {what} collective has {size} bytes; at most {MOST_MESSAGE_BYTES} go", source=source)
-    return Part(compute, kind if size else None, scope, size if kind else 0)
+    return LayerPass(compute, kind if size else None, scope, size if kind else 0)
 
 
 def _collective(word: str, what: str, source: str) -> tuple[CollectiveKind | None, Scope]:

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from railyard.errors import ConfigError
-from workloads.formats.layer_groups import Layout, Role, layout_of, role_of
-from workloads.formats.layer_text import LAST_BOTTOM_LAYER, Layer, LayerFile, Part, read_layer_file
+from workloads.formats.layer_groups import GroupLayout, Role, layout_of, role_of
+from workloads.formats.layer_text import LAST_BOTTOM_LAYER, Layer, LayerFile, LayerPass, read_layer_file
 from workloads.formats.reading import Reading
 from workloads.formats.units import UNITS, ComputeUnit, read_unit
 from workloads.program import Collective, Compute, Group, Operation, Program
@@ -42,7 +42,7 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerStep:
     """One operation that every rank carries out: a compute of ``seconds``, or a collective over its ``role`` group."""
 
     name: str
@@ -58,8 +58,8 @@ class Plan:
     """What every rank does in a step, and how the ranks stand."""
 
     name: str
-    steps: tuple[Step, ...]
-    layout: Layout
+    steps: tuple[LayerStep, ...]
+    layout: GroupLayout
     notes: tuple[str, ...] = ()
 
     def program(self) -> Program:
@@ -77,7 +77,7 @@ class Plan:
         return Program(self.name, tuple(lists), groups)
 
 
-def _operation(id_: int, step: Step, groups: dict[Role, str]) -> Operation:
+def _operation(id_: int, step: LayerStep, groups: dict[Role, str]) -> Operation:
     if step.kind is None:
         return Compute(id_, step.name, step.seconds, step.deps)
     return Collective(id_, step.name, step.kind, groups[step.role], step.bytes, step.deps)
@@ -134,8 +134,8 @@ class _Steps:
 
     file: LayerFile
     unit: ComputeUnit | None
-    layout: Layout
-    steps: list[Step] = field(default_factory=list)
+    layout: GroupLayout
+    steps: list[LayerStep] = field(default_factory=list)
     noted: dict[str, None] = field(default_factory=dict)
     updates: list[tuple[Layer, Ids]] = field(default_factory=list)
 
@@ -241,9 +241,9 @@ class _Steps:
         seconds = self.unit.of(amount, f"{self.file.source}:{layer.line}")
         if seconds == 0:
             return deps
-        return self._add(Step(name, deps, seconds=seconds))
+        return self._add(LayerStep(name, deps, seconds=seconds))
 
-    def collective(self, index: int, layer: Layer, what: str, part: Part, deps: Ids) -> Ids:
+    def collective(self, index: int, layer: Layer, what: str, part: LayerPass, deps: Ids) -> Ids:
         """Add a collective, if there is anything to send."""
         if part.kind is None:
             return deps
@@ -258,17 +258,17 @@ class _Steps:
         size = part.bytes
         if part.kind == "all_gather" and self.file.parallelism not in GATHERS_TOTAL:
             size *= members
-        return self._add(Step(f"{layer.name}.{what}", deps, kind=part.kind, role=role, bytes=size))
+        return self._add(LayerStep(f"{layer.name}.{what}", deps, kind=part.kind, role=role, bytes=size))
 
     def update(self, layer: Layer, before: Ids, done: Ids) -> Ids:
         """The time after a collective (none if there was no collective)."""
         return done if done == before else self.compute(f"{layer.name}.update", layer.update, done, layer)
 
-    def _unsent(self, index: int, layer: Layer, part: Part) -> None:
+    def _unsent(self, index: int, layer: Layer, part: LayerPass) -> None:
         if part.kind is not None and role_of(layer, index, part) is None:
             self.noted[f"{layer.parallelism} sends only what its parallelism has a group for, as in ASTRA-sim."] = None
 
-    def _add(self, step: Step) -> Ids:
+    def _add(self, step: LayerStep) -> Ids:
         self.steps.append(step)
         return (len(self.steps) - 1,)
 

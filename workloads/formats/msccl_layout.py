@@ -12,7 +12,7 @@ _WHOLE = ("all_reduce", "broadcast", "reduce")
 """Kinds that do not split their buffer among the positions."""
 
 
-class Layout:
+class BufferLayout:
     """Places for the slots that a program uses; what has none in the user's buffers gets scratch, as it comes.
 
     A schedule that works in place stays so, except for an all-to-all: MSCCL's in-place all-to-all has one buffer for

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workloads.formats.msccl_order import Order
-from workloads.formats.msccl_program import RECEIVES, SENDS, Step, Threadblock
+from workloads.formats.msccl_program import RECEIVES, SENDS, Threadblock, ThreadblockStep
 from workloads.formats.msccl_rounds import Edge
 from workloads.formats.msccl_slots import Slots
 
@@ -108,7 +108,7 @@ class Moves:
                 results = tuple(self._slots.result(gpu, c) for c in range(algo.chunks))
                 self._local(None, gpu, "copy", self._slots.of(gpu, ("o", 0), algo.chunks), results)
 
-    def _step(self, block: Threadblock, step: Step, waits_for: dict[Part, int]) -> None:
+    def _step(self, block: Threadblock, step: ThreadblockStep, waits_for: dict[Part, int]) -> None:
         """The parts of a step one after another; the first waits for what the step waits for."""
         gpu, type_ = block.gpu, step.type
         last = self._last.setdefault((gpu, block.id), {})
@@ -130,7 +130,7 @@ class Moves:
             self._send(block, step, held, {})
 
     def _receive(
-        self, block: Threadblock, step: Step, where: dict[str, tuple[int, ...]], waits_for: dict[Part, int]
+        self, block: Threadblock, step: ThreadblockStep, where: dict[str, tuple[int, ...]], waits_for: dict[Part, int]
     ) -> tuple[int, ...]:
         """A receive and the additions and copies that come with it; returns where the result stands."""
         last, gpu = self._last[block.gpu, block.id], block.gpu
@@ -147,7 +147,9 @@ class Moves:
             self._local(last, gpu, "copy", beside, where["dst"])
         return beside
 
-    def _send(self, block: Threadblock, step: Step, reads: tuple[int, ...], waits_for: dict[Part, int]) -> None:
+    def _send(
+        self, block: Threadblock, step: ThreadblockStep, reads: tuple[int, ...], waits_for: dict[Part, int]
+    ) -> None:
         node = self._node()
         carried = self._carried.pop((block.gpu, block.id), ())
         self._follow(node, "send", self._last[block.gpu, block.id], waits_for, carried)
@@ -158,7 +160,7 @@ class Moves:
     def _land(
         self,
         block: Threadblock,
-        step: Step,
+        step: ThreadblockStep,
         op: Literal["copy", "reduce"],
         writes: tuple[int, ...],
         waits_for: dict[Part, int],

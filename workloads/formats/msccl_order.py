@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
-from workloads.formats.msccl_program import RECEIVES, SENDS, Algo, Step, Threadblock
+from workloads.formats.msccl_program import RECEIVES, SENDS, Algo, Threadblock, ThreadblockStep
 
 Connection = tuple[int, int, int]
 """(sender, receiver, channel): what is sent first is received first."""
@@ -16,7 +16,7 @@ Connection = tuple[int, int, int]
 class Order:
     """``steps`` as they can run, each with its threadblock; ``sender[r]`` is the send that receive r takes."""
 
-    steps: tuple[tuple[Threadblock, Step], ...]
+    steps: tuple[tuple[Threadblock, ThreadblockStep], ...]
     sender: dict[int, int]
 
 
@@ -31,7 +31,7 @@ def order(algo: Algo) -> Order:
     next_step = [0] * len(algo.blocks)
     waiting: dict[int, list[int]] = {}
     ready = deque(index for index, block in enumerate(algo.blocks) if block.steps)
-    ran: list[tuple[Threadblock, Step]] = []
+    ran: list[tuple[Threadblock, ThreadblockStep]] = []
     while ready:
         index = ready.popleft()
         block = algo.blocks[index]
@@ -51,7 +51,7 @@ def order(algo: Algo) -> Order:
     return Order(tuple(ran), sender)
 
 
-def _blocker(step: Step, sender: dict[int, int], done: set[int]) -> int | None:
+def _blocker(step: ThreadblockStep, sender: dict[int, int], done: set[int]) -> int | None:
     """A step that ``step`` still waits for."""
     for before in (step.waits_for, sender.get(step.id)):
         if before is not None and before not in done:
@@ -87,9 +87,9 @@ def _match(algo: Algo) -> dict[int, int]:
     return sender
 
 
-def _ends(algo: Algo, types: tuple[str, ...], verb: str) -> dict[Connection, tuple[Step, ...]]:
+def _ends(algo: Algo, types: tuple[str, ...], verb: str) -> dict[Connection, tuple[ThreadblockStep, ...]]:
     """The steps at one end of every connection; a connection ends in one threadblock."""
-    ends: dict[Connection, tuple[Step, ...]] = {}
+    ends: dict[Connection, tuple[ThreadblockStep, ...]] = {}
     for block in algo.blocks:
         steps = tuple(step for step in block.steps if step.type in types)
         if not steps:

@@ -34,7 +34,7 @@ KINDS: dict[str, CollectiveKind] = {
 
 
 @dataclass(frozen=True)
-class Step:
+class ThreadblockStep:
     """One step. ``id`` counts over the whole program; ``waits_for`` is the id of the step that must be done before.
 
     ``src`` and ``dst`` are places of this GPU, None where the type does not need them. A receive-reduce adds what it
@@ -59,7 +59,7 @@ class Threadblock:
     send: int
     recv: int
     chan: int
-    steps: tuple[Step, ...]
+    steps: tuple[ThreadblockStep, ...]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,9 @@ class _Filler:
         chan = tb.number("chan", 0, MAX_CHUNKS, 0)
         return Threadblock(which, number, peers["send"], peers["recv"], chan, tuple(steps))
 
-    def _step(self, element: Element, id_: int, sizes: dict[Buffer, int], ids: dict[int, dict[int, int]]) -> Step:
+    def _step(
+        self, element: Element, id_: int, sizes: dict[Buffer, int], ids: dict[int, dict[int, int]]
+    ) -> ThreadblockStep:
         kind = element.text("type")
         if kind not in STEP_TYPES:
             raise element.error(f"step type {kind[:12]!a} must be one of {', '.join(STEP_TYPES)}")
@@ -222,7 +224,7 @@ class _Filler:
                 raise element.error(f"waits for step {name} of threadblock {block}, which this gpu does not have")
             waits_for = ids[block][name]
         if kind == "nop":
-            return Step(id_, kind, None, None, 0, waits_for, element)
+            return ThreadblockStep(id_, kind, None, None, 0, waits_for, element)
         cnt = element.number("cnt", 1, self.frame.chunks + sizes["s"], 1)
         self._count(element, cnt)
         src = dst = None
@@ -235,7 +237,7 @@ class _Filler:
             src = self._place(element, "src", cnt, sizes, needed=kind == "rrs")
         if kind == "rrs":
             dst = self._place(element, "dst", cnt, sizes, needed=False)
-        return Step(id_, kind, src, dst, cnt, waits_for, element)
+        return ThreadblockStep(id_, kind, src, dst, cnt, waits_for, element)
 
     def _place(
         self, element: Element, side: str, cnt: int, sizes: dict[Buffer, int], needed: bool = True

@@ -16,7 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 from railyard.errors import ConfigError
 from workloads.collectives.verify import verify
-from workloads.formats.msccl_layout import COLLS, Layout
+from workloads.formats.msccl_layout import COLLS, BufferLayout
 from workloads.formats.msccl_program import Place
 from workloads.schedule import Schedule, Transfer
 
@@ -124,7 +124,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     if proto not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
     verify(schedule)
-    layout = Layout(schedule)
+    layout = BufferLayout(schedule)
     gpus = [_Gpu() for _ in range(schedule.n)]
     if schedule.kind == "all_to_all" and schedule.input == 0:
         _keep_own(layout, gpus)
@@ -143,7 +143,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     return _xml(layout, gpus, proto)
 
 
-def _keep_own(layout: Layout, gpus: list[_Gpu]) -> None:
+def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
     """In an all-to-all the chunks that a position sends to itself go from its input to its output."""
     for position, gpu in enumerate(gpus):
         first = position * layout.part
@@ -151,7 +151,7 @@ def _keep_own(layout: Layout, gpus: list[_Gpu]) -> None:
             gpu.add((-1, -1, 0), _Step("cpy", ("i", offset), ("o", offset)), ("i", offset), ("o", offset), ())
 
 
-def _runs(layout: Layout, transfers: list[Transfer]) -> list[_Run]:
+def _runs(layout: BufferLayout, transfers: list[Transfer]) -> list[_Run]:
     """The transfers of one round, those next to each other as one."""
     single = [_Run(t.src, t.dst, t.op, layout.place(t.src, t.chunk), layout.place(t.dst, t.slot), 1) for t in transfers]
     runs: list[_Run] = []
@@ -226,7 +226,7 @@ def _in_turn(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
     return turn
 
 
-def _xml(layout: Layout, gpus: list[_Gpu], proto: str) -> str:
+def _xml(layout: BufferLayout, gpus: list[_Gpu], proto: str) -> str:
     made = layout.schedule
     channels = [block[2] for gpu in gpus for block in gpu.blocks]
     root = {"root": made.root} if made.kind in ("broadcast", "reduce", "gather", "scatter") else {}

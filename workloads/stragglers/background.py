@@ -41,7 +41,7 @@ _SO_SNDBUFFORCE = 32
 
 
 @dataclass(frozen=True)
-class End:
+class TrafficEnd:
     """One end of the traffic: the namespace of a host (a descriptor), the interface and its address."""
 
     netns_fd: int
@@ -95,7 +95,9 @@ class Background:
     ...     print(traffic.stop().mbps(plan.mtu))
     """
 
-    def __init__(self, source: End, target: End, rate_mbps: float, mtu: int, most_s: float = MOST_S) -> None:
+    def __init__(
+        self, source: TrafficEnd, target: TrafficEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S
+    ) -> None:
         if not 0 < rate_mbps < float("inf"):
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
         if not 0 < most_s <= MOST_S:
@@ -137,7 +139,7 @@ class Background:
             raise ConfigError(f"ranks {rank} and {peer} do not share port {lane} of a rail", key="background")
         rail = plan.rail_of(rank)
         ports = [rail.port(r, lane) for r in (rank, peer)]
-        source, target = (End(netns_fds[port.rank], port.interface, port.ip) for port in ports)
+        source, target = (TrafficEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
 
     def start(self) -> Background:
@@ -179,7 +181,9 @@ class Background:
         self.close()
 
 
-def _connect(source: End, target: End, buffer_bytes: int, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+def _connect(
+    source: TrafficEnd, target: TrafficEnd, buffer_bytes: int, stack: ExitStack
+) -> tuple[socket.socket, socket.socket]:
     """The sending and the receiving end of a connection; what is under way is bounded by the sender's buffer."""
     with inside(target.netns_fd):
         listener = stack.enter_context(socket.create_server((target.ip, 0)))
@@ -252,7 +256,9 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
-        sender, receiver = _connect(End(**settings["source"]), End(**settings["target"]), buffer_bytes, stack)
+        sender, receiver = _connect(
+            TrafficEnd(**settings["source"]), TrafficEnd(**settings["target"]), buffer_bytes, stack
+        )
         print("ready", flush=True)
         print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
 

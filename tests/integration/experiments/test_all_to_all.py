@@ -17,8 +17,8 @@ from experiments.all_to_all.settings import AllToAllExperiment
 from experiments.all_to_all.slot_reach import rotor_slots
 from experiments.session import Session
 from experiments.settings import Settings, validated
-from experiments.trials.run import CasePlan, CaseRun, QuietCaseListener
-from experiments.trials.trial import Case
+from experiments.trials.run import QuietTrialListener, TrialPlan, TrialRun
+from experiments.trials.trial import Trial
 from measure.live.delivery import Delivery
 from measure.live.ping_matrix import PingMatrix
 from measure.metrics.collective import CollectiveTimes
@@ -91,12 +91,12 @@ class Bench:
     def __init__(self, out: Path) -> None:
         self._events: Sequence[Event] = ()
         settings = experiment()
-        plan = CasePlan("all-to-all", settings, Scale(1.0), 1)
-        self.run = CaseRun(plan, out, QuietCaseListener(), columns=self._columns)
+        plan = TrialPlan("all-to-all", settings, Scale(1.0), 1)
+        self.run = TrialRun(plan, out, QuietTrialListener(), columns=self._columns)
 
     def _columns(
         self,
-        case: Case,
+        case: Trial,
         point: Point,
         events: Sequence[Event],
         row: Row,

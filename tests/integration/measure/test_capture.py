@@ -22,7 +22,7 @@ from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.agent.transport.message import HEADER_BYTES
 from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Compute, Group, Program
@@ -59,7 +59,7 @@ def captured(net: Emulation, tmp_path_factory: pytest.TempPathFactory) -> Captur
         AgentConfig(r, "job", "native", PROGRAM, Scale(1.0), net.plan, str(folder / f"{r}.jsonl"), steps=STEPS)
         for r in range(RANKS)
     ]
-    with Nursery.start() as nursery, Capture(folder / "spool", taps_of(net.plan, fds)) as capture:
+    with AgentLauncher.start() as nursery, Capture(folder / "spool", taps_of(net.plan, fds)) as capture:
         team = nursery.launch(configs, list(fds.values()))
         try:
             team.wait_ready(10)

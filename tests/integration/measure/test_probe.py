@@ -15,7 +15,7 @@ from measure.live.sampler import PortLabel, Sampler, queue_events
 from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
-from topos.kernel.netlink import End, Netlink, address, link_up, neighbour, route, token_bucket, veth
+from topos.kernel.netlink import Netlink, VethEnd, address, link_up, neighbour, route, token_bucket, veth
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 pytestmark = pytest.mark.root
@@ -30,7 +30,7 @@ def pair() -> Iterator[tuple[int, int]]:
     host, yard = make(2)
     try:
         with Netlink(host) as kernel:
-            kernel.run([veth(End("g0-r0", INDEX), End("rail0-eth1", INDEX + 1, None, yard), 9000)])
+            kernel.run([veth(VethEnd("g0-r0", INDEX), VethEnd("rail0-eth1", INDEX + 1, None, yard), 9000)])
             kernel.run([link_up(INDEX, "g0-r0"), address(INDEX, "g0-r0", "10.0.0.1", 24)])
         with Netlink(yard) as kernel:
             kernel.run([link_up(INDEX + 1, "rail0-eth1")])

@@ -24,7 +24,7 @@ from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.program import Collective, Group, Program
 
 pytestmark = pytest.mark.root
@@ -147,7 +147,7 @@ def all_to_all(net: Emulation, fds: Sequence[int], size: int, folder: Path) -> N
         AgentConfig(rank, "job", "native", program, Scale(1.0), net.plan, str(folder / f"{rank}.jsonl"), steps=1)
         for rank in range(len(fds))
     ]
-    with Nursery.start() as nursery:
+    with AgentLauncher.start() as nursery:
         team = nursery.launch(configs, list(fds))
         try:
             team.wait_ready(10)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.calibrate.survey import ring, survey
+from experiments.calibrate.calibrate_machine import calibrate_machine, ring
 from measure.live import machine
 from measure.live.calibration import pick_scale
 from railyard.errors import MachineError
@@ -22,7 +22,7 @@ def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -
 def test_a_quick_survey_finds_a_rate_that_picks_a_scale() -> None:
     said: list[str] = []
     try:
-        found = survey(quick=True, say=said.append)
+        found = calibrate_machine(quick=True, say=said.append)
     except MachineError as error:
         if "busy with something else" not in str(error):
             raise

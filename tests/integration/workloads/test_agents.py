@@ -23,7 +23,7 @@ from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.agent.transport.connections import TCP_PORT
 from workloads.agent.transport.message import Flow, Header
 from workloads.agent.transport.paths import wired_paths
@@ -47,8 +47,8 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery.start() as running:
+def nursery() -> Iterator[AgentLauncher]:
+    with AgentLauncher.start() as running:
         yield running
 
 
@@ -76,7 +76,7 @@ PROGRAM = Program("every-kind", tuple(every_kind(rank) for rank in range(RANKS))
 
 @contextmanager
 def team_of(
-    net: Emulation, nursery: Nursery, folder: Path, program: Program = PROGRAM, **fields: Any
+    net: Emulation, nursery: AgentLauncher, folder: Path, program: Program = PROGRAM, **fields: Any
 ) -> Iterator[AgentTeam]:
     values: dict[str, Any] = {"mode": "native", "verify": True, "steps": 2, "scale": Scale(1.0), **fields}
     configs = [
@@ -94,7 +94,7 @@ def events_in(folder: Path) -> list[Event]:
     return [event for file in sorted(folder.glob("agent*.jsonl")) for event in read_events(file)]
 
 
-def test_every_sum_is_right_on_every_rank(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_every_sum_is_right_on_every_rank(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     with team_of(net, nursery, tmp_path) as team:
         team.wait_ready(10)
@@ -114,7 +114,7 @@ def test_every_sum_is_right_on_every_rank(net: Emulation, nursery: Nursery, tmp_
 
 
 def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
-    net: Emulation, nursery: Nursery, tmp_path: Path
+    net: Emulation, nursery: AgentLauncher, tmp_path: Path
 ) -> None:
     with team_of(net, nursery, tmp_path, steps=1000) as team:
         team.wait_ready(10)
@@ -126,7 +126,7 @@ def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
     assert any(e.kind == "step" for e in events_in(tmp_path)), "what was measured before is kept"
 
 
-def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     send = (Send(0, "send", "left", 1, SIZE),)
     program = Program("lonely", (send, (), (), ()), GROUPS)
     with team_of(net, nursery, tmp_path, program, ack_timeout_s=0.4, steps=1) as team:
@@ -136,7 +136,7 @@ def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, nursery: Nursery,
             team.wait_done(10)
 
 
-def test_a_message_that_nobody_awaits_is_misdelivered(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_message_that_nobody_awaits_is_misdelivered(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     program = Program("idle", (((Compute(0, "c", 5.0),)),) * RANKS, GROUPS)
     with team_of(net, nursery, tmp_path, program, steps=1) as team:
         team.wait_ready(10)
@@ -227,7 +227,9 @@ def controller(path: Path, **fields: Any) -> Iterator[FakeController]:
 
 
 @pytest.mark.parametrize("mode", ["on-demand", "provisioned"])
-def test_every_phase_is_asked_for_and_released(net: Emulation, nursery: Nursery, tmp_path: Path, mode: str) -> None:
+def test_every_phase_is_asked_for_and_released(
+    net: Emulation, nursery: AgentLauncher, tmp_path: Path, mode: str
+) -> None:
     channel = tmp_path / "channel"
     with (
         controller(channel) as fake,
@@ -248,7 +250,7 @@ def test_every_phase_is_asked_for_and_released(net: Emulation, nursery: Nursery,
     assert [(e["step"], e["dimension"]) for e in phases] == [(0, "dp"), (0, "pp"), (1, "dp"), (1, "pp")]
 
 
-def test_without_an_ack_nothing_is_sent(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_without_an_ack_nothing_is_sent(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     with (
         controller(channel, silent=True),
@@ -264,7 +266,7 @@ def test_without_an_ack_nothing_is_sent(net: Emulation, nursery: Nursery, tmp_pa
 
 
 def test_no_agent_is_left_behind(net: Emulation, tmp_path: Path) -> None:
-    with Nursery.start() as nursery:
+    with AgentLauncher.start() as nursery:
         with team_of(net, nursery, tmp_path, steps=1000) as team:
             team.wait_ready(10)
             team.go(time.monotonic())
@@ -278,7 +280,7 @@ def test_no_agent_is_left_behind(net: Emulation, tmp_path: Path) -> None:
             team.stop = lambda: None  # type: ignore[method-assign]
 
 
-def test_no_controller_is_one_sentence(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_no_controller_is_one_sentence(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     nowhere = str(tmp_path / "none")
     with (
         team_of(net, nursery, tmp_path, mode="on-demand", channel=nowhere, ack_timeout_s=0.2) as team,

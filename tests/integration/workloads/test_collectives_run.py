@@ -22,7 +22,7 @@ from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Nursery
+from workloads.agent.launcher import AgentLauncher
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_uses, follow_circuits
@@ -38,8 +38,8 @@ PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery.start() as running:
+def nursery() -> Iterator[AgentLauncher]:
+    with AgentLauncher.start() as running:
         yield running
 
 
@@ -73,7 +73,7 @@ def ocs() -> Iterator[tuple[Emulation, ControllerFiles]]:
 
 def run(
     net: Emulation,
-    nursery: Nursery,
+    nursery: AgentLauncher,
     folder: Path,
     program: Program,
     steps: int = 1,
@@ -139,7 +139,9 @@ def collectives(plans: dict[str, Schedule], sizes: tuple[int, ...]) -> Program:
     return Program("collectives", (operations,) * RANKS, WORLD, plans)
 
 
-def test_every_algorithm_and_kind_with_every_size(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_every_algorithm_and_kind_with_every_size(
+    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
+) -> None:
     plans = {f"{name} {plan.kind}": plan for name, plan in catalog()}
     assert len(plans) > 20
     program = collectives(plans, SIZES)
@@ -171,7 +173,7 @@ def check_transfers(program: Program, events: list[Event]) -> None:
 
 
 def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
-    electrical: Emulation, nursery: Nursery, tmp_path: Path
+    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
 ) -> None:
     plans = {name: replace(schedule("all_reduce", RANKS, name), lockstep=True) for name in ("ring", "stragglar")}
     program = collectives(plans, (400_000,))
@@ -188,7 +190,9 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
                 assert before.end is not None and before.end <= after.t
 
 
-def test_a_straggler_is_served_one_peer_after_another(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_straggler_is_served_one_peer_after_another(
+    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
+) -> None:
     """Without turns at its port all would send to the straggler at once and the first round would end with the last."""
     plan = schedule("all_reduce", RANKS, "stragglar")
     ring = schedule("all_reduce", RANKS, "ring")
@@ -211,7 +215,7 @@ def test_a_straggler_is_served_one_peer_after_another(electrical: Emulation, nur
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
 
 
-def test_an_eager_ring_of_sends(electrical: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_an_eager_ring_of_sends(electrical: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     """All send first and receive afterwards, some much later: only buffered sends come to an end."""
     groups = {f"p{r}": Group(f"p{r}", "world", (r, (r + 1) % RANKS)) for r in range(RANKS)}
 
@@ -237,7 +241,7 @@ def test_an_eager_ring_of_sends(electrical: Emulation, nursery: Nursery, tmp_pat
     )
 
 
-def test_a_hierarchical_all_reduce_uses_both_networks(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_hierarchical_all_reduce_uses_both_networks(nursery: AgentLauncher, tmp_path: Path) -> None:
     topo = RailTopo(servers=4, gpus=2, ports=1, fabric="electrical", rate_mbps=50, scale_up=True, scale_up_mbps=200)
     plan = schedule("all_reduce", RANKS, "hierarchical", gpus_per_server=2)
     assert any(t.scale_up for t in plan.transfers) and not all(t.scale_up for t in plan.transfers)
@@ -261,7 +265,7 @@ def reconfigured(events: list[Event]) -> list[Event]:
 
 
 def test_a_ring_on_circuits_is_never_reconfigured(
-    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path
+    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path
 ) -> None:
     net, files = ocs
     events = run(net, nursery, tmp_path, circuit_program(("ring",), 800_000), 3, job="ring", files=files, delay_s=0.02)
@@ -273,7 +277,7 @@ def test_a_ring_on_circuits_is_never_reconfigured(
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.03])
 def test_stragglar_on_circuits_takes_a_matching_per_round(
-    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path, delay_s: float
+    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path, delay_s: float
 ) -> None:
     net, files = ocs
     program = circuit_program(("stragglar",), 700_000)
@@ -288,7 +292,7 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
 
 
 def test_different_algorithms_take_turns_on_the_circuits(
-    ocs: tuple[Emulation, ControllerFiles], nursery: Nursery, tmp_path: Path
+    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path
 ) -> None:
     net, files = ocs
     names = ("ring", "stragglar", "bidirectional-ring", "recursive-halving-doubling", "tree")

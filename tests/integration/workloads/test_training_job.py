@@ -20,8 +20,8 @@ from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.checkpoint import Store
 from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Life
-from workloads.agent.launcher import AgentTeam, Nursery
+from workloads.agent.incarnation import Incarnation
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.agent.state import State, expected, expected_checksums
 from workloads.training.training_job import training_job
 
@@ -43,15 +43,15 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery.start() as running:
+def nursery() -> Iterator[AgentLauncher]:
+    with AgentLauncher.start() as running:
         yield running
 
 
 class Job:
     """The lives of one job on the hosts of a net."""
 
-    def __init__(self, net: Emulation, nursery: Nursery, folder: Path, name: str = "job", **fields: Any) -> None:
+    def __init__(self, net: Emulation, nursery: AgentLauncher, folder: Path, name: str = "job", **fields: Any) -> None:
         self.net, self.nursery, self.folder, self.name = net, nursery, folder, name
         self.fields = {"steps": STEPS, "mode": "native", "scale": SCALE, "seed": 5, **fields}
         self.launched: list[AgentTeam] = []
@@ -69,7 +69,7 @@ class Job:
                 program=program,
                 plan=self.net.plan,
                 events=str(self.folder / f"life{whole.get('number', 0)}-g{rank}.jsonl"),
-                life=Life(
+                life=Incarnation(
                     store=self.disk(rank),
                     copy_from=copies.get(rank),
                     copy_to=tuple(new for new, old in copies.items() if old == rank),
@@ -94,7 +94,7 @@ class Job:
 
 
 @pytest.fixture
-def job(net: Emulation, nursery: Nursery, tmp_path: Path) -> Iterator[Job]:
+def job(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> Iterator[Job]:
     made = Job(net, nursery, tmp_path)
     yield made
     for team in made.launched:
@@ -108,7 +108,7 @@ def right_sums(team: AgentTeam, members: Sequence[int], first_step: int = 0) -> 
         assert team.checksums[rank] == dict(list(enumerate(sums))[first_step:])
 
 
-def until(team: AgentTeam, nursery: Nursery, what: Any, seconds: float = 20.0) -> None:
+def until(team: AgentTeam, nursery: AgentLauncher, what: Any, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert nursery.listen(end - time.monotonic()), f"not within {seconds} s: {team.failures}"
@@ -196,7 +196,7 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
 
 
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
-    net: Emulation, nursery: Nursery, tmp_path: Path
+    net: Emulation, nursery: AgentLauncher, tmp_path: Path
 ) -> None:
     listener = Listener(tmp_path / "channel")
     job = Job(net, nursery, tmp_path, mode="electrical", channel=str(tmp_path / "channel"))
@@ -281,7 +281,7 @@ def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
         team.wait_ready(10)
 
 
-def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
     job = Job(net, nursery, tmp_path, ack_timeout_s=0.5)
     (spare,) = (c for c in job.configs(AFTER, {SPARE: 1}, number=1, first_step=2) if c.rank == SPARE)
     team = job.launch_configs([spare])

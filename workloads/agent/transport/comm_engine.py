@@ -15,30 +15,30 @@ from typing import Any
 
 import numpy as np
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from railyard.errors import PeerLost
-from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.config import AgentConfig
-from workloads.agent.exchange import Part, Progress
-from workloads.agent.executor import Release, Request
+from workloads.agent.exchange import MessagePart, Progress
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.agent.transport.connection import Connection, Outgoing, PeerKey
 from workloads.agent.transport.connections import Transport
-from workloads.agent.transport.credits import Held, Welcomes
-from workloads.agent.transport.in_flight import Carriage, FlowKey, Waiting
+from workloads.agent.transport.credits import HeldMessage, ReceiverCredits
+from workloads.agent.transport.in_flight import FlowKey, InFlight, Waiting
 from workloads.agent.transport.loading import Loader
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.paths import Path
-from workloads.agent.transport.receive_matcher import Reception
+from workloads.agent.transport.receive_matcher import ReceiveMatcher
 from workloads.agent.transport.routes import Routes
-from workloads.agent.transport.slot_connections import Rotations
+from workloads.agent.transport.slot_connections import SlotConnections
 from workloads.agent.transport.slot_sender import Moved
-from workloads.agent.transport.timers import Agenda
+from workloads.agent.transport.timers import Timers
 from workloads.program import Collective, Communication, Recv, Send
 
 _NOTHING = memoryview(b"")
 
 
-class Courier:
+class CommEngine:
     """All communications of one rank.
 
     ``done`` is called with each one that is done, ``ask`` with what to tell the controller, ``note`` with events.
@@ -49,9 +49,9 @@ class Courier:
     def __init__(
         self,
         config: AgentConfig,
-        done: Callable[[Carriage, float], None],
-        buffered: Callable[[Carriage, float], None],
-        ask: Callable[[Request | Release | Moved], None],
+        done: Callable[[InFlight, float], None],
+        buffered: Callable[[InFlight, float], None],
+        ask: Callable[[RequestCircuits | ReleaseCircuits | Moved], None],
         note: Callable[..., Any],
     ) -> None:
         self._config = config
@@ -60,16 +60,16 @@ class Courier:
         self._buffered = buffered
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
-        self.gates: Gatekeeper[Carriage] = Gatekeeper(config.rank, ask, note)
-        self.rotations = Rotations(config.rank, ask, note)
+        self.gates: CircuitRequests[InFlight] = CircuitRequests(config.rank, ask, note)
+        self.rotations = SlotConnections(config.rank, ask, note)
         self._loader = Loader(config, self.gates, self.rotations.turns)
         self._routes = Routes(config)
-        self._sending: dict[FlowKey, Carriage] = {}
-        self._reception = Reception(config, self._routes, self.rotations)
-        self._welcomes = Welcomes()
+        self._sending: dict[FlowKey, InFlight] = {}
+        self._reception = ReceiveMatcher(config, self._routes, self.rotations)
+        self._welcomes = ReceiverCredits()
         self._unopened: dict[PeerKey, list[Outgoing]] = {}
         """Messages for paths that the peer has yet to open."""
-        self._agenda = Agenda()
+        self._agenda = Timers()
         self._blank = _NOTHING
 
     @property
@@ -85,7 +85,7 @@ class Courier:
         """The paths that each group was told."""
         return self._routes.paths
 
-    def recycle(self, carriage: Carriage) -> None:
+    def recycle(self, carriage: InFlight) -> None:
         """Nobody needs the numbers of a collective that is over any more."""
         self._loader.recycle(carriage)
 
@@ -118,7 +118,7 @@ class Courier:
             for connection in list(self.transport):
                 connection.resume(now)
 
-    def _take_early(self, carriage: Carriage) -> None:
+    def _take_early(self, carriage: InFlight) -> None:
         """Data that was here before its receive."""
         early = self._reception.early.take(carriage.key)
         if early is None:
@@ -132,7 +132,7 @@ class Courier:
             self._note_transfer(carriage, part, early.began, early.ended)
             self._carry_on(carriage, carriage.exchange.arrived(part.transfer))
 
-    def _announce(self, carriage: Carriage, part: Part, not_before: float = 0.0) -> None:
+    def _announce(self, carriage: InFlight, part: MessagePart, not_before: float = 0.0) -> None:
         """Tell the path of ``part`` that everything up to its round may come."""
         key = self._routes.key(carriage, part, incoming=True)
         header = Header("ready", carriage.flow, part.round, round(not_before * 1e6))
@@ -140,7 +140,7 @@ class Courier:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _carry_on(self, carriage: Carriage, progress: Progress) -> None:
+    def _carry_on(self, carriage: InFlight, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send":
                 self._offer(carriage, part)
@@ -154,7 +154,7 @@ class Courier:
             carriage.turnstile.report()
         self._check_moved(carriage)
 
-    def _offer(self, carriage: Carriage, part: Part) -> None:
+    def _offer(self, carriage: InFlight, part: MessagePart) -> None:
         """Send ``part``, now or when its circuit stands or the receiver has said that it is ready."""
         if carriage.buffer is None:
             content = self._blank_bytes(part.bytes)
@@ -173,10 +173,10 @@ class Courier:
         elif self._may_send(carriage, key, part):
             self._post(carriage, key, part, content)
         else:
-            self._welcomes.hold(key, Held(carriage, part, content))
+            self._welcomes.hold(key, HeldMessage(carriage, part, content))
             self._open(key)  # the receiver cannot say so over a path that it is for this rank to open
 
-    def _may_send(self, carriage: Carriage, key: PeerKey, part: Part) -> bool:
+    def _may_send(self, carriage: InFlight, key: PeerKey, part: MessagePart) -> bool:
         """Whether the receiver takes ``part`` now."""
         if self._config.program.eager and isinstance(carriage.op, Send):
             return True
@@ -204,7 +204,7 @@ class Courier:
         else:
             what(now)
 
-    def slot_stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> None:
+    def slot_stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
         for carriage in self._under_way():
@@ -242,9 +242,9 @@ class Courier:
 
     def _post(
         self,
-        carriage: Carriage,
+        carriage: InFlight,
         key: PeerKey,
-        part: Part,
+        part: MessagePart,
         content: memoryview,
         *,
         fresh: bool = False,
@@ -259,7 +259,7 @@ class Courier:
         carriage.opened.add(key)
         self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh, since=since))
 
-    def _send(self, carriage: Carriage, key: PeerKey, message: Outgoing) -> None:
+    def _send(self, carriage: InFlight, key: PeerKey, message: Outgoing) -> None:
         carriage.lanes.add(key[1])
         connection = self._open(key)
         if connection is None:
@@ -326,7 +326,7 @@ class Courier:
             carriage.last_progress = self._now
             self._post(carriage, connection.key, part, content)
 
-    def _note_transfer(self, carriage: Carriage, part: Part, began: float, ended: float) -> None:
+    def _note_transfer(self, carriage: InFlight, part: MessagePart, began: float, ended: float) -> None:
         self._note(
             "transfer",
             began,
@@ -357,11 +357,11 @@ class Courier:
             self._agenda.watch(connection, mark, True, carriage.turnstile.over)
         self._check_moved(carriage)
 
-    def _left(self, carriage: Carriage, part: Part) -> None:
+    def _left(self, carriage: InFlight, part: MessagePart) -> None:
         """All bytes of ``part`` have left: the port is free for the next receiver."""
         self._carry_on(carriage, carriage.exchange.sent(part.transfer))
 
-    def _over(self, carriage: Carriage, part: Part) -> None:
+    def _over(self, carriage: InFlight, part: MessagePart) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
         if carriage.gate is not None and carriage.on_circuit(part):
             self.gates.say(carriage, carriage.gate.over(part.transfer), self._now)
@@ -369,7 +369,7 @@ class Courier:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def _check_moved(self, carriage: Carriage) -> None:
+    def _check_moved(self, carriage: InFlight) -> None:
         if carriage.moved and not carriage.draining:
             carriage.draining = True
             if self._config.program.eager and isinstance(carriage.op, Send):
@@ -385,14 +385,14 @@ class Courier:
                 connection.flush(now)
         self._agenda.run_due()
 
-    def _go_on(self, carriage: Carriage) -> None:
+    def _go_on(self, carriage: InFlight) -> None:
         """The kernel has all of a send; it is done when its own bytes are acknowledged, whatever was sent since."""
         marks = [(carriage.connections[key], carriage.connections[key].sent_bytes) for key in carriage.opened]
         self._buffered(carriage, self._now)
         for connection, mark in marks:
             self._agenda.watch(connection, mark, True, lambda: self._end(carriage))
 
-    def _drain(self, carriage: Carriage) -> None:
+    def _drain(self, carriage: InFlight) -> None:
         """End when all that was posted by now, on every path of its own, is acknowledged."""
         marks = [(carriage.connections[key], carriage.connections[key].posted_bytes) for key in carriage.opened]
         left = len(marks)
@@ -408,20 +408,20 @@ class Courier:
         if not marks:
             self._end(carriage)
 
-    def _end(self, carriage: Carriage) -> None:
+    def _end(self, carriage: InFlight) -> None:
         """All of it has arrived and is acknowledged."""
         self._forget(carriage)
         carriage.wrong = self._loader.wrong_elements(carriage)
         self._done(carriage, self._now)
 
-    def _forget(self, carriage: Carriage) -> None:
+    def _forget(self, carriage: InFlight) -> None:
         for table in (self._sending, self._reception.open):
             if table.get(carriage.key) is carriage:
                 del table[carriage.key]
         if isinstance(carriage.op, Collective | Send):
             self._welcomes.forget(carriage.key)
 
-    def _under_way(self) -> list[Carriage]:
+    def _under_way(self) -> list[InFlight]:
         return [*self._sending.values(), *self._reception.open.values()]
 
     # -- the loop's view -----------------------------------------------------------------------------
@@ -458,7 +458,7 @@ class Courier:
                 )
 
     @staticmethod
-    def _missing(carriage: Carriage) -> str:
+    def _missing(carriage: InFlight) -> str:
         peers = sorted(
             {part.peer for part in carriage.exchange.awaited} | {c.peer for c in carriage.connections.values()}
         )

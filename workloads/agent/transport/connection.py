@@ -25,7 +25,7 @@ from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
 from workloads.agent.transport.tcp_revival import revive
-from workloads.agent.transport.up_window import Light, Spell
+from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.program import Domain
 
 _READ_BATCH_S = 0.05
@@ -124,7 +124,7 @@ class Connection:
         self._left_port = left_port
         self._clock = clock
         allow_notices(sock)
-        self._spell: Spell | None = None
+        self._spell: SendAllowance | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
@@ -190,7 +190,7 @@ class Connection:
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
-    def shine(self, light: Light | None) -> None:
+    def shine(self, light: UpWindow | None) -> None:
         """The circuit under this connection passes light for a while; before and after nothing is sent.
 
         None: for as long as anybody has something to send.
@@ -200,7 +200,9 @@ class Connection:
             self._spell = None
             return
         again = self._in_kernel(_SIOCOUTQ) if self.connected else 0
-        self._spell = Spell(light, self._bucket, self._share, self._data_left if self._left_port else None, again)
+        self._spell = SendAllowance(
+            light, self._bucket, self._share, self._data_left if self._left_port else None, again
+        )
         if again:
             revive(self.sock)
 

@@ -7,36 +7,36 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from workloads.agent.exchange import Part
+from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
-from workloads.agent.transport.in_flight import Carriage, FlowKey
+from workloads.agent.transport.in_flight import FlowKey, InFlight
 
 
-class Held(NamedTuple):
+class HeldMessage(NamedTuple):
     """What waits for its welcome."""
 
-    carriage: Carriage
-    part: Part
+    carriage: InFlight
+    part: MessagePart
     content: memoryview
 
 
-class Welcomes:
+class ReceiverCredits:
     """The welcomes that one rank has heard, and what of its own waits for others."""
 
     def __init__(self) -> None:
         self._rounds: dict[FlowKey, dict[PeerKey, int]] = {}
         """Up to which round a receiver takes what comes by a path."""
-        self._held: dict[tuple[PeerKey, FlowKey], list[Held]] = {}
+        self._held: dict[tuple[PeerKey, FlowKey], list[HeldMessage]] = {}
 
-    def has(self, path: PeerKey, flow: FlowKey, part: Part) -> bool:
+    def has(self, path: PeerKey, flow: FlowKey, part: MessagePart) -> bool:
         """Whether the receiver takes ``part`` now."""
         return self._rounds.get(flow, {}).get(path, -1) >= part.round
 
-    def hold(self, path: PeerKey, held: Held) -> None:
+    def hold(self, path: PeerKey, held: HeldMessage) -> None:
         """``held`` waits until the receiver takes it."""
         self._held.setdefault((path, held.carriage.key), []).append(held)
 
-    def take(self, path: PeerKey, flow: FlowKey, last_round: int) -> list[Held]:
+    def take(self, path: PeerKey, flow: FlowKey, last_round: int) -> list[HeldMessage]:
         """The receiver takes everything up to ``last_round``: what may go of what waited."""
         self._rounds.setdefault(flow, {})[path] = last_round
         held = self._held.pop((path, flow), [])

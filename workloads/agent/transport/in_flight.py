@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from workloads.agent.circuit_client import Gate
-from workloads.agent.exchange import Exchange, Part
+from workloads.agent.circuit_client import CircuitClient
+from workloads.agent.exchange import Exchange, MessagePart
 from workloads.agent.executor import NO_PHASE
 from workloads.agent.transport import payload
 from workloads.agent.transport.connection import Connection, PeerKey
 from workloads.agent.transport.message import Flow
-from workloads.agent.transport.slot_sender import Turnstile
+from workloads.agent.transport.slot_sender import SlotSender
 from workloads.program import Collective, Communication, Group
 from workloads.schedule import Schedule
 
@@ -22,13 +22,13 @@ FlowKey = tuple[Flow, int]
 class Waiting(NamedTuple):
     """What is to be sent when its turn comes."""
 
-    carriage: Carriage
-    part: Part
+    carriage: InFlight
+    part: MessagePart
     content: memoryview
 
 
 @dataclass
-class Carriage:
+class InFlight:
     """``first_byte`` is when data began to move; sizes are emulated bytes, times monotonic seconds."""
 
     step: int
@@ -40,11 +40,11 @@ class Carriage:
     elements: int
     posted: float
     schedule: Schedule | None = None
-    gate: Gate | None = None
-    turnstile: Turnstile[Waiting] | None = None
+    gate: CircuitClient | None = None
+    turnstile: SlotSender[Waiting] | None = None
     buffer: payload.Floats | None = None
     staged: dict[int, payload.Floats] = field(default_factory=dict)
-    shut: dict[int, tuple[Part, memoryview]] = field(default_factory=dict)
+    shut: dict[int, tuple[MessagePart, memoryview]] = field(default_factory=dict)
     """What is ready to go when its circuit stands, by transfer."""
     unsent: int = 0
     sent_bytes: int = 0
@@ -89,11 +89,11 @@ class Carriage:
             "payload_bytes": self.payload_bytes,
         }
 
-    def on_circuit(self, part: Part) -> bool:
+    def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that is asked for."""
         return self.gate is not None and part.transfer in self.gate.circuits
 
-    def apply(self, part: Part) -> None:
+    def apply(self, part: MessagePart) -> None:
         """Add or store what arrived (or was kept) for ``part``."""
         if self.buffer is None:
             return
@@ -103,7 +103,7 @@ class Carriage:
         else:
             self.buffer[part.start : part.end] = values
 
-    def keep(self, part: Part) -> None:
+    def keep(self, part: MessagePart) -> None:
         """Read what stays on this rank, for a later ``apply``."""
         if self.buffer is not None:
             self.staged[part.transfer] = self.buffer[part.start : part.end].copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workloads.agent.circuit_requests import Gatekeeper
+from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.config import AgentConfig
 from workloads.agent.exchange import (
     Exchange,
@@ -17,8 +17,8 @@ from workloads.agent.exchange import (
 )
 from workloads.agent.transport import payload
 from workloads.agent.transport.flows import flow_names
-from workloads.agent.transport.in_flight import Carriage, Waiting
-from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.in_flight import InFlight, Waiting
+from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Send
 from workloads.schedule import Schedule, Transfer
@@ -27,7 +27,7 @@ from workloads.schedule import Schedule, Transfer
 class Loader:
     """Makes the carriages of one rank."""
 
-    def __init__(self, config: AgentConfig, gates: Gatekeeper[Carriage], turns: Turns[Waiting]) -> None:
+    def __init__(self, config: AgentConfig, gates: CircuitRequests[InFlight], turns: SlotScheduler[Waiting]) -> None:
         self._config = config
         self._rank = config.rank
         self._gates = gates
@@ -38,13 +38,13 @@ class Loader:
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
         """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
 
-    def load(self, step: int, op: Communication, phase: int, now: float) -> Carriage:
+    def load(self, step: int, op: Communication, phase: int, now: float) -> InFlight:
         """The carriage of an operation that begins now."""
         config = self._config
         group = config.program.groups[op.group]
         flow = self._names[op.id].at(step)
         elements = elements_of(config.scale.emulated_bytes(op.bytes))
-        carriage = Carriage(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
+        carriage = InFlight(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
         if isinstance(op, Collective):
             self._plan(carriage, schedule_of(config.program, op))
         elif isinstance(op, Send):
@@ -57,7 +57,7 @@ class Loader:
             carriage.buffer = self._contribution(carriage) if prepared is None else prepared
         return carriage
 
-    def recycle(self, carriage: Carriage) -> None:
+    def recycle(self, carriage: InFlight) -> None:
         """Nobody needs the numbers of a collective any more: put those of the next step in their place, ahead of it."""
         schedule, buffer, step = carriage.schedule, carriage.buffer, carriage.step + 1
         if schedule is None or buffer is None or step >= self._config.steps:
@@ -66,7 +66,7 @@ class Loader:
         if payload.refill(buffer, seed, flow, schedule, members, self._rank, carriage.elements):
             self._prepared[step, carriage.op.id] = buffer
 
-    def _plan(self, carriage: Carriage, plan: Schedule) -> None:
+    def _plan(self, carriage: InFlight, plan: Schedule) -> None:
         carriage.schedule = plan
         if id(plan) not in self._transfers:
             self._transfers[id(plan)] = by_position(plan)
@@ -79,7 +79,7 @@ class Loader:
         circuits = on_circuits(mine, gated, turning=carriage.turnstile is not None)
         carriage.exchange = collective_exchange(plan, members, self._rank, carriage.elements, mine, circuits)
 
-    def _contribution(self, carriage: Carriage) -> payload.Floats:
+    def _contribution(self, carriage: InFlight) -> payload.Floats:
         seed, flow, op = self._config.seed, carriage.flow, carriage.op
         if carriage.schedule is not None:
             members = carriage.group.members
@@ -88,7 +88,7 @@ class Loader:
             return payload.total(seed, flow, [self._rank], 0, carriage.elements)
         return np.full(carriage.elements, -1, dtype=np.float32)
 
-    def wrong_elements(self, carriage: Carriage) -> int | None:
+    def wrong_elements(self, carriage: InFlight) -> int | None:
         """Elements that are not what was promised; None where nothing is (a send, or without ``verify``)."""
         buffer, seed, flow, op = carriage.buffer, self._config.seed, carriage.flow, carriage.op
         if buffer is None or isinstance(op, Send) or not self._config.verify:

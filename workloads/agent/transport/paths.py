@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 from typing import Any
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from topos.plan import Network
 from workloads.program import Domain, Group
 
@@ -42,10 +42,10 @@ def paths_in(answer: Mapping[str, Any]) -> tuple[Path, ...]:
     return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))
 
 
-def turn_in(answer: Mapping[str, Any]) -> Turn | None:
+def turn_in(answer: Mapping[str, Any]) -> SlotWindow | None:
     """The slot that an answer of the controller tells; None where circuits do not take turns."""
     told = answer.get("turn")
-    return None if told is None else Turn(*told)
+    return None if told is None else SlotWindow(*told)
 
 
 def keys_at(rank: int, paths: Iterable[Path]) -> list[tuple[Domain, int, int, int]]:

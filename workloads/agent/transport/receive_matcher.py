@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from railyard.errors import VerifyError
 from workloads.agent.config import AgentConfig
-from workloads.agent.exchange import Part
+from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import Connection, PeerKey
-from workloads.agent.transport.in_flight import Carriage, FlowKey
+from workloads.agent.transport.in_flight import FlowKey, InFlight
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.routes import Routes
-from workloads.agent.transport.slot_connections import Rotations
-from workloads.agent.transport.unexpected import EarlyArrivals
+from workloads.agent.transport.slot_connections import SlotConnections
+from workloads.agent.transport.unexpected import UnexpectedQueue
 
 
-class Reception:
+class ReceiveMatcher:
     """What one rank receives. Times are monotonic seconds."""
 
-    def __init__(self, config: AgentConfig, routes: Routes, rotations: Rotations) -> None:
+    def __init__(self, config: AgentConfig, routes: Routes, rotations: SlotConnections) -> None:
         self._config = config
         self._routes = routes
         self._rotations = rotations
         self._groups = list(config.program.groups)
-        self.open: dict[FlowKey, Carriage] = {}
+        self.open: dict[FlowKey, InFlight] = {}
         """The communications that receive now."""
-        self.early = EarlyArrivals(config.program, config.rank, config.steps, keep_values=config.real_payload)
+        self.early = UnexpectedQueue(config.program, config.rank, config.steps, keep_values=config.real_payload)
         self.began: dict[PeerKey, float] = {}
         """When the message that is coming in on a connection began."""
 
@@ -40,7 +40,7 @@ class Reception:
             return True
         return self._group(header) not in self._rotations.groups
 
-    def find(self, connection: Connection, header: Header) -> tuple[Carriage, Part] | None:
+    def find(self, connection: Connection, header: Header) -> tuple[InFlight, MessagePart] | None:
         """What a payload is for; None if its receive has not begun. ``VerifyError`` if it is not awaited like this."""
         carriage = self.open.get(self.key(connection, header))
         if carriage is None:
@@ -68,7 +68,7 @@ class Reception:
                 f"misdelivered: {self._describe(connection, header)}, where {op.bytes} bytes are due ({op.name})"
             ) from None
 
-    def _comes_by(self, carriage: Carriage, part: Part, connection: Connection) -> bool:
+    def _comes_by(self, carriage: InFlight, part: MessagePart, connection: Connection) -> bool:
         """Whether ``part`` may come in by this connection: in a rotation by any with its sender."""
         if carriage.turnstile is not None and not part.scale_up:
             return connection.key[0] == "scale-out" and connection.peer == part.peer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from railyard.errors import ControlError
 from workloads.agent.config import AgentConfig
-from workloads.agent.exchange import Part
+from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
-from workloads.agent.transport.in_flight import Carriage
+from workloads.agent.transport.in_flight import InFlight
 from workloads.agent.transport.paths import Path, choose_path
 
 
@@ -20,7 +20,7 @@ class Routes:
         self._forwarding = config.mode in ("native", "electrical")
         self.paths: dict[str, tuple[Path, ...]] = {}
 
-    def key(self, carriage: Carriage, part: Part, *, incoming: bool) -> PeerKey:
+    def key(self, carriage: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side.
 
         In a rotation the sender alone knows it, when the slot has come.

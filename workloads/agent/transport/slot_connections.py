@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from workloads.agent.transport.connection import Connection, PeerKey
 from workloads.agent.transport.in_flight import Waiting
 from workloads.agent.transport.paths import Path, keys_at
-from workloads.agent.transport.slot_scheduler import Turns
+from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.agent.transport.slot_sender import Moved
-from workloads.agent.transport.up_window import Light
+from workloads.agent.transport.up_window import UpWindow
 
 
 class Post(NamedTuple):
@@ -27,25 +27,25 @@ class Post(NamedTuple):
     since: float
 
 
-class Rotations:
+class SlotConnections:
     """The groups of ``rank`` whose circuits take turns; ``say`` tells the controller, ``note`` takes events."""
 
     def __init__(self, rank: int, say: Callable[[Moved], None], note: Callable[..., object]) -> None:
         self._rank = rank
         self._note = note
-        self._heard: dict[str, tuple[Turn, float]] = {}
+        self._heard: dict[str, tuple[SlotWindow, float]] = {}
         """By group: the slot that stands, and when this rank was told."""
         self._used: dict[str, dict[Connection, int]] = {}
         """By group: the connections of that slot, and what had gone by them before."""
-        self.turns: Turns[Waiting] = Turns(rank, say)
+        self.turns: SlotScheduler[Waiting] = SlotScheduler(rank, say)
         self.groups: set[str] = set()
         """All that take turns, whether a slot of theirs stands or not."""
         self._unused: set[PeerKey] = set()
         """Connections over circuits of slots without an end by which nothing has gone yet."""
-        self._lights: dict[PeerKey, tuple[str, Light | None]] = {}
+        self._lights: dict[PeerKey, tuple[str, UpWindow | None]] = {}
         """(group, light) of circuits whose connection has not heard of it, since the peer has yet to open it."""
 
-    def stands(self, group: str, index: int, turn: Turn, paths: tuple[Path, ...], now: float) -> list[PeerKey]:
+    def stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> list[PeerKey]:
         """A slot has come: the connections over its circuits. ``free`` tells what may go."""
         self._note_turn(group)
         self._heard[group] = turn, now
@@ -55,7 +55,7 @@ class Rotations:
         keys = keys_at(self._rank, paths)
         if turnstile.end is None:
             self._unused.update(keys)
-        light = None if turnstile.end is None else Light(turnstile.began, turnstile.end)
+        light = None if turnstile.end is None else UpWindow(turnstile.began, turnstile.end)
         self._lights.update(dict.fromkeys(keys, (group, light)))
         return keys
 

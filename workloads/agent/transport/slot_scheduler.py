@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from workloads.agent.transport.paths import Path
-from workloads.agent.transport.slot_sender import Moved, Turnstile
+from workloads.agent.transport.slot_sender import Moved, SlotSender
 
 _T = TypeVar("_T")
 
 
-class Turns(Generic[_T]):
+class SlotScheduler(Generic[_T]):
     """The turnstiles of ``rank`` by group; ``say`` tells the controller."""
 
     def __init__(self, rank: int, say: Callable[[Moved], None]) -> None:
         self._rank = rank
         self._say = say
-        self._found: dict[str, Turnstile[_T]] = {}
+        self._found: dict[str, SlotSender[_T]] = {}
 
-    def of(self, group: str) -> Turnstile[_T] | None:
+    def of(self, group: str) -> SlotSender[_T] | None:
         """The turnstile of ``group`` while its circuits take turns."""
         return self._found.get(group)
 
-    def stands(self, group: str, index: int, turn: Turn, paths: Iterable[Path]) -> None:
+    def stands(self, group: str, index: int, turn: SlotWindow, paths: Iterable[Path]) -> None:
         """A slot of ``group`` has come."""
         if group not in self._found:
-            self._found[group] = Turnstile(self._rank, group, index, self._say)
+            self._found[group] = SlotSender(self._rank, group, index, self._say)
         self._found[group].stands(turn, paths)
 
     def report(self, group: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import Path
@@ -39,7 +39,7 @@ class Lanes:
     into: int
 
 
-class Turnstile(Generic[_T]):
+class SlotSender(Generic[_T]):
     """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind.
 
     ``say`` tells the controller.
@@ -51,7 +51,7 @@ class Turnstile(Generic[_T]):
         self._say = say
         self._waiting: dict[int, list[_T]] = defaultdict(list)
         self._under_way = 0
-        self._turn: Turn | None = None
+        self._turn: SlotWindow | None = None
         self._lanes: dict[int, Lanes] = {}
         """The peers of the slot that stands (or stood last)."""
         self._closed = True
@@ -68,7 +68,7 @@ class Turnstile(Generic[_T]):
         turn = self._turn
         return None if turn is None or turn.until is None else turn.until - turn.guard_s
 
-    def stands(self, turn: Turn, paths: Iterable[Path]) -> None:
+    def stands(self, turn: SlotWindow, paths: Iterable[Path]) -> None:
         """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
 
         ``ControlError`` for one that is over before anything could be sent.

@@ -25,7 +25,7 @@ class _Watch:
     over: bool = False
 
 
-class Agenda:
+class Timers:
     """Calls by time (monotonic seconds). ``now`` is what the owner last said it is."""
 
     def __init__(self) -> None:

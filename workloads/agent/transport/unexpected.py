@@ -15,7 +15,7 @@ from workloads.program import Program, Recv
 
 
 @dataclass
-class Arrival:
+class UnexpectedMessage:
     """A message that is here, or on its way in (``began`` and ``ended``: first and last byte)."""
 
     began: float
@@ -23,13 +23,13 @@ class Arrival:
     ended: float | None = None
 
 
-class EarlyArrivals:
+class UnexpectedQueue:
     """Keeps the messages of an eager program; any other program has none."""
 
     def __init__(self, program: Program, rank: int, steps: int, *, keep_values: bool) -> None:
         self._steps = steps
         self._keep_values = keep_values
-        self._arrivals: dict[FlowKey, Arrival] = {}
+        self._arrivals: dict[FlowKey, UnexpectedMessage] = {}
         self._receives: dict[tuple[int, int, int], Recv] = {}
         if program.eager:
             names = flow_names(program, rank)
@@ -50,13 +50,13 @@ class EarlyArrivals:
         if header.transfer != 0 or header.length != elements * ELEMENT_BYTES or key in self._arrivals:
             raise ValueError(header.length)
         values = np.empty(elements, dtype=np.float32) if self._keep_values else None
-        self._arrivals[key] = Arrival(now, values)
+        self._arrivals[key] = UnexpectedMessage(now, values)
         return None if values is None or not elements else values.data.cast("B")
 
     def ended(self, key: FlowKey, now: float) -> None:
         """The last byte is here."""
         self._arrivals[key].ended = now
 
-    def take(self, key: FlowKey) -> Arrival | None:
+    def take(self, key: FlowKey) -> UnexpectedMessage | None:
         """What came early for a receive that starts now."""
         return self._arrivals.pop(key, None)

@@ -24,14 +24,14 @@ AHEAD_S = 0.005
 
 
 @dataclass(frozen=True)
-class Light:
+class UpWindow:
     """A circuit passes light since ``began``; all that is sent over it must be there at ``until``."""
 
     began: float
     until: float
 
 
-class Spell:
+class SendAllowance:
     """One light of one port. Sizes are bytes of payload, times monotonic seconds.
 
     ``bucket`` mirrors the port, which carries ``share`` bytes of payload for each byte it counts. ``left_port`` tells
@@ -41,7 +41,7 @@ class Spell:
 
     def __init__(
         self,
-        light: Light,
+        light: UpWindow,
         bucket: Bucket,
         share: float,
         left_port: Callable[[], int] | None = None,

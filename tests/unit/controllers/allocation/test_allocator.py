@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from controllers.allocation.allocator import Allocation, Allocator, Refusal
 from controllers.allocation.boxes import boxes, chips_of, largest_box, mask_of, shapes
-from controllers.allocation.placement import SlotEdge, seats
-from controllers.allocation.program import Layout, Placed, Unplaced, check_fibres, fibres_of, place
+from controllers.allocation.placement import SlotEdge, placement
+from controllers.allocation.program import Placed, SlicePlacement, Unplaced, check_fibres, fibres_of, place
 from controllers.allocation.server_graph import edges_of, server_graph
 from railyard.errors import CircuitError, ConfigError
 from topos.torus import Extents, Torus
@@ -203,7 +203,7 @@ def test_fifty_shortest_simple_paths_and_the_best_five() -> None:
 def test_paths_of_a_slice_do_not_share_a_full_edge() -> None:
     graph, ends = server_graph(RACK), (0, 3, 12, 15)
     edges = (SlotEdge(0, 1, 4), SlotEdge(1, 2, 4), SlotEdge(2, 3, 4), SlotEdge(0, 3, 4))
-    found = place(graph, Layout(tuple((server,) for server in ends), edges), {}, fibres=4)
+    found = place(graph, SlicePlacement(tuple((server,) for server in ends), edges), {}, fibres=4)
     assert isinstance(found, Placed)
     assert found.servers == ends
     assert found.z == 4
@@ -213,17 +213,17 @@ def test_paths_of_a_slice_do_not_share_a_full_edge() -> None:
 def test_what_cannot_be_placed_is_proved() -> None:
     graph = server_graph(RACK)
     star = tuple(SlotEdge(0, other, 4) for other in range(1, 6))  # a server has four neighbours, and five are asked for
-    found = place(graph, Layout(((0,), (3,), (6,), (9,), (12,), (15,)), star), {}, fibres=4, limit_s=5)
+    found = place(graph, SlicePlacement(((0,), (3,), (6,), (9,), (12,), (15,)), star), {}, fibres=4, limit_s=5)
     assert isinstance(found, Unplaced)
     assert found.reason == "impossible"
     thinner = tuple(SlotEdge(0, other, 3) for other in range(1, 5))
-    assert isinstance(place(graph, Layout(((0,), (3,), (6,), (9,), (12,)), thinner), {}, fibres=4), Placed)
+    assert isinstance(place(graph, SlicePlacement(((0,), (3,), (6,), (9,), (12,)), thinner), {}, fibres=4), Placed)
 
 
 def test_the_bound_in_time_is_an_outcome() -> None:
     everywhere = tuple(tuple(range(16)) for _ in range(12))
     every = tuple(SlotEdge(a, b, 4) for a in range(12) for b in range(a))
-    found = place(server_graph(RACK), Layout(everywhere, every), {}, fibres=4, limit_s=0.05)
+    found = place(server_graph(RACK), SlicePlacement(everywhere, every), {}, fibres=4, limit_s=0.05)
     assert isinstance(found, Unplaced)
     assert found.reason == "time"
     assert found.solve_s < 1
@@ -232,11 +232,11 @@ def test_the_bound_in_time_is_an_outcome() -> None:
 def test_seats_are_near_each_other_and_never_shared() -> None:
     ring = tuple(SlotEdge(a, (a + 1) % 4, 4) for a in range(4))
     graph = server_graph(RACK)
-    found = list(seats(graph, [tuple(range(16))] * 4, ring, {}, 4, 8, 1))
+    found = list(placement(graph, [tuple(range(16))] * 4, ring, {}, 4, 8, 1))
     assert all(len(set(servers)) == 4 for servers in found)
     near = [all(s[b] in graph.neighbours(s[a]) for a, b in pairwise((0, 1, 2, 3, 0))) for s in found]
     assert sum(near) >= len(near) / 2
-    assert not list(seats(server_graph(RACK), [(1,), (1,)], (), {}, 4, 8, 1))
+    assert not list(placement(server_graph(RACK), [(1,), (1,)], (), {}, 4, 8, 1))
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slot_player import Turner
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.circuits.rotation import Cycle, Rotating, Slot, Turn
+from controllers.circuits.rotation import Cycle, RunningRotation, Slot, SlotWindow
 from controllers.engine.actions import CheckedIn, Rewired, RewireRefused
 from controllers.engine.engine import Engine, rotation_of
 from controllers.engine.jobs import Job
@@ -83,8 +83,8 @@ def test_a_cycle_is_scaled_in_time_and_in_size() -> None:
 # ---- the bookkeeping -------------------------------------------------------------------------------------------------
 
 
-def of_two_slots(seconds: float | None = None) -> Rotating:
-    return Rotating((Slot({}, (), seconds), Slot({}, ((0, 0, 1, 0),), seconds)), guard_s=0.25)
+def of_two_slots(seconds: float | None = None) -> RunningRotation:
+    return RunningRotation((Slot({}, (), seconds), Slot({}, ((0, 0, 1, 0),), seconds)), guard_s=0.25)
 
 
 def test_after_the_last_slot_the_first_comes_again() -> None:
@@ -97,8 +97,8 @@ def test_after_the_last_slot_the_first_comes_again() -> None:
 
 
 def test_a_turn_ends_when_its_seconds_are_over() -> None:
-    assert of_two_slots(2.0).begin(10.0) == Turn(0, 10.0, 12.0, 0.25)
-    assert of_two_slots().begin(10.0) == Turn(0, 10.0, None, 0.25)
+    assert of_two_slots(2.0).begin(10.0) == SlotWindow(0, 10.0, 12.0, 0.25)
+    assert of_two_slots().begin(10.0) == SlotWindow(0, 10.0, None, 0.25)
 
 
 @given(

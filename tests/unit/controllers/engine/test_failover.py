@@ -9,7 +9,7 @@ import pytest
 from rack_player import RackPlayer, rack, rented, ring
 
 from controllers.circuits.circuits import Matching
-from controllers.engine.cluster_state import Standing
+from controllers.engine.cluster_state import ClusterState
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Detection, Job
 from controllers.policies.lumion import LumionPolicy
@@ -463,10 +463,10 @@ def test_a_policy_without_a_say_strands_its_job() -> None:
 
 
 def test_a_policy_is_told_what_is_there_beside_its_job() -> None:
-    told: list[tuple[str, Standing]] = []
+    told: list[tuple[str, ClusterState]] = []
 
     class Curious(LumionPolicy):
-        def see(self, standing: Standing) -> None:
+        def see(self, standing: ClusterState) -> None:
             told.append(("see", standing))
 
         def start(self, groups: Sequence[Group]) -> Wiring:
@@ -475,7 +475,7 @@ def test_a_policy_is_told_what_is_there_beside_its_job() -> None:
 
     here = RackPlayer.on(PLAN, Curious, rented(PLAN, "A"), rented(PLAN, "B"))
     assert [who for who, _ in told] == ["see", "A", "see", "B"]
-    assert told[0][1] == Standing()
+    assert told[0][1] == ClusterState()
     beside = told[2][1]
     assert beside.ranks == {0, 1, 2, 3} and len(beside.circuits) == 4 and not beside.dead
     assert beside.policies == (here.engine.roster.job("A").policy,)

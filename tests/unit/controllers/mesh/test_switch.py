@@ -13,7 +13,7 @@ from controllers.circuits.ocs import Change, OpticalSwitch
 from controllers.engine.actions import Ack, Darken, Rewired, RewireRefused
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
-from controllers.engine.optical_state import Fabric
+from controllers.engine.optical_state import OpticalState
 from controllers.mesh import layouts
 from controllers.mesh.switch import LaidMatching, PipSwitch
 from controllers.policies.policy import Policy, Wiring
@@ -55,7 +55,7 @@ def round_robin(n: int) -> list[Matching]:
 def test_a_fabric_has_one_where_the_plan_has_a_mesh() -> None:
     plan = pip_plan(4)
     other = replace(plan.switches[0], name="rail1", dpid=2, mesh=None)
-    fabric = Fabric(replace(plan, switches=(*plan.switches, other)))
+    fabric = OpticalState(replace(plan, switches=(*plan.switches, other)))
     assert isinstance(fabric.switch("rail0"), PipSwitch)
     assert type(fabric.switch("rail1")) is OpticalSwitch
 
@@ -131,7 +131,7 @@ def searched_again(*_: object, **__: object) -> None:
 
 
 def test_a_rotation_that_was_warmed_costs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    fabric, turns = Fabric(pip_plan(8)), round_robin(8)
+    fabric, turns = OpticalState(pip_plan(8)), round_robin(8)
     fabric.warm({"rail0": turn} for turn in turns)
     monkeypatch.setattr(layouts, "route", searched_again)
     switch = fabric.switch("rail0")

@@ -14,7 +14,7 @@ from fake_openflow import parse
 from mesh_plans import pip_plan
 
 from controllers.northbound import rest
-from controllers.openflow.core import Conductor
+from controllers.openflow.core import ControllerCore
 from topos.plan import FabricPlan
 
 pytestmark = pytest.mark.live
@@ -27,7 +27,7 @@ class Rest:
 
     def __init__(self, plan: FabricPlan) -> None:
         ready = threading.Event()
-        self.conductor = Conductor(plan, lambda event: None, ready.set)
+        self.conductor = ControllerCore(plan, lambda event: None, ready.set)
         self.conductor.start()
         self.conductor.joined(0x10000, self._send)
         assert ready.wait(5)

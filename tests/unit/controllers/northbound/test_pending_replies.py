@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from controllers.engine.actions import Ack, Refuse
-from controllers.northbound.pending_replies import Waiters
+from controllers.northbound.pending_replies import PendingReplies
 
 PATHS = ((0, 0, 1, 0),)
 
@@ -21,14 +21,14 @@ class Somebody:
         raise AssertionError
 
 
-def waiting(*ranks: int) -> tuple[Waiters, Somebody]:
-    waiters, speaker = Waiters(lambda job, seen: None), Somebody()
+def waiting(*ranks: int) -> tuple[PendingReplies, Somebody]:
+    waiters, speaker = PendingReplies(lambda job, seen: None), Somebody()
     for rank in ranks:
         waiters.requests[rank, "ep", 0] = speaker, rank
     return waiters, speaker
 
 
-def said(waiters: Waiters) -> list[tuple[object, dict[str, Any]]]:
+def said(waiters: PendingReplies) -> list[tuple[object, dict[str, Any]]]:
     """What came for which request, in order."""
     found = [(waiter[1], json.loads(f"{{{text}}}")) for waiter, text in waiters.answers]
     waiters.answers.clear()
@@ -38,7 +38,7 @@ def said(waiters: Waiters) -> list[tuple[object, dict[str, Any]]]:
 def test_every_slot_is_an_answer_to_the_same_request() -> None:
     waiters, _ = waiting(0, 1)
     for number in range(3):
-        turn = Turn(number, 10.0 + number, None, 0.002)
+        turn = SlotWindow(number, 10.0 + number, None, 0.002)
         for rank in (0, 1):
             waiters.report(Ack(rank, "ep", 0, PATHS, turn))
         told = {
@@ -54,8 +54,8 @@ def test_every_slot_is_an_answer_to_the_same_request() -> None:
 def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
     waiters, speaker = waiting(0)
     waiters.requests[1, "other", 3] = speaker, 1
-    waiters.report(Ack(0, "ep", 0, PATHS, Turn(0, 1.0, 2.0)))
-    waiters.report(Ack(1, "other", 3, (), Turn(0, 1.0, 2.0)))
+    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0, 2.0)))
+    waiters.report(Ack(1, "other", 3, (), SlotWindow(0, 1.0, 2.0)))
     assert [(number, answer["group"], answer["index"], answer["paths"]) for number, answer in said(waiters)] == [
         (0, "ep", 0, [[0, 0, 1, 0]]),
         (1, "other", 3, []),
@@ -71,9 +71,9 @@ def test_without_turns_a_request_is_answered_once() -> None:
 
 def test_a_refusal_is_the_last_answer() -> None:
     waiters, _ = waiting(0)
-    waiters.report(Ack(0, "ep", 0, PATHS, Turn(0, 1.0)))
+    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0)))
     waiters.report(Refuse(0, "ep", 0, "a port has failed"))
-    waiters.report(Ack(0, "ep", 0, PATHS, Turn(1, 1.0)))
+    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(1, 1.0)))
     assert [answer["ok"] for _, answer in said(waiters)] == [True, False]
 
 
@@ -83,5 +83,5 @@ def test_a_connection_that_has_ended_is_told_nothing() -> None:
     waiters.requests[1, "ep", 0] = other, 1
     waiters.forget(speaker)
     for rank in (0, 1):
-        waiters.report(Ack(rank, "ep", 0, PATHS, Turn(0, 1.0)))
+        waiters.report(Ack(rank, "ep", 0, PATHS, SlotWindow(0, 1.0)))
     assert [number for number, _ in said(waiters)] == [1]

@@ -13,7 +13,7 @@ from fabric_plans import rail_plan
 from fake_openflow import parse
 
 from controllers.northbound import rest
-from controllers.openflow.core import Conductor
+from controllers.openflow.core import ControllerCore
 from railyard.errors import ConfigError
 
 pytestmark = pytest.mark.live
@@ -22,7 +22,7 @@ Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
-def echo(conductor: Conductor, dpid: int = 0x10000) -> None:
+def echo(conductor: ControllerCore, dpid: int = 0x10000) -> None:
     """A switch that does whatever it is told at once."""
 
     def send(data: bytes) -> bool:
@@ -36,7 +36,7 @@ def echo(conductor: Conductor, dpid: int = 0x10000) -> None:
 
 def serving(token: str | None) -> Iterator[Ask]:
     ready = threading.Event()
-    conductor = Conductor(rail_plan(4), lambda event: None, ready.set)
+    conductor = ControllerCore(rail_plan(4), lambda event: None, ready.set)
     conductor.start()
     echo(conductor)
     assert ready.wait(5)

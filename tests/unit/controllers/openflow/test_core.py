@@ -20,7 +20,7 @@ from fabric_plans import pipeline_groups, rail_plan
 
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient, encode
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Line
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapath
 from railyard.errors import ControlError, MachineError
 
 pytestmark = pytest.mark.live
@@ -256,7 +256,7 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
 
 
 def test_changes_close_together_give_open_vswitch_more_time() -> None:
-    line = Line(rail_plan(2).switches[0], lambda data: True)
+    line = Datapath(rail_plan(2).switches[0], lambda data: True)
     assert line.turns_to_caches_s(10.0) == 0.0
     assert line.turns_to_caches_s(10.001) == REVALIDATION_GAP_S
     assert line.turns_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"

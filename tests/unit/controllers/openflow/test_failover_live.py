@@ -15,7 +15,7 @@ from rack_player import rack, rented
 
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.heartbeat_alarm import LATE_S, Watch
+from controllers.openflow.heartbeat_alarm import LATE_S, HeartbeatAlarm
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 
@@ -145,7 +145,7 @@ def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
 
     alarms: list[tuple[float, Any]] = []
     engine = Engine()
-    watch = Watch(engine, lambda moment, decide: alarms.append((moment, decide)))  # type: ignore[arg-type]
+    watch = HeartbeatAlarm(engine, lambda moment, decide: alarms.append((moment, decide)))  # type: ignore[arg-type]
     watch.arm()
     watch.arm()
     ((moment, decide),) = alarms
@@ -264,7 +264,7 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
     world = running(PHOTONIC)
     listener = channel.listen(tmp_path / "channel")
     threading.Thread(
-        target=lambda: channel.Connection(listener.accept()[0], world.conductor).serve(), daemon=True
+        target=lambda: channel.ChannelConnection(listener.accept()[0], world.conductor).serve(), daemon=True
     ).start()
     with ChannelClient(tmp_path / "channel", 5) as client:
         client.send(b'{"op":"alive","job":"A","rank":0}\n')

@@ -8,7 +8,7 @@ import pytest
 from mesh_plans import pip_plan
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.engine.optical_state import Fabric
+from controllers.engine.optical_state import OpticalState
 from controllers.mesh.switch import PipSwitch
 from controllers.openflow.latency import Latencies
 from railyard.errors import MachineError
@@ -32,12 +32,12 @@ def asked_in_vain() -> str | None:
     raise AssertionError("no path takes any time, so nobody needs to know")
 
 
-def make(cell_latency_us: float, missing: str | None = None) -> tuple[Fabric, Latencies, Ports]:
-    fabric, ports = Fabric(pip_plan(4, cell_latency_us=cell_latency_us)), Ports()
+def make(cell_latency_us: float, missing: str | None = None) -> tuple[OpticalState, Latencies, Ports]:
+    fabric, ports = OpticalState(pip_plan(4, cell_latency_us=cell_latency_us)), Ports()
     return fabric, Latencies(fabric.switches, lambda: missing, lambda name: ports), ports
 
 
-def light(fabric: Fabric, latencies: Latencies, *circuits: tuple[int, int]) -> PipSwitch:
+def light(fabric: OpticalState, latencies: Latencies, *circuits: tuple[int, int]) -> PipSwitch:
     for name, change in fabric.changes({"rail0": Matching(circuits)}).items():
         darken = fabric.begin(name, change, None, 0.0, 0.0, 0.0)
         latencies.darken(darken)
@@ -67,7 +67,7 @@ def test_without_netem_it_is_said_once_and_nothing_is_set() -> None:
 
 
 def test_light_that_takes_no_time_needs_no_netem() -> None:
-    fabric = Fabric(pip_plan(4, cell_latency_us=0.0))
+    fabric = OpticalState(pip_plan(4, cell_latency_us=0.0))
     latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
     assert light(fabric, latencies, (1, 2)).latency.endswith(
         "light takes no time through a cell (cell_latency_us is 0)"
@@ -75,7 +75,7 @@ def test_light_that_takes_no_time_needs_no_netem() -> None:
 
 
 def test_what_is_too_short_for_netem_is_said() -> None:
-    fabric = Fabric(pip_plan(4, cell_latency_us=0.01))
+    fabric = OpticalState(pip_plan(4, cell_latency_us=0.01))
     latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
     assert "no path of this mesh takes 1 us" in light(fabric, latencies, (1, 2)).latency
 
@@ -84,7 +84,7 @@ def test_ports_out_of_reach_are_said() -> None:
     def reach(name: str) -> PathLatency:
         raise MachineError(f"no interface of {name} is here")
 
-    fabric = Fabric(pip_plan(4))
+    fabric = OpticalState(pip_plan(4))
     latencies = Latencies(fabric.switches, lambda: None, reach)
     assert light(fabric, latencies, (1, 2)).latency == "not emulated: no interface of rail0 is here"
 

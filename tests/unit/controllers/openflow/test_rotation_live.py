@@ -12,10 +12,10 @@ import pytest
 from core_world import World, until
 from fabric_plans import rail_plan
 
-from controllers.circuits.rotation import Cycle, Turn
-from controllers.engine.actions import Action, TurnEnds
-from controllers.openflow.core import Conductor
-from controllers.openflow.datapaths import Line
+from controllers.circuits.rotation import Cycle, SlotWindow
+from controllers.engine.actions import Action, SlotEnds
+from controllers.openflow.core import ControllerCore
+from controllers.openflow.datapaths import Datapath
 from workloads.program import Group
 
 pytestmark = pytest.mark.live
@@ -96,7 +96,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
 
 
 def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "dark_trip_s", 0.0)  # no slot ends before its time, however long orders took before
+    monkeypatch.setattr(Datapath, "dark_trip_s", 0.0)  # no slot ends before its time, however long orders took before
     world, agents = rotating(Cycle(slot_s=0.03), DELAY_S)
     until(lambda: all(len(agent.told()) >= 4 for agent in agents))
     for agent in agents:
@@ -153,7 +153,7 @@ def test_what_an_old_life_lets_go_of_does_not_concern_the_new_one() -> None:
 
 
 def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    conductor = Conductor(rail_plan(4, 2), lambda event: None, clock=lambda: 5.0)
+    conductor = ControllerCore(rail_plan(4, 2), lambda event: None, clock=lambda: 5.0)
     planned: list[float] = []
 
     def later(moment: float, decide: Callable[[float], Iterable[Action]]) -> None:
@@ -163,5 +163,5 @@ def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: 
     for number, trips in enumerate(([0.002, 0.004, 0.003], [0.001])):
         conductor.board.connect(conductor.plan.switches[number], lambda data: True).dark_trips = trips
     for switches in (("rail0",), ("rail1",), ("rail0", "rail1"), ("elsewhere",)):
-        conductor._carry_out([TurnEnds("ep", 0, Turn(0, 5.0, 6.0), 6.0, switches)], 5.0)
+        conductor._carry_out([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
     assert planned == pytest.approx([5.997, 5.999, 5.997, 6.0]), "the median of each, and the slowest of several"

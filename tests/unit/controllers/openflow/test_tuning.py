@@ -11,12 +11,12 @@ import pytest
 from fabric_plans import rail_plan
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.rotation import Cycle, Turn
-from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, TurnEnds
+from controllers.circuits.rotation import Cycle, SlotWindow
+from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.openflow.datapath_sender import Decide
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Step, Switchboard
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapaths, Step
 from controllers.openflow.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
@@ -34,7 +34,7 @@ class South:
     """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next."""
 
     def __init__(self, plan: FabricPlan) -> None:
-        self.engine, self.board = Engine(plan), Switchboard(plan)
+        self.engine, self.board = Engine(plan), Datapaths(plan)
         line = self.board.connect(plan.switches[0], lambda data: True)
         line.filled, line.round_trips, line.dark_trips = True, [REPLY_S], [REPLY_S]
         self.tuning = Tuning(self)
@@ -85,7 +85,7 @@ class South:
         """When such actions came out."""
         return sorted({t for t, action in self.said if isinstance(action, kind)})
 
-    def turn(self) -> Turn:
+    def turn(self) -> SlotWindow:
         """The slot that all were told of."""
         (turn,) = {action.turn for _, action in self.said if isinstance(action, Ack)}
         assert turn is not None
@@ -201,7 +201,7 @@ def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
     south = South(rail_plan(4, ports=1))
     south.start(RotorPolicy(south.engine.plan), (EP,), 0.05, Cycle(slot_s=0.2))
     south.grant(EP)
-    ((when, ends),) = [(t, a) for t, a in south.said if isinstance(a, TurnEnds)]
+    ((when, ends),) = [(t, a) for t, a in south.said if isinstance(a, SlotEnds)]
     assert when == south.when(Ack)[0] and ends.at == pytest.approx(south.turn().began + 0.2)
 
 

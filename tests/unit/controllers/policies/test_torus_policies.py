@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rack_plans import electrical_plan, photonic_plan
 
-from controllers.engine.cluster_state import Standing
+from controllers.engine.cluster_state import ClusterState
 from controllers.policies.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
 from topos.torus import Torus
@@ -46,7 +46,7 @@ def test_ways_lead_round_every_dead_chip_that_it_is_told_of() -> None:
     policy = TorusPolicy(electrical_plan(Torus((8, 1, 1), (1, 1, 1))))
     pair = Group("a", "dp", (0, 1))
     assert policy.replace([pair], 1, (5, 2)) == {1: 5}
-    policy.see(Standing(dead=frozenset({1, 6})))
+    policy.see(ClusterState(dead=frozenset({1, 6})))
     assert policy.replace([pair], 1, (5, 2, 7)) == {1: 7}
     assert policy.replace([pair], 1, (5, 2)) == {}
 

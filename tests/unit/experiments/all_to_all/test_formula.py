@@ -10,13 +10,13 @@ import pytest
 from experiments.all_to_all.formula import at_line_rate, busiest_port_bytes, bytes_per_s, formula, hops, slots_of
 from experiments.all_to_all.settings import AllToAllExperiment
 from experiments.settings import validated
-from experiments.trials.trial import Case
+from experiments.trials.trial import Trial
 
 D = 1_000_000
 B = AllToAllExperiment().bytes_per_s
 
 
-def case(way: str, n: int, **values: Any) -> Case:
+def case(way: str, n: int, **values: Any) -> Trial:
     given = {
         "studies": ["grid"],
         "policies": [way],
@@ -30,7 +30,7 @@ def case(way: str, n: int, **values: Any) -> Case:
     return found
 
 
-def demand_of(made: Case) -> dict[tuple[int, int], float]:
+def demand_of(made: Trial) -> dict[tuple[int, int], float]:
     """What positions send to each other, of an uneven one."""
     n = made.schedule.n
     return {(c // n, c % n): float(w) for c, w in enumerate(made.schedule.weights) if w}

@@ -10,7 +10,7 @@ from experiments.all_to_all.formula import bytes_per_s
 from experiments.all_to_all.row import all_to_all_columns, duty_cycle, full_cycles
 from experiments.all_to_all.settings import FULL_CYCLES, AllToAllExperiment
 from experiments.settings import validated
-from experiments.trials.trial import WORLD, Case
+from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery
 from measure.metrics.collective import CollectiveTimes, StepTimes
 from measure.metrics.point import Point
@@ -22,17 +22,17 @@ N, SLOT_S, DARK_S = 4, 0.1, 0.01
 BASE = {"predicted_after_arrival_s": 0.5, "faithful": True, "verdict": "faithful", "checks": []}
 
 
-def case(**values: Any) -> Case:
+def case(**values: Any) -> Trial:
     given = {"studies": ["slot"], "policies": ["rotor"], "ranks": [N], "slots_ms": [SLOT_S * 1e3], "guard_ms": 2}
     (found,) = validated(AllToAllExperiment, given | values).cases()
     return found
 
 
-def point(made: Case, scale: Scale) -> Point:
+def point(made: Trial, scale: Scale) -> Point:
     return Point(0, "rotor", made.fabric.plan(scale), {WORLD: Group(WORLD, "ep", tuple(range(N)))}, scale)
 
 
-def played(share: float, slots: int, made: Case, scale: Scale) -> tuple[list[Event], CollectiveTimes]:
+def played(share: float, slots: int, made: Trial, scale: Scale) -> tuple[list[Event], CollectiveTimes]:
     """Slots from 10 s on, in each of which every rank sends so much of what its port carries in a slot."""
     events, begin = list[Event](), 10.0
     size = share * SLOT_S * scale.time * bytes_per_s(made) * scale.rate

@@ -10,8 +10,8 @@ import pytest
 from experiments.all_to_all.row import foreseen_row
 from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllExperiment
 from experiments.settings import validated
-from experiments.trials.run import CasePlan
-from experiments.trials.trial import Case
+from experiments.trials.run import TrialPlan
+from experiments.trials.trial import Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from workloads.check import check
@@ -21,17 +21,17 @@ def experiment(**values: Any) -> AllToAllExperiment:
     return validated(AllToAllExperiment, {"guard_ms": 2, **values})
 
 
-def cases(**values: Any) -> list[Case]:
+def cases(**values: Any) -> list[Trial]:
     return list(experiment(**values).cases())
 
 
-def label(case: Case, name: str) -> Any:
+def label(case: Trial, name: str) -> Any:
     return dict(case.labels)[name]
 
 
 def foreseen(**values: Any) -> list[dict[str, Any]]:
     made = experiment(**values)
-    plan = CasePlan("all-to-all", made, made.scale.scale(), made.iterations)
+    plan = TrialPlan("all-to-all", made, made.scale.scale(), made.iterations)
     return [foreseen_row(case, plan) for case in made.cases()]
 
 

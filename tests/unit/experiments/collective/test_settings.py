@@ -8,8 +8,8 @@ import pytest
 
 from experiments.collective.settings import CollectiveExperiment
 from experiments.settings import validated
-from experiments.trials.run import CasePlan, foresee_row
-from experiments.trials.trial import Case, Fabric
+from experiments.trials.run import TrialPlan, foresee_row
+from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from workloads.collectives.catalog import schedule
@@ -21,7 +21,7 @@ def experiment(**values: object) -> CollectiveExperiment:
 
 
 def foreseen(made: CollectiveExperiment) -> list[dict[str, object]]:
-    plan = CasePlan("collective", made, made.scale.scale(), made.iterations)
+    plan = TrialPlan("collective", made, made.scale.scale(), made.iterations)
     return [foresee_row(case, plan) for case in made.cases()]
 
 
@@ -81,6 +81,6 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: s
 
 
 def test_more_ranks_than_the_fabric_has_are_refused() -> None:
-    case = Case(schedule("all_reduce", 8), 1 << 20, Fabric(ranks=4))
+    case = Trial(schedule("all_reduce", 8), 1 << 20, TrialFabric(ranks=4))
     with pytest.raises(ConfigError, match="made for 8 ranks and the fabric has 4"):
         case.program(Scale(1.0), 2, 1)

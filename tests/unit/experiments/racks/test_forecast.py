@@ -10,7 +10,7 @@ import pytest
 
 from experiments.failover.run import foresee_rows, specs_of
 from experiments.failover.settings import FABRICS, FabricName, FailoverExperiment
-from experiments.racks.forecast import Window, combined, foresee, windows
+from experiments.racks.forecast import JobWindow, combined, foresee, windows
 from experiments.settings import validated
 from railyard.scale import Scale
 from workloads.program import Collective
@@ -19,7 +19,7 @@ from workloads.training.training_job import training_job
 SCALE = Scale(1 / 800)
 
 
-def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[Window]:
+def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[JobWindow]:
     made = validated(FailoverExperiment, values)
     setting = made.setting(name)
     plan = made.plan(setting, SCALE)

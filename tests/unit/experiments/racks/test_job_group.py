@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fake_rack import READY_S, STEP_S, TICK_S, Rack
 
-from experiments.racks.job_group import STEPS_AFTER, Crew
+from experiments.racks.job_group import STEPS_AFTER, JobGroup
 from experiments.racks.kill import parse_kills
-from experiments.racks.supervisor import GO_S, Supervisor
+from experiments.racks.supervisor import GO_S, JobSupervisor
 from railyard.errors import AgentError, ControlError
 from workloads.agent.launcher import Failure
 
@@ -21,8 +21,8 @@ class Play:
 
     def __init__(self, rack: Rack, kills: str = "", jobs: int = 2, **more: Any) -> None:
         self.heard: list[str] = []
-        self.jobs = [Supervisor(rack.site, spec) for spec in rack.specs()[:jobs]]
-        self.crew = Crew(rack.site, self.jobs, parse_kills(kills), self.heard.append, **more)
+        self.jobs = [JobSupervisor(rack.site, spec) for spec in rack.specs()[:jobs]]
+        self.crew = JobGroup(rack.site, self.jobs, parse_kills(kills), self.heard.append, **more)
 
     def run(self, timeout_s: float = BOUND_S) -> list[str]:
         self.crew.run(timeout_s)

@@ -7,7 +7,7 @@ import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
 
 from experiments.racks.job_prediction import JobPrediction
-from experiments.racks.points import LifePoint, points_of, quiet_stretches
+from experiments.racks.points import IncarnationPoint, points_of, quiet_stretches
 from experiments.racks.recovery import recoveries
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
@@ -43,7 +43,7 @@ def sampled(run: Run) -> Run:
     return run.sampled(9.0, RESUMED + 6 * SLOW_STEP, (0, 1, 2, 3, 8, 9, 12))
 
 
-def points(run: Run, plan: FabricPlan | None = None, **more: Any) -> dict[tuple[str, int], LifePoint]:
+def points(run: Run, plan: FabricPlan | None = None, **more: Any) -> dict[tuple[str, int], IncarnationPoint]:
     found = points_of(run.timeline(), plan or photonic(), GROUPS, SCALE, mode="photonic", **more)
     assert [p.point.number for p in found] == list(range(len(found)))
     return {(p.job, p.window): p for p in found}

@@ -27,7 +27,7 @@ from failover_events import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.racks.incarnations import checksums_agree, lives_of, read_lives
+from experiments.racks.incarnations import checksums_agree, incarnations_of, read_incarnations
 from experiments.racks.job_throughput import job_throughputs
 from experiments.racks.neighbour import neighbour_effect
 from experiments.racks.recovery import Recovery, recoveries
@@ -202,7 +202,7 @@ def test_two_faults_one_after_the_other_each_count_their_own_life() -> None:
 
 
 def test_events_belong_to_the_life_of_their_rank() -> None:
-    lives = read_lives(struck().timeline())
+    lives = read_incarnations(struck().timeline())
     assert [(life.job, life.number) for life in lives] == [("A", 0), ("B", 0), ("A", 1)]
     first, _, second = lives
     assert first.steps.complete == (0, 1, 2, 3) and second.steps.complete == (3, 4, 5, 6, 7)
@@ -213,17 +213,19 @@ def test_events_belong_to_the_life_of_their_rank() -> None:
 def test_a_checksum_that_differs_is_found() -> None:
     run = struck()
     run.add(30.0, "agent", "checkpoint", 30.1, rank=0, step=6, life=1, bytes=8, checksum=1005)
-    lives = lives_of(read_lives(run.timeline()), "A")
+    lives = incarnations_of(read_incarnations(run.timeline()), "A")
     assert checksums_agree(lives) is True
     assert checksums_agree(lives, {3: 1003, 7: 1007}) is True
     assert checksums_agree(lives, {7: 1}) is False
-    assert checksums_agree(read_lives([e for e in run.timeline() if e.kind not in ("state", "checkpoint")])) is None
+    assert (
+        checksums_agree(read_incarnations([e for e in run.timeline() if e.kind not in ("state", "checkpoint")])) is None
+    )
     for kind, step, wrong in (("state", 3, 9), ("checkpoint", 6, 1006), ("state", 4, None)):
         spoilt = Run()
         spoilt.events = [e for e in run.events if wrong or e.kind != kind or e["step"] != step]
         if wrong:
             spoilt.add(30.2, "agent", kind, rank=2, step=step, life=1, checksum=wrong)
-        assert checksums_agree(lives_of(read_lives(spoilt.timeline()), "A")) is False, (kind, step)
+        assert checksums_agree(incarnations_of(read_incarnations(spoilt.timeline()), "A")) is False, (kind, step)
 
 
 # ---- the neighbour --------------------------------------------------------------------------------------------------
@@ -289,5 +291,5 @@ def test_a_launch_of_other_members_is_a_job_of_its_own() -> None:
     run = Run()
     run.launch(1.0, "C", 0, (5, 6))
     restart(run, (0, 12, 2, 3), STEP)
-    found: Any = read_lives(run.timeline())
+    found: Any = read_incarnations(run.timeline())
     assert [life.job for life in found] == ["C", "A"] and not found[0].events

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from fake_rack import Rack
 
-from experiments.racks.supervisor import GO_S, LAUNCH_S, Supervisor
+from experiments.racks.supervisor import GO_S, LAUNCH_S, JobSupervisor
 from railyard.errors import AgentError
 from workloads.agent.launcher import Failure
 
 
-def running(rack: Rack, **changes: object) -> Supervisor:
+def running(rack: Rack, **changes: object) -> JobSupervisor:
     """Job A on ranks 0 to 3 in its first life, under way."""
     job = rack.job(**changes)
     rack.team.get_ready()
@@ -21,14 +21,14 @@ def running(rack: Rack, **changes: object) -> Supervisor:
     return job
 
 
-def lose(rack: Rack, job: Supervisor, rank: int) -> None:
+def lose(rack: Rack, job: JobSupervisor, rank: int) -> None:
     """A member dies, the controller says who stands in or that nobody does."""
     rack.site.kill(rank, job.spec.name, job.team)
     rack.controller.fail(rank)
     job.hear()
 
 
-def members_of(job: Supervisor) -> set[int]:
+def members_of(job: JobSupervisor) -> set[int]:
     return set(job.members)
 
 

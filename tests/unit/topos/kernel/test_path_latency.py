@@ -11,7 +11,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
 from topos.kernel import path_latency
-from topos.kernel.netlink import Request
+from topos.kernel.netlink import NetlinkRequest
 from topos.kernel.path_latency import PathLatency, hold_back, let_pass
 
 INTERFACES = {1: (1001, "rail0-eth1"), 2: (1002, "rail0-eth2"), 3: (1003, "rail0-eth3")}
@@ -24,13 +24,13 @@ class FakeKernel:
         self.asked: list[str] = []
         self.broken = False
 
-    def run(self, requests: Iterable[Request]) -> None:
+    def run(self, requests: Iterable[NetlinkRequest]) -> None:
         if self.broken:
             raise MachineError("holding back failed (No such device)")
         self.asked += [request.what for request in requests]
 
 
-def decoded(request: Request) -> tcmsg:
+def decoded(request: NetlinkRequest) -> tcmsg:
     message = tcmsg(bytes(request.packed))
     message.decode()
     return message

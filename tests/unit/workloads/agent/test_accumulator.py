@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from workloads.agent import accumulator
-from workloads.agent.accumulator import Ledger
+from workloads.agent.accumulator import StateAccumulator
 from workloads.agent.checkpoint import Checkpoint
-from workloads.agent.incarnation import Life
+from workloads.agent.incarnation import Incarnation
 from workloads.agent.state import State
 
 
@@ -34,8 +34,8 @@ class Books:
         self.written: list[Checkpoint] = []
         self.used: list[int] = []
         self.values = np.ones(2 * accumulator.PIECE_ELEMENTS + 5, dtype=np.float32)
-        self.ledger = Ledger(
-            Life(number=2, checkpoint_every=every),
+        self.ledger = StateAccumulator(
+            Incarnation(number=2, checkpoint_every=every),
             "job",
             State.new(self.values.nbytes),
             self.written.append,

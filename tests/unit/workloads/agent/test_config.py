@@ -6,7 +6,7 @@ from dataclasses import replace
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.agent.config import AgentConfig, configs_from_json, configs_to_json
-from workloads.agent.incarnation import Life
+from workloads.agent.incarnation import Incarnation
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
 
 PROGRAM = Program(
@@ -36,7 +36,7 @@ def test_configs_survive_json_and_share_their_program() -> None:
 
 
 def test_a_life_survives_json_and_wants_real_numbers() -> None:
-    life = Life(3, 8, "dp", 4, 1000, "disk", 1, (0, 2), (("data", 1.5),), 0.1)
+    life = Incarnation(3, 8, "dp", 4, 1000, "disk", 1, (0, 2), (("data", 1.5),), 0.1)
     config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0), PLAN, "e", life=life)
     assert configs_from_json(json.loads(json.dumps(configs_to_json([config])))) == [config]
     assert config.real_payload and replace(config, life=None, verify=True).real_payload

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import Part, Progress, collective_exchange, elements_of, recv_exchange, send_exchange
+from workloads.agent.exchange import (
+    MessagePart,
+    Progress,
+    collective_exchange,
+    elements_of,
+    recv_exchange,
+    send_exchange,
+)
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Flow
 from workloads.collectives.catalog import ALGORITHMS, schedule
@@ -31,7 +38,7 @@ class Carried:
     elements: int
     rng: random.Random
     circuits: bool = False
-    wire: list[tuple[int, Part, payload.Floats]] = field(default_factory=list)
+    wire: list[tuple[int, MessagePart, payload.Floats]] = field(default_factory=list)
     """(sender, part, values) of what was sent and has not left."""
     staged: dict[tuple[int, int], payload.Floats] = field(default_factory=dict)
     limit: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
@@ -59,11 +66,11 @@ class Carried:
         assert not self.staged
         return self.buffers
 
-    def may_go(self, rank: int, part: Part) -> bool:
+    def may_go(self, rank: int, part: MessagePart) -> bool:
         """Whether the receiver has said that it takes this."""
         return self.circuits or self.limit.get((rank, part.peer, part.lane, part.scale_up), -1) >= part.round
 
-    def deliver(self, rank: int, part: Part, values: payload.Floats) -> None:
+    def deliver(self, rank: int, part: MessagePart, values: payload.Floats) -> None:
         """One message leaves, and arrives."""
         self.staged[part.peer, part.transfer] = values
         self.order.append(part.round)

@@ -11,11 +11,11 @@ from railyard.errors import ConfigError, ControlError
 from workloads.agent.executor import (
     Blocked,
     Executor,
-    Intent,
     PhaseBegan,
     PhaseEnded,
-    Release,
-    Request,
+    RankAction,
+    ReleaseCircuits,
+    RequestCircuits,
     StartCommunication,
     StartCompute,
     StepBegan,
@@ -62,7 +62,7 @@ def rank_programs(draw: st.DrawFn) -> list[Operation]:
 class Played:
     """Everything that an executor did, with what was reported done when."""
 
-    intents: list[Intent]
+    intents: list[RankAction]
     done: list[tuple[int, int]]
     """(step, operation) in the order of completion."""
 
@@ -71,16 +71,16 @@ def play(executor: Executor, seed: int) -> Played:
     """Answer intents in a random order until nothing is left to answer."""
     rng = random.Random(seed)
     played = Played([], [])
-    todo: list[Intent] = []
+    todo: list[RankAction] = []
 
-    def take(new: list[Intent]) -> None:
+    def take(new: list[RankAction]) -> None:
         played.intents.extend(new)
-        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | Request))
+        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
 
     take(executor.begin())
     while todo:
         intent = todo.pop(rng.randrange(len(todo)))
-        if isinstance(intent, Request):
+        if isinstance(intent, RequestCircuits):
             take(executor.acknowledged(intent.group, intent.index))
             continue
         assert isinstance(intent, StartCompute | StartCommunication)
@@ -111,8 +111,8 @@ def test_every_request_is_acknowledged_and_released_exactly_once(
     operations: list[Operation], steps: int, provisioned: bool, seed: int
 ) -> None:
     intents = play(make(operations, steps, provisioned), seed).intents
-    asked = [(i.group, i.index) for i in intents if isinstance(i, Request)]
-    released = [(i.group, i.index) for i in intents if isinstance(i, Release)]
+    asked = [(i.group, i.index) for i in intents if isinstance(i, RequestCircuits)]
+    released = [(i.group, i.index) for i in intents if isinstance(i, ReleaseCircuits)]
     assert sorted(asked) == sorted(released)
     for group in ASKS:
         assert [index for g, index in asked if g == group] == list(range(sum(g == group for g, _ in asked)))
@@ -133,22 +133,22 @@ def test_data_moves_only_between_ack_and_release(
     held: set[str] = set()
     moving: dict[int, str] = {}
     rng = random.Random(seed)
-    todo: list[Intent] = []
+    todo: list[RankAction] = []
 
-    def take(new: list[Intent]) -> None:
+    def take(new: list[RankAction]) -> None:
         for intent in new:
             if isinstance(intent, StartCommunication) and intent.op.group in ASKS:
                 assert intent.op.group in held
                 moving[intent.op.id] = intent.op.group
-            if isinstance(intent, Release):
+            if isinstance(intent, ReleaseCircuits):
                 assert intent.group not in moving.values()
                 held.remove(intent.group)
-        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | Request))
+        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
 
     take(executor.begin())
     while todo:
         intent = todo.pop(rng.randrange(len(todo)))
-        if isinstance(intent, Request):
+        if isinstance(intent, RequestCircuits):
             held.add(intent.group)
             take(executor.acknowledged(intent.group, intent.index))
         elif isinstance(intent, StartCompute):
@@ -167,7 +167,7 @@ def test_nothing_is_asked_for_across_a_step_boundary(operations: list[Operation]
     for intent in play(make(operations, 3, provisioned), seed).intents:
         if isinstance(intent, StepBegan):
             step_requests.append([])
-        elif isinstance(intent, Request):
+        elif isinstance(intent, RequestCircuits):
             step_requests[-1].append(intent.group)
         elif isinstance(intent, StepEnded):
             assert len(step_requests[-1]) == sum(map(len, groups))
@@ -181,7 +181,7 @@ def test_provisioned_asks_right_after_the_phase_before(operations: list[Operatio
         if isinstance(intent, PhaseEnded) and intent.phase + 1 < len(found):
             wanted = found[intent.phase + 1].groups
             following = intents[number + 1 : number + 1 + len(wanted)]
-            assert [i.group for i in following if isinstance(i, Request)] == list(wanted)
+            assert [i.group for i in following if isinstance(i, RequestCircuits)] == list(wanted)
 
 
 def smoke() -> list[Operation]:
@@ -198,11 +198,11 @@ def smoke() -> list[Operation]:
 def test_on_demand_asks_when_the_operation_is_runnable() -> None:
     executor = make(smoke(), 1, provisioned=False)
     first = executor.begin()
-    assert [type(i) for i in first] == [StepBegan, PhaseBegan, Request, Blocked]
+    assert [type(i) for i in first] == [StepBegan, PhaseBegan, RequestCircuits, Blocked]
     assert [type(i) for i in executor.acknowledged("dp", 0)] == [StartCommunication]
-    assert executor.communication_done(0) == [Release("dp", 0), PhaseEnded(0, 0), StartCompute(0, smoke()[1])]
+    assert executor.communication_done(0) == [ReleaseCircuits("dp", 0), PhaseEnded(0, 0), StartCompute(0, smoke()[1])]
     after = executor.compute_done(1)
-    assert [i for i in after if isinstance(i, Request)] == [Request("pp", 0)]
+    assert [i for i in after if isinstance(i, RequestCircuits)] == [RequestCircuits("pp", 0)]
     assert [i.op.id for i in executor.acknowledged("pp", 0) if isinstance(i, StartCommunication)] == [2, 3]
 
 
@@ -211,9 +211,9 @@ def test_provisioned_hides_the_request_in_the_window() -> None:
     executor.begin()
     executor.acknowledged("dp", 0)
     assert executor.communication_done(0) == [
-        Release("dp", 0),
+        ReleaseCircuits("dp", 0),
         PhaseEnded(0, 0),
-        Request("pp", 0),
+        RequestCircuits("pp", 0),
         StartCompute(0, smoke()[1]),
     ]
     assert executor.acknowledged("pp", 0) == []
@@ -224,7 +224,7 @@ def test_provisioned_hides_the_request_in_the_window() -> None:
 def test_a_group_that_does_not_ask_never_waits() -> None:
     executor = make(smoke(), 2, provisioned=False, asks=set())
     played = play(executor, 1)
-    assert not [i for i in played.intents if isinstance(i, Request | Release | Blocked)]
+    assert not [i for i in played.intents if isinstance(i, RequestCircuits | ReleaseCircuits | Blocked)]
     assert executor.finished
 
 
@@ -278,5 +278,5 @@ def test_a_life_does_the_steps_from_its_first_on(
     ]
     assert sorted(played.done) == [(step, op.id) for step in steps for op in operations]
     for group in ASKS:
-        asked = [i.index for i in played.intents if isinstance(i, Request) and i.group == group]
+        asked = [i.index for i in played.intents if isinstance(i, RequestCircuits) and i.group == group]
         assert asked == list(range(len(asked))), "requests are counted in each life from 0"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from railyard.errors import ControlError
-from workloads.agent.heartbeat import Pulse
+from workloads.agent.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.live
 
@@ -25,7 +25,7 @@ def test_it_beats_at_once_and_on_until_it_is_stopped() -> None:
             third.set()
 
     begin = time.monotonic()
-    pulse = Pulse(beat, EVERY_S)
+    pulse = Heartbeat(beat, EVERY_S)
     assert third.wait(5), "nobody calls it"
     pulse.stop()
     assert beats[2] - begin >= 2 * EVERY_S
@@ -43,7 +43,7 @@ def test_beats_that_were_missed_are_not_made_up_for() -> None:
         if len(beats) == 1:
             time.sleep(5.5 * EVERY_S)
 
-    pulse = Pulse(beat, EVERY_S)
+    pulse = Heartbeat(beat, EVERY_S)
     time.sleep(8 * EVERY_S)
     pulse.stop()
     assert 2 <= len(beats) <= 4
@@ -57,6 +57,6 @@ def test_it_ends_with_the_controller() -> None:
         beats.append(time.monotonic())
         raise ControlError("the controller is gone")
 
-    Pulse(beat, EVERY_S)
+    Heartbeat(beat, EVERY_S)
     time.sleep(4 * EVERY_S)
     assert len(beats) == 1

@@ -10,9 +10,9 @@ import pytest
 
 from railyard.errors import AgentError
 from railyard.scale import Scale
-from workloads.agent.background_task import Errand
-from workloads.agent.incarnation import Life
-from workloads.agent.startup import Stages
+from workloads.agent.background_task import BackgroundTask
+from workloads.agent.incarnation import Incarnation
+from workloads.agent.startup import StartupStages
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +33,7 @@ class FakeErrand:
 
 def stages(
     work: dict[str, Callable[[], object]], given: tuple[tuple[str, float], ...] = ()
-) -> tuple[Stages, list[FakeErrand], list[tuple[str, float, float, bool]]]:
+) -> tuple[StartupStages, list[FakeErrand], list[tuple[str, float, float, bool]]]:
     begun: list[FakeErrand] = []
     noted: list[tuple[str, float, float, bool]] = []
 
@@ -45,7 +45,7 @@ def stages(
         assert kind == "stage" and fields["life"] == 3
         noted.append((fields["name"], t, end, fields["given"]))
 
-    return Stages(Life(number=3, given=given), Scale(1.0, 0.5), work, note, start), begun, noted
+    return StartupStages(Incarnation(number=3, given=given), Scale(1.0, 0.5), work, note, start), begun, noted
 
 
 def test_nothing_to_do_is_over_at_once() -> None:
@@ -104,7 +104,7 @@ def test_an_errand_wakes_a_select_and_brings_its_error() -> None:
         gate.wait(5)
         raise AgentError("bad")
 
-    errand = Errand(work)
+    errand = BackgroundTask(work)
     assert not select.select([errand], [], [], 0)[0] and not errand.over
     gate.set()
     assert select.select([errand], [], [], 5)[0]

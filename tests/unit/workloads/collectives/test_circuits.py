@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.agent.circuit_client import Gate, gate_of
-from workloads.agent.executor import Release, Request
+from workloads.agent.circuit_client import CircuitClient, circuit_client_of
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_groups, circuit_uses, follow_circuits
@@ -119,9 +119,9 @@ class Desk:
         group = self.circuits[name]
         return set(zip(group.members, group.lanes or (), strict=True))
 
-    def hear(self, rank: int, messages: Iterable[Request | Release]) -> None:
+    def hear(self, rank: int, messages: Iterable[RequestCircuits | ReleaseCircuits]) -> None:
         for m in messages:
-            if isinstance(m, Request):
+            if isinstance(m, RequestCircuits):
                 self.asked[m.group, m.index].add(rank)
             else:
                 self.let_go[m.group, m.index].add(rank)
@@ -141,9 +141,9 @@ def play(plan: Schedule, rng: random.Random, next_index: list[dict[str, int]]) -
     group = Group("g", "dp", tuple(range(plan.n)))
     uses = circuit_uses(plan)
     desk = Desk(circuit_groups(group, plan))
-    gates: dict[int, Gate] = {}
+    gates: dict[int, CircuitClient] = {}
     for rank in group.members:
-        gate = gate_of(group, uses, rank, desk.circuits, next_index[rank])
+        gate = circuit_client_of(group, uses, rank, desk.circuits, next_index[rank])
         if gate is not None:
             gates[rank] = gate
     for rank, gate in gates.items():
@@ -185,8 +185,8 @@ def test_gates_never_lock_up_and_release_what_they_asked_for(plan: Schedule, see
 
 def test_a_gate_only_where_the_circuits_ask() -> None:
     group, plan = Group("g", "dp", (0, 1, 2)), schedule("all_reduce", 3, "ring")
-    assert gate_of(group, circuit_uses(plan), 0, (), {}) is None
-    assert gate_of(group, circuit_uses(plan), 0, circuit_groups(group, plan), {}) is not None
+    assert circuit_client_of(group, circuit_uses(plan), 0, (), {}) is None
+    assert circuit_client_of(group, circuit_uses(plan), 0, circuit_groups(group, plan), {}) is not None
 
 
 def two_collectives(*names: str) -> Program:

@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 
 from controllers.circuits.matchings import one_factorization
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from railyard.errors import VerifyError
 from railyard.scale import Scale
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.transport.comm_engine import Courier
+from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Outgoing, PeerKey
 from workloads.agent.transport.message import Flow, Header
-from workloads.agent.transport.up_window import Light
+from workloads.agent.transport.up_window import UpWindow
 from workloads.collectives.straight import straight_all_to_all
 from workloads.program import Collective, Group, Program
 
@@ -32,7 +32,7 @@ class Line:
 
     peer: int
     out: list[Header] = field(default_factory=list)
-    lights: list[Light | None] = field(default_factory=list)
+    lights: list[UpWindow | None] = field(default_factory=list)
     fresh: list[bool] = field(default_factory=list)
     sent_bytes: int = 0
 
@@ -44,7 +44,7 @@ class Line:
         self.out.append(Header.unpack(message.head))
         self.fresh.append(message.fresh)
 
-    def shine(self, light: Light | None) -> None:
+    def shine(self, light: UpWindow | None) -> None:
         self.lights.append(light)
 
     def arrival_s(self, size: int) -> float:
@@ -55,13 +55,13 @@ class Line:
 class Office:
     """The courier of the last rank (all peers connect to it), and what it asks the controller."""
 
-    courier: Courier
+    courier: CommEngine
     asked: list[Any]
 
     def come(self, number: int, until: float | None = None) -> int:
         """A slot comes; the peer in it."""
         paths = SLOTS[number % len(SLOTS)]
-        self.courier.slot_stands("ep", 0, Turn(number, 5.0 + number, until), paths, 5.0 + number)
+        self.courier.slot_stands("ep", 0, SlotWindow(number, 5.0 + number, until), paths, 5.0 + number)
         (peer,) = {end for path in paths if RANK in (path[0], path[2]) for end in (path[0], path[2])} - {RANK}
         return peer
 
@@ -86,7 +86,7 @@ def office() -> Office:
     where = plan(RailTopo(servers=N, gpus=1, ports=1, rate_mbps=50, fabric="ocs"))
     config = AgentConfig(RANK, "job", "on-demand", program, Scale(1.0), where, "", steps=2)
     asked: list[Any] = []
-    courier = Courier(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
+    courier = CommEngine(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
     courier.rotations.groups.add("ep")
     return Office(courier, asked)
 
@@ -119,7 +119,7 @@ def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: 
     peer = office.come(0, until=6.5)
     office.start()
     line = office.opened(peer)
-    assert line.lights == [Light(5.0, 6.5)] and line.fresh == [False]
+    assert line.lights == [UpWindow(5.0, 6.5)] and line.fresh == [False]
     assert office.opened((peer + 1) % 3).lights == []
 
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from workloads.agent.transport.paths import Path, choose_path, keys_at, paths_in, turn_in, wired_paths
 from workloads.program import Group
 
@@ -102,8 +102,8 @@ def test_with_one_port_every_lane_takes_it(n: int, lane: int, data: st.DataObjec
 
 def test_an_answer_may_tell_a_slot() -> None:
     assert turn_in({"paths": []}) is None
-    assert turn_in({"turn": [3, 10.5, 11.0, 0.002]}) == Turn(3, 10.5, 11.0, 0.002)
-    assert turn_in({"turn": [0, 10.5, None, 0.0]}) == Turn(0, 10.5)
+    assert turn_in({"turn": [3, 10.5, 11.0, 0.002]}) == SlotWindow(3, 10.5, 11.0, 0.002)
+    assert turn_in({"turn": [0, 10.5, None, 0.0]}) == SlotWindow(0, 10.5)
 
 
 def test_an_answer_tells_paths_as_numbers() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from controllers.circuits.rotation import Turn
-from workloads.agent.exchange import Part
+from controllers.circuits.rotation import SlotWindow
+from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
-from workloads.agent.transport.in_flight import Carriage, Waiting
-from workloads.agent.transport.slot_connections import Post, Rotations
-from workloads.agent.transport.up_window import Light
+from workloads.agent.transport.in_flight import InFlight, Waiting
+from workloads.agent.transport.slot_connections import Post, SlotConnections
+from workloads.agent.transport.up_window import UpWindow
 
 PAIR, SHIFT = ((0, 0, 1, 0), (2, 0, 3, 0)), ((0, 1, 1, 0), (1, 1, 2, 0), (2, 1, 0, 0))
 
@@ -17,7 +17,7 @@ PAIR, SHIFT = ((0, 0, 1, 0), (2, 0, 3, 0)), ((0, 1, 1, 0), (1, 1, 2, 0), (2, 1, 
 class Offers:
     """What a carriage is to a rotation."""
 
-    def __init__(self, rotations: Rotations) -> None:
+    def __init__(self, rotations: SlotConnections) -> None:
         self.turnstile = rotations.turns.of("ep")
 
 
@@ -25,31 +25,33 @@ class Lamp:
     """What a connection is to a rotation."""
 
     def __init__(self, key: PeerKey) -> None:
-        self.key, self.lights, self.sent_bytes = key, list[Light | None](), 0
+        self.key, self.lights, self.sent_bytes = key, list[UpWindow | None](), 0
 
-    def shine(self, light: Light | None) -> None:
+    def shine(self, light: UpWindow | None) -> None:
         self.lights.append(light)
 
 
-def rotating(rank: int = 0, notes: list[dict[str, Any]] | None = None) -> Rotations:
+def rotating(rank: int = 0, notes: list[dict[str, Any]] | None = None) -> SlotConnections:
     """The rotations of a rank; what they note."""
     found = [] if notes is None else notes
-    return Rotations(rank, lambda moved: None, lambda kind, t, end, **more: found.append({"t": t, "end": end, **more}))
+    return SlotConnections(
+        rank, lambda moved: None, lambda kind, t, end, **more: found.append({"t": t, "end": end, **more})
+    )
 
 
-def shone(rotations: Rotations, key: PeerKey) -> list[Light | None]:
+def shone(rotations: SlotConnections, key: PeerKey) -> list[UpWindow | None]:
     """What a connection that is there now hears."""
     lamp = Lamp(key)
     rotations.shine(cast(Any, lamp))
     return lamp.lights
 
 
-def offer(rotations: Rotations, peer: int, transfer: int = 0) -> None:
-    part = Part(transfer, peer, 0, 0, 0, 10, reduce=False)
-    rotations.offer(Waiting(cast(Carriage, Offers(rotations)), part, memoryview(b"")))
+def offer(rotations: SlotConnections, peer: int, transfer: int = 0) -> None:
+    part = MessagePart(transfer, peer, 0, 0, 0, 10, reduce=False)
+    rotations.offer(Waiting(cast(InFlight, Offers(rotations)), part, memoryview(b"")))
 
 
-def free(rotations: Rotations) -> list[tuple[PeerKey, int, bool, float]]:
+def free(rotations: SlotConnections) -> list[tuple[PeerKey, int, bool, float]]:
     posts: list[Post] = list(rotations.free("ep"))
     return [(post.key, post.waiting.part.transfer, post.fresh, post.since) for post in posts]
 
@@ -57,7 +59,7 @@ def free(rotations: Rotations) -> list[tuple[PeerKey, int, bool, float]]:
 def test_by_the_ports_of_the_slot() -> None:
     for rank, paths, key in ((0, PAIR, (0, 1, 0)), (1, PAIR, (0, 0, 0)), (1, SHIFT, (1, 2, 0))):
         rotations = rotating(rank)
-        rotations.stands("ep", 0, Turn(0, 5.0), paths, 5.0)
+        rotations.stands("ep", 0, SlotWindow(0, 5.0), paths, 5.0)
         offer(rotations, key[1])
         assert free(rotations) == [(("scale-out", *key), 0, True, 5.0)]
         assert free(rotations) == []
@@ -71,7 +73,7 @@ def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
     rotations = rotating()
     for index in range(2):  # numbers of slots begin again with each request
         for number in range(2):
-            rotations.stands("ep", index, Turn(number, 5.0 + number), PAIR, 5.0)
+            rotations.stands("ep", index, SlotWindow(number, 5.0 + number), PAIR, 5.0)
             for transfer in range(3):
                 offer(rotations, 1, transfer)
             assert [(fresh, since) for *_, fresh, since in free(rotations)] == [
@@ -84,11 +86,11 @@ def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
 
 def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
     rotations = rotating()
-    keys = rotations.stands("ep", 0, Turn(0, 5.0, 6.0, 0.1), PAIR, 5.0)
+    keys = rotations.stands("ep", 0, SlotWindow(0, 5.0, 6.0, 0.1), PAIR, 5.0)
     offer(rotations, 1)
     assert keys == [("scale-out", 0, 1, 0)]
     assert free(rotations) == [(keys[0], 0, False, 5.0)]
-    assert shone(rotations, keys[0]) == [Light(5.0, 5.9)], "without the guard time"
+    assert shone(rotations, keys[0]) == [UpWindow(5.0, 5.9)], "without the guard time"
     assert shone(rotations, keys[0]) == [], "said once"
     assert shone(rotations, ("scale-out", 0, 3, 0)) == []
 
@@ -96,20 +98,20 @@ def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
 def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light() -> None:
     rotations = rotating(1)
     for number in range(2):
-        (key,) = rotations.stands("ep", 0, Turn(number, 5.0 + number, 5.5 + number), PAIR, 5.0)
-    assert shone(rotations, key) == [Light(6.0, 6.5)]
+        (key,) = rotations.stands("ep", 0, SlotWindow(number, 5.0 + number, 5.5 + number), PAIR, 5.0)
+    assert shone(rotations, key) == [UpWindow(6.0, 6.5)]
 
 
 def test_a_slot_without_an_end_has_no_limit_whatever_was_before() -> None:
     rotations = rotating()
-    rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.0)
-    (key,) = rotations.stands("ep", 0, Turn(1, 6.0), PAIR, 5.0)
+    rotations.stands("ep", 0, SlotWindow(0, 5.0, 6.0), PAIR, 5.0)
+    (key,) = rotations.stands("ep", 0, SlotWindow(1, 6.0), PAIR, 5.0)
     assert shone(rotations, key) == [None]
 
 
 def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
     rotations = rotating()
-    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.0)
+    (key,) = rotations.stands("ep", 0, SlotWindow(0, 5.0, 6.0), PAIR, 5.0)
     rotations.end("ep")
     assert shone(rotations, key) == [] and rotations.turns.of("ep") is None
 
@@ -117,13 +119,13 @@ def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
 def test_each_turn_is_noted_when_it_is_over() -> None:
     notes: list[dict[str, Any]] = []
     rotations = rotating(notes=notes)
-    (key,) = rotations.stands("ep", 0, Turn(0, 5.0, 6.0), PAIR, 5.25)
+    (key,) = rotations.stands("ep", 0, SlotWindow(0, 5.0, 6.0), PAIR, 5.25)
     lamp = Lamp(key)
     lamp.sent_bytes = 1000
     rotations.shine(cast(Any, lamp))
     lamp.sent_bytes = 1800
     assert notes == []
-    rotations.stands("ep", 0, Turn(1, 7.0, 8.0), PAIR, 7.0)
+    rotations.stands("ep", 0, SlotWindow(1, 7.0, 8.0), PAIR, 7.0)
     assert notes == [{"t": 5.0, "end": 5.25, "group": "ep", "slot": 0, "late_s": 0.25, "bytes": 800}]
     rotations.end("ep")
     assert notes[1:] == [{"t": 7.0, "end": 7.0, "group": "ep", "slot": 1, "late_s": 0.0, "bytes": 0}]

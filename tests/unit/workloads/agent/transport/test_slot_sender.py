@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.matchings import one_factorization
-from controllers.circuits.rotation import Turn
+from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import Path
-from workloads.agent.transport.slot_scheduler import Turns
-from workloads.agent.transport.slot_sender import Lanes, Moved, Turnstile
+from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.slot_sender import Lanes, Moved, SlotSender
 
 
-def turnstile(rank: int = 0) -> tuple[Turnstile[str], list[Moved]]:
+def turnstile(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:
     """One of group ep, and what it says."""
     said: list[Moved] = []
-    return Turnstile(rank, "ep", 3, said.append), said
+    return SlotSender(rank, "ep", 3, said.append), said
 
 
 def moved(slot: int, *, idle: bool = False) -> Moved:
     return Moved("ep", 3, slot, idle)
 
 
-def offer(gate: Turnstile[str], *items: str) -> list[str]:
+def offer(gate: SlotSender[str], *items: str) -> list[str]:
     """Items named by their peer, as ``1a``, all at once; what goes."""
     gone = []
     for item in items:
@@ -37,9 +37,9 @@ def offer(gate: Turnstile[str], *items: str) -> list[str]:
     return gone
 
 
-def come(gate: Turnstile[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
+def come(gate: SlotSender[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
     """A slot comes; what goes."""
-    gate.stands(Turn(number, 10.0 + number, until, 0.01), paths)
+    gate.stands(SlotWindow(number, 10.0 + number, until, 0.01), paths)
     gone = gate.free()
     gate.report()
     return gone
@@ -130,7 +130,7 @@ def test_nothing_more_goes_in_a_slot_that_was_said_to_be_done_with() -> None:
 
 def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
     gate, said = turnstile()
-    gate.stands(Turn(0, 10.0), ((0, 0, 1, 0),))
+    gate.stands(SlotWindow(0, 10.0), ((0, 0, 1, 0),))
     gone = list(gate.free())
     for item in ("2a", "1a"):
         gate.offer(int(item[0]), item)
@@ -169,21 +169,21 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
 
 def test_groups_turn_on_their_own() -> None:
     said: list[Moved] = []
-    turns: Turns[str] = Turns(0, said.append)
+    turns: SlotScheduler[str] = SlotScheduler(0, said.append)
     turns.report("ep")
     assert turns.of("ep") is None and not said
-    turns.stands("ep", 0, Turn(0, 1.0), ((0, 0, 1, 0),))
-    turns.stands("other", 7, Turn(0, 1.0), ((0, 1, 2, 1),))
+    turns.stands("ep", 0, SlotWindow(0, 1.0), ((0, 0, 1, 0),))
+    turns.stands("other", 7, SlotWindow(0, 1.0), ((0, 1, 2, 1),))
     first, second = turns.of("ep"), turns.of("other")
     assert first is not None and second is not None and first is not second
     turns.report("other")
     assert said == [Moved("other", 7, 0, True)]
-    turns.stands("ep", 0, Turn(1, 2.0), ((0, 0, 3, 0),))
+    turns.stands("ep", 0, SlotWindow(1, 2.0), ((0, 0, 3, 0),))
     assert turns.of("ep") is first and first.peers == {3}
     turns.end("ep")
     turns.end("ep")
     assert turns.of("ep") is None and turns.of("other") is second
-    turns.stands("ep", 1, Turn(0, 3.0), ((0, 0, 1, 0),))
+    turns.stands("ep", 1, SlotWindow(0, 3.0), ((0, 0, 1, 0),))
     turns.report("ep")
     assert said[-1] == Moved("ep", 1, 0, True), "of the next request"
 
@@ -195,7 +195,7 @@ def test_groups_turn_on_their_own() -> None:
 def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int, data: st.DataObject) -> None:
     """Everybody has something for some; slots change when all have moved, and end when all are idle."""
     said: dict[int, list[Moved]] = defaultdict(list)
-    gates = [Turnstile[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
+    gates = [SlotSender[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
     pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
     wanted = data.draw(st.lists(st.sampled_from(pairs), max_size=20))
     for a, b in wanted:
@@ -204,7 +204,7 @@ def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int
     for number, matching in enumerate(matchings):
         paths = tuple((a, 0, b, 0) for a, b in matching)
         for gate in gates:
-            gate.stands(Turn(number, 0.0), paths)
+            gate.stands(SlotWindow(number, 0.0), paths)
         for gate in gates:
             gone = gate.free()
             gate.report()

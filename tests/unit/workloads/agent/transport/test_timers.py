@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.timers import Agenda
+from workloads.agent.transport.timers import Timers
 
 
 class Wire:
@@ -21,11 +21,11 @@ class Wire:
         return 0.0 if mark <= (self.acknowledged if acknowledged else self.left) else self.again_s
 
 
-def watch(agenda: Agenda, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
+def watch(agenda: Timers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
     agenda.watch(cast(Connection, wire), mark, acknowledged, lambda: said.append(what))
 
 
-def play(agenda: Agenda, until: float) -> None:
+def play(agenda: Timers, until: float) -> None:
     while agenda.next_time <= until:
         agenda.now = agenda.next_time
         agenda.run_due()
@@ -33,7 +33,7 @@ def play(agenda: Agenda, until: float) -> None:
 
 
 def test_calls_come_at_their_time_and_in_order() -> None:
-    agenda, said = Agenda(), list[str]()
+    agenda, said = Timers(), list[str]()
     agenda.at(0.3, lambda: said.append("third"))
     agenda.later(0.2, lambda: said.append("second"))
     agenda.soon(lambda: said.append("first"))
@@ -44,7 +44,7 @@ def test_calls_come_at_their_time_and_in_order() -> None:
 
 
 def test_what_is_there_already_is_said_at_once() -> None:
-    agenda, wire, said = Agenda(), Wire(), list[str]()
+    agenda, wire, said = Timers(), Wire(), list[str]()
     wire.left, wire.acknowledged = 10, 5
     watch(agenda, wire, 10, False, said, "left")
     watch(agenda, wire, 5, True, said, "acknowledged")
@@ -52,7 +52,7 @@ def test_what_is_there_already_is_said_at_once() -> None:
 
 
 def test_without_a_word_it_is_looked_at_again() -> None:
-    agenda, wire, said = Agenda(), Wire(), list[str]()
+    agenda, wire, said = Timers(), Wire(), list[str]()
     watch(agenda, wire, 10, True, said, "all")
     play(agenda, 0.25)
     assert said == [] and wire.looks == 3
@@ -62,7 +62,7 @@ def test_without_a_word_it_is_looked_at_again() -> None:
 
 
 def test_a_word_brings_forward_what_it_is_about_and_nothing_else() -> None:
-    agenda, wire, other, said = Agenda(), Wire(), Wire(), list[str]()
+    agenda, wire, other, said = Timers(), Wire(), Wire(), list[str]()
     watch(agenda, wire, 5, True, said, "half")
     watch(agenda, wire, 10, True, said, "all")
     watch(agenda, wire, 5, False, said, "left")
@@ -79,7 +79,7 @@ def test_a_word_brings_forward_what_it_is_about_and_nothing_else() -> None:
 
 
 def test_who_is_told_may_watch_again() -> None:
-    agenda, wire, said = Agenda(), Wire(), list[str]()
+    agenda, wire, said = Timers(), Wire(), list[str]()
 
     def then() -> None:
         said.append("first")

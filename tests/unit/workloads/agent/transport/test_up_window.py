@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workloads.agent.transport.pacing import LATE_S, Bucket
 from workloads.agent.transport.port_counter import left_port
-from workloads.agent.transport.up_window import AHEAD_S, LAST_LOOK_S, Light, Spell
+from workloads.agent.transport.up_window import AHEAD_S, LAST_LOOK_S, SendAllowance, UpWindow
 
 SHARE = 0.98
 LEAST = 4096
@@ -46,7 +46,7 @@ class Port:
 
 
 def play(
-    light: Light,
+    light: UpWindow,
     begin: float,
     *,
     slow: float = 0.0,
@@ -57,7 +57,7 @@ def play(
     """Hand over as much as may be of ``size`` from ``begin`` on: payload that was, when the last has left, the port."""
     bucket = Bucket(rate_mbps)
     port = Port(bucket.bytes_per_s * (1 - slow), bucket.burst_s * bucket.bytes_per_s, begin)
-    spell = Spell(light, bucket, SHARE, port.count if known else None)
+    spell = SendAllowance(light, bucket, SHARE, port.count if known else None)
     now, handed = begin, 0.0
     while now < float("inf") and size - handed >= 1:
         port.go_on(now)
@@ -76,7 +76,7 @@ def play(
 
 @pytest.mark.parametrize("length", [0.02, 0.1, 0.5, 3.0])
 def test_a_port_that_keeps_its_rate_is_given_all_that_it_carries(length: float) -> None:
-    handed, end, _ = play(Light(10.0, 10.0 + length), 10.0)
+    handed, end, _ = play(UpWindow(10.0, 10.0 + length), 10.0)
     budget = (length - LATE_S) * 50e6 / 8 * SHARE
     assert budget - LEAST - 0.001 * budget <= handed <= budget
     assert end <= 10.0 + length
@@ -93,7 +93,7 @@ def test_a_port_that_keeps_its_rate_is_given_all_that_it_carries(length: float) 
 def test_what_is_handed_to_a_slow_port_has_left_it_in_time(
     length: float, late: float, slow: float, rate_mbps: float, size: float
 ) -> None:
-    light = Light(10.0, 10.0 + length)
+    light = UpWindow(10.0, 10.0 + length)
     handed, end, _ = play(light, 10.0 + late * length, slow=slow, rate_mbps=rate_mbps, size=size)
     assert handed <= max(0.0, (length - LATE_S)) * rate_mbps * 1e6 / 8 * SHARE
     last_share_s = LAST_LOOK_S * slow / (1 - slow)  # what was handed over last could not be looked at any more
@@ -102,13 +102,13 @@ def test_what_is_handed_to_a_slow_port_has_left_it_in_time(
 
 
 def test_of_a_slow_port_more_would_come_out_too_late_if_nobody_looked() -> None:
-    light = Light(10.0, 11.0)
+    light = UpWindow(10.0, 11.0)
     blind, seeing = (play(light, 10.0, slow=0.015, known=known)[1] for known in (False, True))
     assert blind > light.until and seeing < blind
 
 
 def test_without_a_count_everything_goes_at_once() -> None:
-    spell = Spell(Light(1.0, 1.5), Bucket(50), SHARE)
+    spell = SendAllowance(UpWindow(1.0, 1.5), Bucket(50), SHARE)
     budget = (0.5 - LATE_S) * 50e6 / 8 * SHARE
     assert spell.room(1.0) == pytest.approx(budget)
     spell.handed(int(budget))
@@ -116,14 +116,14 @@ def test_without_a_count_everything_goes_at_once() -> None:
 
 
 def test_after_its_end_and_beyond_its_budget_there_is_no_room() -> None:
-    spell = Spell(Light(1.0, 1.5), Bucket(50), SHARE)
+    spell = SendAllowance(UpWindow(1.0, 1.5), Bucket(50), SHARE)
     assert spell.room(1.6) == 0 and spell.look_again(1.6, 1) == float("inf")
-    assert Spell(Light(1.0, 1.0 + LATE_S / 2), Bucket(50), SHARE).room(1.0) == 0
+    assert SendAllowance(UpWindow(1.0, 1.0 + LATE_S / 2), Bucket(50), SHARE).room(1.0) == 0
 
 
 def test_it_is_looked_again_while_the_port_still_has_something() -> None:
     port, bucket = Port(0.0), Bucket(50)
-    spell = Spell(Light(1.0, 1.5), bucket, SHARE, port.count)
+    spell = SendAllowance(UpWindow(1.0, 1.5), bucket, SHARE, port.count)
     first = spell.room(1.0)
     assert first < (0.5 - LATE_S) * bucket.bytes_per_s * SHARE, "some of it is held back"
     spell.handed(int(first))
