@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     def ready() -> None:
         if any(switch.mesh is not None for switch in plan.switches):
-            _emulate_latency(conductor, record)
+            _emulate_latency(core, record)
         line = json.dumps({"ready": True, "rest": where})
         print(f"controller: all {len(plan.switches)} switches have joined; REST on {where}", file=sys.stderr)
         if options.ready_fd is not None:
@@ -102,21 +102,21 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if options.yard_netns is not None:
         _enter(options.yard_netns)
     # threads inherit the namespace of the one that starts them, so they all come after it
-    conductor = ControllerCore(plan, record, ready)
-    conductor.start()
-    threading.Thread(target=channel.serve, args=(listener, conductor), name="channel", daemon=True).start()
+    core = ControllerCore(plan, record, ready)
+    core.start()
+    threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
     if server is not None:
-        server.set_app(rest.make_app(conductor, token, hosts))
+        server.set_app(rest.make_app(core, token, hosts))
         threading.Thread(target=server.serve, name="rest", daemon=True).start()
     _check_free(options.openflow_host, options.openflow_port)
     try:
-        app.serve(options.framework, conductor, options.openflow_host, options.openflow_port)
+        app.serve(options.framework, core, options.openflow_host, options.openflow_port)
     finally:
         options.channel.unlink(missing_ok=True)
     raise MachineError("the OpenFlow framework stopped by itself")
 
 
-def _emulate_latency(conductor: ControllerCore, record: Callable[[Event], None]) -> None:
+def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> None:
     """Hold packets back for as long as light is under way in a mesh, where the kernel can; say on the timeline if not.
 
     In the namespace of the switches, and once their interfaces are there.
@@ -124,8 +124,8 @@ def _emulate_latency(conductor: ControllerCore, record: Callable[[Event], None])
     from controllers.openflow.latency import Latencies
     from topos.kernel import path_latency
 
-    latencies = Latencies(conductor.engine.fabric.switches, path_latency.missing, path_latency.reach)
-    conductor.on_darken = latencies.darken
+    latencies = Latencies(core.engine.fabric.switches, path_latency.missing, path_latency.reach)
+    core.on_darken = latencies.darken
     for note in latencies.notes(time.monotonic()):
         record(note.event())
 

@@ -18,7 +18,7 @@ from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher
 
-_LAST_BREATH_S = 0.5
+_LAST_MESSAGES_S = 0.5
 _START_AFTER_S = 0.2
 """From go to the first step: every agent must have heard by then."""
 
@@ -26,9 +26,9 @@ _START_AFTER_S = 0.2
 class PointRun:
     """One point on a fabric that is up. ``template`` is an agent of it; rank, events and fabric are filled in."""
 
-    def __init__(self, session: Session, nursery: AgentLauncher, point: Point, template: AgentConfig) -> None:
+    def __init__(self, session: Session, launcher: AgentLauncher, point: Point, template: AgentConfig) -> None:
         self._session = session
-        self._nursery = nursery
+        self._launcher = launcher
         self._point = point
         self._folder = session.folder / f"point{point.number}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -65,7 +65,7 @@ class PointRun:
     def play(self, timeout_s: float, on_step: Callable[[int], None]) -> None:
         """Run all agents to the end of their programs; ``on_step`` hears how many steps are behind all ranks."""
         session, fds = self._session, self._session.netns_fds()
-        team = self._nursery.launch(self._configs, fds)
+        team = self._launcher.launch(self._configs, fds)
         by_rank = dict(enumerate(fds))
         log = self._folder / "sampler.jsonl"
         pids = [session.net.yard.pids["ovs-vswitchd"]]
@@ -81,7 +81,7 @@ class PointRun:
             self._count(by_rank)
         except RailyardError as error:
             self.ended = time.monotonic()
-            session.check(_LAST_BREATH_S)
+            session.check(_LAST_MESSAGES_S)
             raise error
         finally:
             self.ended = max(self.ended, self.began)

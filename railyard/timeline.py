@@ -14,6 +14,9 @@ from typing import Any, Literal
 
 Source = Literal["run", "agent", "controller", "switch", "link"]
 
+OLD_KINDS = {"turn": "sent_in_slot"}
+"""Kinds of events that had another name in files of version 0.4.0 and before."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -24,7 +27,7 @@ class Event:
     ======== =========== =====================================================================
     run      point       point (number of the measured point), mode, delay_s, ... (interval)
     run      fault       job, rank, what (a chip is killed: its links cut, its agent ended)
-    run      launch      job, life, members (the agents of a life are forked)
+    run      launch      job, incarnation, members (the agents of an incarnation are forked)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
@@ -36,12 +39,12 @@ class Event:
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
     agent    verified    rank, step, op, wrong (elements that are not what they must be)
-    agent    alive       rank, life (it has told the controller for the first time that it lives)
-    agent    stage       rank, life, name, given (whether its duration was given) (interval)
-    agent    state       rank, step, life, checksum (running checksum after ``step``)
-    agent    checkpoint  rank, step, life, bytes, checksum (interval: from the snapshot until it is stored)
+    agent    alive       rank, incarnation (it has told the controller for the first time that it lives)
+    agent    stage       rank, incarnation, name, given (whether its duration was given) (interval)
+    agent    state       rank, step, incarnation, checksum (running checksum after ``step``)
+    agent    checkpoint  rank, step, incarnation, bytes, checksum (interval: from the snapshot until it is stored)
     agent    sockets     rank, retransmits, bytes (at the end of a point)
-    agent    turn        rank, group, slot, late_s (how late it was told), bytes (that it sent in this slot of a
+    agent    sent_in_slot rank, group, slot, late_s (how late it was told), bytes (that it sent in this slot of a
                          rotation; interval: until it was told)
     controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: light)
     controller reconfigure rail, ports, circuits, asked (time the last member asked),
@@ -89,10 +92,12 @@ class Event:
 
     @staticmethod
     def from_line(line: str) -> Event:
-        """The event that ``to_line`` wrote."""
+        """The event that ``to_line`` wrote, also in the words of version 0.4.0 and before."""
         data = json.loads(line)
         t, source, kind = data.pop("t"), data.pop("source"), data.pop("kind")
-        return Event(t, source, kind, data.pop("end", None), data)
+        if "life" in data:
+            data["incarnation"] = data.pop("life")
+        return Event(t, source, OLD_KINDS.get(kind, kind), data.pop("end", None), data)
 
 
 def read_events(path: Path) -> list[Event]:

@@ -88,31 +88,31 @@ def run(options: argparse.Namespace) -> int:
     console = Console()
     experiment = experiment_of(options)
     plan = TrialPlan("all-to-all", experiment, experiment.scale.scale(), experiment.iterations)
-    cases = list(experiment.cases())
+    trials = list(experiment.trials())
     if options.predict:
-        print_all_to_all([foreseen_row(case, plan) for case in cases], console)
+        print_all_to_all([foreseen_row(trial, plan) for trial in trials], console)
         return 0
     if options.reach:
         need_root("all_to_all.py")
         return reach(experiment, console)
-    for case in cases:
-        case.program(plan.scale, plan.rounds(case), experiment.seed)
+    for trial in trials:
+        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
     need_root("all_to_all.py")
     out = results_folder(options.out, "all-to-all")
     progress = TrialProgress(Console(stderr=True))
-    case_run = TrialRun(plan, out, progress, capture=options.pcap, columns=all_to_all_columns)
+    trial_run = TrialRun(plan, out, progress, capture=options.pcap, columns=all_to_all_columns)
     try:
-        with case_run:
-            for case in cases:
-                case_run.measure(case)
+        with trial_run:
+            for trial in trials:
+                trial_run.measure(trial)
     finally:
         progress.stop()
-        rows = case_run.record.rows
+        rows = trial_run.record.rows
         if rows:
             redraw_all_to_all(out)
             print_all_to_all(rows, console)
             console.print(f"Results in {out}", highlight=False)
-    return exit_status(case_run.record.rows)
+    return exit_status(trial_run.record.rows)
 
 
 def reach(experiment: AllToAllExperiment, console: Console) -> int:

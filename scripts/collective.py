@@ -115,14 +115,14 @@ def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console
         table.add_column(
             column, justify="right" if column in ("ranks", "size", "rounds", "time s", "bound s") else "left"
         )
-    for case in experiment.cases():
-        row = foresee_row(case, plan)
+    for trial in experiment.trials():
+        row = foresee_row(trial, plan)
         table.add_row(
-            case.schedule.algorithm,
-            str(case.schedule.n),
-            in_words(case.bytes),
-            case.fabric.kind,
-            str(case.schedule.rounds),
+            trial.schedule.algorithm,
+            str(trial.schedule.n),
+            in_words(trial.bytes),
+            trial.fabric.kind,
+            str(trial.schedule.rounds),
             f"{row['predicted_time_s']:.6f}",
             f"{row['bound_s']:.6f}",
         )
@@ -137,24 +137,24 @@ def run(options: argparse.Namespace) -> int:
         return 0
     experiment = experiment_of(options)
     plan = TrialPlan("collective", experiment, experiment.scale.scale(), experiment.iterations)
-    cases = list(experiment.cases())
+    trials = list(experiment.trials())
     if options.predict:
         print_predictions(experiment, plan, console)
         return 0
-    for case in cases:
-        case.program(plan.scale, plan.rounds(case), experiment.seed)
+    for trial in trials:
+        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
     need_root("collective.py")
     out = results_folder(options.out, "collective")
     progress = TrialProgress(Console(stderr=True))
-    case_run = TrialRun(plan, out, progress, capture=options.pcap)
+    trial_run = TrialRun(plan, out, progress, capture=options.pcap)
     try:
-        with case_run:
-            for case in cases:
-                case_run.measure(case)
+        with trial_run:
+            for trial in trials:
+                trial_run.measure(trial)
     finally:
         progress.stop()
-        finish(case_run.record.rows, experiment, options, out, console)
-    return exit_status(case_run.record.rows)
+        finish(trial_run.record.rows, experiment, options, out, console)
+    return exit_status(trial_run.record.rows)
 
 
 def finish(

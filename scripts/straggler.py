@@ -84,24 +84,24 @@ def run(options: argparse.Namespace) -> int:
     if options.predict:
         print_predictions(experiment, plan, console)
         return 0
-    for case in experiment.cases():
-        case.program(plan.scale, plan.rounds(case), experiment.seed)
+    for trial in experiment.trials():
+        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
     need_root("straggler.py")
     out = results_folder(options.out, "straggler")
     progress = TrialProgress(Console(stderr=True))
-    case_run = TrialRun(plan, out, progress, capture=options.pcap)
+    trial_run = TrialRun(plan, out, progress, capture=options.pcap)
     try:
-        with case_run:
-            run_studies(experiment, case_run)
+        with trial_run:
+            run_studies(experiment, trial_run)
     finally:
         progress.stop()
-        rows = case_run.record.rows
+        rows = trial_run.record.rows
         if rows:
             redraw_trials(out)
             print_trials(rows, console)
             print_findings(experiment, rows, console)
             console.print(f"Results in {out}", highlight=False)
-    return exit_status(case_run.record.rows)
+    return exit_status(trial_run.record.rows)
 
 
 if __name__ == "__main__":

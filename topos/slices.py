@@ -61,7 +61,7 @@ class Slice:
 
     def chips(self, torus: Torus) -> tuple[int, ...]:
         """The numbers of its chips, lowest first; places beyond the end of the torus are taken round it."""
-        return tuple(sorted(self._chips(torus, _snake(self.extents))))
+        return tuple(sorted(self._chips(torus, _boustrophedon(self.extents))))
 
     def ring(self, torus: Torus) -> tuple[int, ...]:
         """The numbers of its chips in ring order.
@@ -71,7 +71,7 @@ class Slice:
         Of several the one that enters each server once, or else the one found that crosses least between servers.
         """
         wraps = [e == n and n > 2 for e, n in zip(self.extents, torus.shape, strict=True)]
-        servers = {torus.server_of(chip) for chip in self._chips(torus, _snake(self.extents))}
+        servers = {torus.server_of(chip) for chip in self._chips(torus, _boustrophedon(self.extents))}
         best: tuple[int, ...] = ()
         for places in _rings(self.extents, wraps):
             ring = self._chips(torus, places)
@@ -100,7 +100,7 @@ class Slice:
         return tuple(torus.chip([o + p for o, p in zip(self.origin, place, strict=True)]) for place in places)
 
 
-def _snake(extents: Sequence[int]) -> Places:
+def _boustrophedon(extents: Sequence[int]) -> Places:
     """All places of a block, each next to the one before; the first dimension fastest."""
     places: Places = [()]
     for extent in extents:
@@ -120,7 +120,7 @@ def _rings(extents: Extents, wraps: Sequence[bool]) -> Iterator[Places]:
     closing = [d for d in across if size // extents[d] % 2 == 0 or extents[d] == 2 or wraps[d]]
     for dimension in closing or across:
         columns, rest = extents[dimension], [1 if d == dimension else extents[d] for d in range(3)]
-        for down in (_snake(rest), [place[::-1] for place in _snake(rest[::-1])]):
+        for down in (_boustrophedon(rest), [place[::-1] for place in _boustrophedon(rest[::-1])]):
             cells = _comb(columns, len(down)) if closing or len(down) == 1 else _nearly(columns, len(down))
             yield [(*down[row][:dimension], column, *down[row][dimension + 1 :]) for column, row in cells]
 

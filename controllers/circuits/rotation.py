@@ -105,7 +105,7 @@ class RunningRotation:
     number: int = 0
     moved: set[int] = field(default_factory=set)
     idle: set[int] = field(default_factory=set)
-    turn: SlotWindow | None = None
+    slot_window: SlotWindow | None = None
     """The slot that stands; None while it is being set up."""
     lit_at: float = float("-inf")
     """Since when the circuits of the slot that is being set up pass light; a switch may say so some time before."""
@@ -118,8 +118,8 @@ class RunningRotation:
     def begin(self, now: float) -> SlotWindow:
         """Its circuits pass light, or surely will at ``lit_at``."""
         began, seconds = max(now, self.lit_at), self.slot.seconds
-        self.turn = SlotWindow(self.number, began, None if seconds is None else began + seconds, self.guard_s)
-        return self.turn
+        self.slot_window = SlotWindow(self.number, began, None if seconds is None else began + seconds, self.guard_s)
+        return self.slot_window
 
     def report(self, rank: int, idle: bool) -> None:
         """``rank`` has sent its part of this slot; ``idle``: and has nothing for any other."""
@@ -135,4 +135,4 @@ class RunningRotation:
         self.number += 1
         self.moved.clear()
         self.idle.clear()
-        self.turn, self.lit_at = None, float("-inf")
+        self.slot_window, self.lit_at = None, float("-inf")

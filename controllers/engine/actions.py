@@ -13,22 +13,22 @@ from railyard.timeline import Event, Source
 
 @dataclass(frozen=True)
 class Ack:
-    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted (for ``turn``, if any)."""
+    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted (for ``slot_window``, if any)."""
 
     rank: int
     group: str
     index: int
     paths: tuple[Path, ...]
-    turn: SlotWindow | None = None
+    slot_window: SlotWindow | None = None
 
 
 @dataclass(frozen=True)
 class SlotEnds:
-    """At ``at`` the circuits of ``switches`` shall go dark for the next slot of a rotation: call ``turn_over`` then."""
+    """At ``at`` the circuits of ``switches`` shall go dark for the next slot of a rotation: call ``end_slot`` then."""
 
     group: str
     index: int
-    turn: SlotWindow
+    slot_window: SlotWindow
     at: float
     switches: tuple[str, ...]
 

@@ -30,63 +30,63 @@ class Failover:
     """Deaths in, changes of membership out."""
 
     def __init__(
-        self, fabric: OpticalState, routing: Routing, roster: JobRegistry, grants: RequestQueue, liveness: Liveness
+        self, fabric: OpticalState, routing: Routing, registry: JobRegistry, queue: RequestQueue, liveness: Liveness
     ) -> None:
         self._fabric = fabric
         self._routing = routing
-        self._roster = roster
-        self._grants = grants
+        self._registry = registry
+        self._queue = queue
         self._liveness = liveness
         self._splices: dict[str, SpliceRequest] = {}
 
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
         """``rank`` is dead from now on; a second report of it changes nothing. ``heard``: its last sign of life."""
-        self._roster.check_rank(rank)
-        if rank in self._roster.dead:
+        self._registry.check_rank(rank)
+        if rank in self._registry.dead:
             return []
-        self._roster.dead.add(rank)
+        self._registry.dead.add(rank)
         heard = self._liveness.last(rank) if heard is None else heard
         self._liveness.forget([rank])
-        jobs = self._roster.jobs_of(rank)
+        jobs = self._registry.jobs_of(rank)
         actions: list[Action] = []
         for name in [membership.job.name for membership in jobs] or [""]:
             actions.append(Note("failed", now, fields={"job": name, "rank": rank, "cause": cause, "heard": heard}))
         for membership in jobs:
             actions += self._interrupt(membership, rank, now)
-        for membership in self._roster.jobs.values():
+        for membership in self._registry.jobs.values():
             if membership.state == "running" and (reason := self._cut_off(membership)):
-                membership.life_over = True
-                actions += [*self.end_life(membership, reason), *self._strand(membership, reason, now)]
+                membership.incarnation_over = True
+                actions += [*self.end_incarnation(membership, reason), *self._strand(membership, reason, now)]
         if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
             # nobody's change leads packets of others round the dead chip at once
-            actions += self._grants.ask(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
-        return actions + self._grants.advance(now)
+            actions += self._queue.ask(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
+        return actions + self._queue.advance(now)
 
-    def end_life(self, membership: Membership, reason: str) -> list[Action]:
+    def end_incarnation(self, membership: Membership, reason: str) -> list[Action]:
         """Whoever of this job waits for others is refused; what was granted means nothing any more."""
         return [action for readiness in membership.readiness.values() for action in self._refuse_all(readiness, reason)]
 
     def withdraw(self, job: str) -> None:
         """Nobody waits for a change of ``job`` any more."""
-        intent = self._splices.pop(job, None)
-        if intent is not None:
-            self._grants.withdraw(intent)
+        pending = self._splices.pop(job, None)
+        if pending is not None:
+            self._queue.withdraw(pending)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
     def _interrupt(self, membership: Membership, rank: int, now: float) -> list[Action]:
         name = membership.job.name
-        refused = self._grants.refuse_start(name, f"rank {rank} failed before the circuits of job {name} stood", now)
+        refused = self._queue.refuse_start(name, f"rank {rank} failed before the circuits of job {name} stood", now)
         if refused:
             return refused
         membership.fail(rank)
-        actions = self.end_life(membership, f"rank {rank} has failed")
+        actions = self.end_incarnation(membership, f"rank {rank} has failed")
         return actions if membership.state == "replacing" else actions + self._next(membership, now)
 
     def _refuse_all(self, readiness: Readiness, reason: str) -> list[Action]:
         actions: list[Action] = []
-        for turn in list(readiness.rounds.values()):
-            actions += self._grants.refuse_round(readiness, turn, reason, lost=True)
+        for slot_window in list(readiness.rounds.values()):
+            actions += self._queue.refuse_round(readiness, slot_window, reason, lost=True)
         if len(readiness.checked_in) < len(readiness.group.members):
             actions += [Refuse(r, readiness.group.name, None, reason, lost=True) for r in sorted(readiness.checked_in)]
             readiness.checked_in.clear()
@@ -103,12 +103,12 @@ class Failover:
     def _replace(self, membership: Membership, rank: int, now: float) -> list[Action]:
         if membership.state == "stranded":
             return self._strand(membership, membership.reason, now)
-        free = self._roster.free()
+        free = self._registry.free()
         try:
-            membership.policy.see(cluster_state_beside(membership.job.name, self._fabric, self._roster))
+            membership.policy.see(cluster_state_beside(membership.job.name, self._fabric, self._registry))
             chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
             if not chosen:
-                raise ControlError(f"rank {rank} has failed and nobody stands in: {self._roster.why_nobody()}")
+                raise ControlError(f"rank {rank} has failed and nobody stands in: {self._registry.why_nobody()}")
             groups = self._check(membership, rank, chosen)
             wiring = membership.policy.start(groups)
         except RailyardError as error:
@@ -120,10 +120,10 @@ class Failover:
     def _check(self, membership: Membership, rank: int, chosen: Mapping[int, int]) -> tuple[Group, ...]:
         """The groups after the replacement; ``ControlError`` for one that cannot be."""
         job = membership.job.name
-        others = {r: m for m in self._roster.jobs.values() if m is not membership for r in m.ranks}
+        others = {r: m for m in self._registry.jobs.values() if m is not membership for r in m.ranks}
         for new in chosen.values():
-            self._roster.check_rank(new)
-            if new in self._roster.dead:
+            self._registry.check_rank(new)
+            if new in self._registry.dead:
                 raise ControlError(f"the policy of job {job} chose rank {new} to stand in, which has failed itself")
             if new in others:
                 raise ControlError(f"the policy of job {job} chose rank {new}, which is in job {others[new].job.name}")
@@ -138,7 +138,7 @@ class Failover:
     def _splice(self, membership: Membership, groups: tuple[Group, ...], wiring: Wiring, now: float) -> list[Action]:
         before = set(membership.ranks)
         membership.take(groups)
-        intent = SpliceRequest(
+        pending = SpliceRequest(
             asked=now,
             delay_s=membership.job.dark_s,
             reroutes=True,
@@ -147,13 +147,13 @@ class Failover:
             broken=lambda name: self._fabric.switch(name).failed,
             mine=self._fabric.ports_of_ranks(before.union(membership.ranks)),
             arrive=membership.arrive,
-            settle=lambda later: self._settle(membership, intent, later),
+            settle=lambda later: self._settle(membership, pending, later),
             strand=lambda reason, later: self._strand(membership, reason, later),
         )
-        self._splices[membership.job.name] = intent
-        return self._grants.ask(intent, now)
+        self._splices[membership.job.name] = pending
+        return self._queue.ask(pending, now)
 
-    def _settle(self, membership: Membership, intent: SpliceRequest, now: float) -> list[Action]:
+    def _settle(self, membership: Membership, pending: SpliceRequest, now: float) -> list[Action]:
         """The circuits or routes of the new members stand."""
         reason = self._cut_off(membership)
         if reason:
@@ -162,13 +162,13 @@ class Failover:
         membership.settle()
         fields = self._change(membership)
         fields["replacements"] = [list(pair) for pair in membership.replacements(membership.number - 1)]
-        fields["ports"] = [list(port) for port in sorted(intent.changed)]
+        fields["ports"] = [list(port) for port in sorted(pending.changed)]
         fields["kept"] = sum(
-            all((name, port) not in intent.changed for port in circuit.ports)
+            all((name, port) not in pending.changed for port in circuit.ports)
             for name, matching in self._fabric.target().items()
             for circuit in matching
         )
-        note = Note("replaced", intent.asked, now, fields)
+        note = Note("replaced", pending.asked, now, fields)
         actions = [note, *self._next(membership, now)]
         # whoever watches sees the newest members: not those that are just being replaced again
         return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions

@@ -31,7 +31,7 @@ class Membership:
         """The members that have failed so far, in order."""
         self.waiting: list[int] = []
         """Those of them whose replacement has not begun."""
-        self.life_over = False
+        self.incarnation_over = False
         self.reason = ""
         """Why it is stranded."""
         self.ever = set(self.ranks)
@@ -71,7 +71,7 @@ class Membership:
         """A member has failed: this life is over."""
         self.dead.append(rank)
         self.waiting.append(rank)
-        self.life_over = True
+        self.incarnation_over = True
 
     def after(self, replacements: Mapping[int, int]) -> tuple[Group, ...]:
         """The groups with new members in the positions of old ones."""
@@ -119,14 +119,14 @@ class Membership:
         """
         if self.state == "stranded":
             raise ControlError(f"job {self.job.name} cannot restart: {self.reason}")
-        self.life_over = self.state == "replacing"
+        self.incarnation_over = self.state == "replacing"
         self._become(self.job.groups)
 
     def check_alive(self) -> None:
         """``ControlError`` if this life is over."""
         if self.state == "stranded":
             raise ControlError(f"job {self.job.name} is stranded: {self.reason}")
-        if self.life_over:
+        if self.incarnation_over:
             raise ControlError(f"rank {self.dead[-1]} of job {self.job.name} has failed; the job must restart")
 
     def news(self, seen: int) -> dict[str, Any] | None:

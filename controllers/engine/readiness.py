@@ -53,27 +53,27 @@ class Readiness:
                 f"rank {rank} asked for index {index} of group {self.group.name}; its next index is {expected}"
             )
         self._next[rank] = expected + 1
-        turn = self.rounds.setdefault(index, Round(index, now, now))
-        turn.asked.add(rank)
-        turn.asked_last = now
-        return turn if turn.asked == self._members else None
+        slot_window = self.rounds.setdefault(index, Round(index, now, now))
+        slot_window.asked.add(rank)
+        slot_window.asked_last = now
+        return slot_window if slot_window.asked == self._members else None
 
     def release(self, rank: int, index: int) -> Round | None:
         """``rank`` is done with round ``index``; the round (forgotten here) when all are, else None."""
         self._check_member(rank)
-        turn = self.rounds.get(index)
-        if turn is None or not turn.acked or rank in turn.released:
+        slot_window = self.rounds.get(index)
+        if slot_window is None or not slot_window.acked or rank in slot_window.released:
             raise ControlError(
                 f"rank {rank} released index {index} of group {self.group.name}, for which it holds no ack"
             )
-        turn.released.add(rank)
-        if turn.released != self._members:
+        slot_window.released.add(rank)
+        if slot_window.released != self._members:
             return None
         return self.rounds.pop(index)
 
-    def missing(self, turn: Round) -> frozenset[int]:
-        """The members that ``turn`` still waits for."""
-        return self._members - turn.asked
+    def missing(self, slot_window: Round) -> frozenset[int]:
+        """The members that ``slot_window`` still waits for."""
+        return self._members - slot_window.asked
 
     def _check_member(self, rank: int) -> None:
         if rank not in self._members:

@@ -73,7 +73,7 @@ class GroupRequest(PendingRequest):
     job: Job
     policy: Policy
     readiness: Readiness
-    turn: Round
+    slot_window: Round
     rotating: RunningRotation | None = None
 
     @property

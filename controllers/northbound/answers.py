@@ -35,11 +35,11 @@ def failure(reason: str, kind: str = "") -> str:
     return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
 
 
-def describe_switches(plan: FabricPlan, board: Datapaths, engine: Engine) -> list[dict[str, Any]]:
+def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) -> list[dict[str, Any]]:
     """Every switch; circuits and port states of the optical ones, and the mesh of those that are made of one."""
     switches = []
     for switch in plan.switches:
-        line = board.lines.get(switch.name)
+        line = datapaths.connected.get(switch.name)
         entry: dict[str, Any] = {
             "name": switch.name,
             "dpid": switch.dpid,
@@ -96,6 +96,6 @@ def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
                 for g in job.groups
             ],
         }
-        for membership in engine.roster.jobs.values()
+        for membership in engine.registry.jobs.values()
         for job in [membership.job]
     ]

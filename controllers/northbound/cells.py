@@ -14,10 +14,10 @@ from controllers.northbound.messages import Message
 from railyard.errors import CircuitError, ConfigError
 
 
-def set_cells(engine: Engine, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+def set_cells(engine: Engine, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
     """Operation ``cells``: the circuits that light makes of these states replace those of the switch.
 
-    ``waiter`` is answered when they stand. Refused like any rewiring where traffic is on a port that would go dark.
+    ``reply_to`` is answered when they stand. Refused like any rewiring where traffic is on a port that would go dark.
     """
     name = messages.text(message, "switch")
     device = engine.fabric.switch(name)
@@ -25,7 +25,7 @@ def set_cells(engine: Engine, message: Message, waiter: PendingReply, now: float
         raise CircuitError(f"{name} is not made of a mesh; it has circuits and no cells")
     wanted = device.with_cells(_states(message), _blocked(message))
     delay_s = messages.seconds(message, "delay_s", None)
-    return engine.rewire(name, wanted, "overwrite", now, delay_s=delay_s, ticket=waiter)
+    return engine.rewire(name, wanted, "overwrite", now, delay_s=delay_s, ticket=reply_to)
 
 
 def _states(message: Message) -> tuple[bool, ...]:

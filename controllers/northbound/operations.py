@@ -54,15 +54,15 @@ Operation = Callable[[Message, PendingReply, float], Iterable[Action]]
 
 
 class Operations:
-    """Each operation returns what the engine wants done; ``waiters`` keeps who is to be answered."""
+    """Each operation returns what the engine wants done; ``pending_replies`` keeps who is to be answered."""
 
-    def __init__(self, plan: FabricPlan, engine: Engine, board: Datapaths, watched: Callable[[], None]) -> None:
+    def __init__(self, plan: FabricPlan, engine: Engine, datapaths: Datapaths, watched: Callable[[], None]) -> None:
         self._plan = plan
         self._engine = engine
-        self._board = board
+        self._datapaths = datapaths
         self._watched = watched
-        self.speakers = Sessions()
-        self.waiters = PendingReplies(engine.news)
+        self.sessions = Sessions()
+        self.pending_replies = PendingReplies(engine.news)
         self._operations: dict[str, Operation] = {
             "register": self._register,
             "checkin": self._check_in,
@@ -88,130 +88,130 @@ class Operations:
             raise ConfigError(f"must be one of {', '.join(self._operations)}, not {message.get('op')!r}", key="op")
         return found
 
-    def beats(self, message: Message, speaker: Requester, now: float) -> bool:
+    def beats(self, message: Message, requester: Requester, now: float) -> bool:
         """Take a heartbeat of a rank that is watched already: the only operation that needs no lock."""
         rank = message.get("rank")
-        return type(rank) is int and self.speakers.speaks(speaker, rank) and self._engine.liveness.heard(rank, now)
+        return type(rank) is int and self.sessions.speaks(requester, rank) and self._engine.liveness.heard(rank, now)
 
-    def closed(self, speaker: Requester, now: float) -> list[Action]:
+    def closed(self, requester: Requester, now: float) -> list[Action]:
         """A connection has ended; whoever waits for a rank behind it is told."""
-        self.waiters.forget(speaker)
-        return [action for rank in self.speakers.close(speaker) for action in self._engine.gone(rank, now)]
+        self.pending_replies.forget(requester)
+        return [action for rank in self.sessions.close(requester) for action in self._engine.gone(rank, now)]
 
     # ---- jobs -------------------------------------------------------------------------------------------------
 
-    def _register(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _register(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "policy")
-        if name not in POLICIES and not waiter[0].trusted:
+        if name not in POLICIES and not reply_to[0].trusted:
             raise ConfigError(f"{name} names code to load, which only the user of the controller may", key="policy")
         job = messages.job(message)
-        missing = self._board.missing()
+        missing = self._datapaths.missing()
         if missing:
             raise ControlError(f"{missing[0]} has not joined the controller, so no job can start")
         actions = self._engine.register(job, load_policy(name, self._plan), now)
-        self.waiters.registrations[job.name] = waiter
+        self.pending_replies.registrations[job.name] = reply_to
         return actions
 
-    def _watch(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _watch(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         name, seen = messages.text(message, "job"), messages.whole({"seen": 0, **message}, "seen")
-        self._engine.roster.job(name)
-        self.waiters.watch(name, seen, waiter)
+        self._engine.registry.job(name)
+        self.pending_replies.watch(name, seen, reply_to)
         return ()
 
-    def _restart(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _restart(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "job")
         actions = self._engine.restart(name, now)
-        membership = self._engine.roster.job(name)
-        self.speakers.end_life(membership.ever)
+        membership = self._engine.registry.job(name)
+        self.sessions.end_incarnation(membership.ever)
         text = fragment(ok=True, number=membership.number, state=membership.state, members=membership.members)
-        self.waiters.tell(waiter, text)
+        self.pending_replies.tell(reply_to, text)
         return actions
 
-    def _finish(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _finish(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "job")
-        membership = self._engine.roster.job(name)
+        membership = self._engine.registry.job(name)
         actions = self._engine.finish(name, now)
-        self.speakers.forget(membership.ever)
-        self.waiters.forget_job(name, membership.readiness, f"job {name} was finished")
-        self.waiters.ok(waiter)
+        self.sessions.forget(membership.ever)
+        self.pending_replies.forget_job(name, membership.readiness, f"job {name} was finished")
+        self.pending_replies.ok(reply_to)
         return actions
 
-    def _jobs(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
-        self.waiters.tell(waiter, fragment(ok=True, jobs=describe_jobs(self._engine)))
+    def _jobs(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        self.pending_replies.tell(reply_to, fragment(ok=True, jobs=describe_jobs(self._engine)))
         return ()
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
-    def _check_in(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _check_in(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
-        self.speakers.check(waiter[0], rank)
+        self.sessions.check(reply_to[0], rank)
         actions = self._engine.check_in(rank, group, now)
-        self.speakers.speak(waiter[0], rank)
-        self.waiters.check_ins[rank, group] = waiter
+        self.sessions.speak(reply_to[0], rank)
+        self.pending_replies.check_ins[rank, group] = reply_to
         return actions
 
-    def _request(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _request(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
-        self.speakers.check(waiter[0], rank)
+        self.sessions.check(reply_to[0], rank)
         actions = self._engine.request(rank, group, index, now)
-        self.speakers.speak(waiter[0], rank)
-        self.waiters.requests[rank, group, index] = waiter
+        self.sessions.speak(reply_to[0], rank)
+        self.pending_replies.requests[rank, group, index] = reply_to
         return actions
 
-    def _release(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _release(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
         actions: Iterable[Action] = ()
-        if not self.speakers.is_old(waiter[0]):
+        if not self.sessions.is_old(reply_to[0]):
             actions = self._engine.release(rank, group, index, now)
-            self.waiters.requests.pop((rank, group, index), None)
-        self.waiters.ok(waiter)
+            self.pending_replies.requests.pop((rank, group, index), None)
+        self.pending_replies.ok(reply_to)
         return actions
 
-    def _moved(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _moved(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
         idle = messages.yes(message, "idle")
-        self.speakers.check(waiter[0], rank)
-        return () if self.speakers.is_old(waiter[0]) else self._engine.moved(rank, group, index, slot, idle, now)
+        self.sessions.check(reply_to[0], rank)
+        return () if self.sessions.is_old(reply_to[0]) else self._engine.moved(rank, group, index, slot, idle, now)
 
-    def _alive(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _alive(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         job, rank = messages.text(message, "job"), messages.whole(message, "rank")
-        self.speakers.check(waiter[0], rank)
+        self.sessions.check(reply_to[0], rank)
         self._engine.alive(job, rank, now)
-        self.speakers.speak(waiter[0], rank)
+        self.sessions.speak(reply_to[0], rank)
         self._watched()
         return ()
 
     # ---- people and scripts -----------------------------------------------------------------------------------
 
-    def _failed(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _failed(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, cause = messages.whole(message, "rank"), messages.text({"cause": "somebody says so", **message}, "cause")
         actions = self._engine.chip_failed(rank, cause, now)
-        self.waiters.ok(waiter)
+        self.pending_replies.ok(reply_to)
         return actions
 
-    def _circuits(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
-        text = fragment(ok=True, switches=describe_switches(self._plan, self._board, self._engine))
-        self.waiters.tell(waiter, text)
+    def _circuits(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        text = fragment(ok=True, switches=describe_switches(self._plan, self._datapaths, self._engine))
+        self.pending_replies.tell(reply_to, text)
         return ()
 
-    def _rewire(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _rewire(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         return self._engine.rewire(
             messages.text(message, "switch"),
             messages.circuits(message),
             messages.update_mode(message),
             now,
             delay_s=messages.seconds(message, "delay_s", None),
-            ticket=waiter,
+            ticket=reply_to,
         )
 
-    def _fault(self, message: Message, waiter: PendingReply, now: float) -> Iterable[Action]:
+    def _fault(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         switch, port, state = messages.text(message, "switch"), messages.whole(message, "port"), message.get("state")
         if state not in ("failed", "restored"):
             raise ConfigError(f"must be failed or restored, not {state!r}", key="state")
         change = self._engine.port_failed if state == "failed" else self._engine.port_restored
         actions = change(switch, port, now)
-        self.waiters.ok(waiter)
+        self.pending_replies.ok(reply_to)
         return actions

@@ -35,36 +35,36 @@ class PendingReplies:
         self._news = news
         self._encoded: tuple[object, str] = (None, "")
 
-    def tell(self, waiter: PendingReply | None, text: str) -> None:
+    def tell(self, reply_to: PendingReply | None, text: str) -> None:
         """Answer, if anybody waits."""
-        if waiter is not None:
-            self.answers.append((waiter, text))
+        if reply_to is not None:
+            self.answers.append((reply_to, text))
 
-    def ok(self, waiter: PendingReply) -> None:
+    def ok(self, reply_to: PendingReply) -> None:
         """Answer that it was done."""
-        self.answers.append((waiter, '"ok":true'))
+        self.answers.append((reply_to, '"ok":true'))
 
-    def watch(self, job: str, seen: int, waiter: PendingReply) -> None:
-        """``waiter`` is told when more than ``seen`` changes of ``job`` are known."""
-        self._watchers.setdefault(job, []).append((seen, waiter))
+    def watch(self, job: str, seen: int, reply_to: PendingReply) -> None:
+        """``reply_to`` is told when more than ``seen`` changes of ``job`` are known."""
+        self._watchers.setdefault(job, []).append((seen, reply_to))
         self._tell_watchers(job)
 
-    def forget(self, speaker: Requester) -> None:
+    def forget(self, requester: Requester) -> None:
         """A connection has ended; nothing that it waited for is of use any more."""
         tables: tuple[dict[Any, PendingReply], ...] = (self.check_ins, self.requests, self.registrations)
         for table in tables:
-            for key in [key for key, (who, _) in table.items() if who is speaker]:
+            for key in [key for key, (who, _) in table.items() if who is requester]:
                 del table[key]
         for job, watchers in self._watchers.items():
-            self._watchers[job] = [entry for entry in watchers if entry[1][0] is not speaker]
+            self._watchers[job] = [entry for entry in watchers if entry[1][0] is not requester]
 
     def forget_job(self, job: str, groups: Iterable[str], reason: str) -> None:
         """A job is no more: whoever still waits for it is told."""
         names = set(groups)
         for key in [key for key in self.check_ins if key[1] in names]:
             self.tell(self.check_ins.pop(key), failure(reason))
-        for _, waiter in self._watchers.pop(job, ()):
-            self.tell(waiter, failure(reason, "ControlError"))
+        for _, reply_to in self._watchers.pop(job, ()):
+            self.tell(reply_to, failure(reason, "ControlError"))
 
     def report(self, action: Action) -> None:
         """Tell whoever waits for what ``action`` says."""
@@ -73,20 +73,23 @@ class PendingReplies:
                 if self._encoded[0] is not paths:
                     self._encoded = paths, fragment(ok=True, group=group, index=index, paths=paths)
                 self.tell(self.requests.pop((rank, group, index), None), self._encoded[1])
-            case Ack(rank, group, index, paths, SlotWindow() as turn):
-                if self._encoded[0] is not turn:
-                    told = (turn.number, turn.began, turn.until, turn.guard_s)
-                    self._encoded = turn, fragment(ok=True, group=group, index=index, paths=paths, turn=told)
+            case Ack(rank, group, index, paths, SlotWindow() as slot_window):
+                if self._encoded[0] is not slot_window:
+                    told = (slot_window.number, slot_window.began, slot_window.until, slot_window.guard_s)
+                    self._encoded = (
+                        slot_window,
+                        fragment(ok=True, group=group, index=index, paths=paths, slot_window=told),
+                    )
                 self.tell(self.requests.get((rank, group, index)), self._encoded[1])
             case CheckedIn(rank, group, domain, asks, paths, rotates):
                 text = fragment(ok=True, domain=domain, asks=asks, paths=paths, rotates=rotates)
                 self.tell(self.check_ins.pop((rank, group), None), text)
             case Refuse(rank, group, index, reason, lost):
                 if index is None:
-                    waiter = self.check_ins.pop((rank, group), None)
+                    reply_to = self.check_ins.pop((rank, group), None)
                 else:
-                    waiter = self.requests.pop((rank, group, index), None)
-                self.tell(waiter, failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError"))
+                    reply_to = self.requests.pop((rank, group, index), None)
+                self.tell(reply_to, failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError"))
             case Registered(job):
                 self.tell(self.registrations.pop(job, None), '"ok":true')
             case RegisterRefused(job, reason):
@@ -104,11 +107,11 @@ class PendingReplies:
 
     def _tell_watchers(self, job: str) -> None:
         still = []
-        for seen, waiter in self._watchers.pop(job, ()):
+        for seen, reply_to in self._watchers.pop(job, ()):
             news = self._news(job, seen)
             if news is None:
-                still.append((seen, waiter))
+                still.append((seen, reply_to))
             else:
-                self.tell(waiter, fragment(ok=True, **news))
+                self.tell(reply_to, fragment(ok=True, **news))
         if still:
             self._watchers[job] = still

@@ -77,13 +77,13 @@ class Call:
         return self._result
 
 
-def make_app(conductor: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
+def make_app(core: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
 
     def ask(op: str, **fields: Any) -> dict[str, Any]:
         call = Call()
-        conductor.handle({"op": op, **fields}, call)
+        core.handle({"op": op, **fields}, call)
         return call.wait()
 
     def switch_entry(name: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def make_app(conductor: ControllerCore, token: str | None, hosts: frozenset[str]
                 if entry["kind"] != "ocs":
                     raise _error(409, f"{name} is an electrical switch; it has no circuits")
                 return dict(entry)
-        known = ", ".join(s.name for s in conductor.plan.switches)
+        known = ", ".join(s.name for s in core.plan.switches)
         raise _error(404, f"there is no switch {name}; those of this fabric are {known}")
 
     def check() -> None:

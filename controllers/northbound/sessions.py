@@ -15,32 +15,32 @@ class Sessions:
         self._of: dict[int, dict[Requester, None]] = {}
         self._old: set[Requester] = set()
 
-    def speaks(self, speaker: Requester, rank: int) -> bool:
-        """Whether ``speaker`` has spoken for ``rank`` in this life. May be called from any thread."""
-        return speaker in self._of.get(rank, ())
+    def speaks(self, requester: Requester, rank: int) -> bool:
+        """Whether ``requester`` has spoken for ``rank`` in this life. May be called from any thread."""
+        return requester in self._of.get(rank, ())
 
-    def is_old(self, speaker: Requester) -> bool:
+    def is_old(self, requester: Requester) -> bool:
         """Whether it spoke for a rank in a life that is over."""
-        return speaker in self._old
+        return requester in self._old
 
-    def check(self, speaker: Requester, rank: int) -> None:
-        """``ControlError`` if ``speaker`` is old."""
-        if speaker in self._old:
+    def check(self, requester: Requester, rank: int) -> None:
+        """``ControlError`` if ``requester`` is old."""
+        if requester in self._old:
             raise ControlError(f"this connection spoke in a life of rank {rank}'s job that is over; open a new one")
 
-    def speak(self, speaker: Requester, rank: int) -> None:
-        """``speaker`` speaks for ``rank``."""
-        self._of.setdefault(rank, {})[speaker] = None
+    def speak(self, requester: Requester, rank: int) -> None:
+        """``requester`` speaks for ``rank``."""
+        self._of.setdefault(rank, {})[requester] = None
 
-    def close(self, speaker: Requester) -> list[int]:
+    def close(self, requester: Requester) -> list[int]:
         """It is gone: the ranks that it spoke for in this life."""
-        self._old.discard(speaker)
-        ranks = [rank for rank, speakers in self._of.items() if speaker in speakers]
+        self._old.discard(requester)
+        ranks = [rank for rank, sessions in self._of.items() if requester in sessions]
         for rank in ranks:
-            self._drop(rank, speaker)
+            self._drop(rank, requester)
         return ranks
 
-    def end_life(self, ranks: Iterable[int]) -> None:
+    def end_incarnation(self, ranks: Iterable[int]) -> None:
         """All who speak for ``ranks`` are old from now on."""
         for rank in ranks:
             self._old.update(self._of.pop(rank, ()))
@@ -50,7 +50,7 @@ class Sessions:
         for rank in ranks:
             self._of.pop(rank, None)
 
-    def _drop(self, rank: int, speaker: Requester) -> None:
-        del self._of[rank][speaker]
+    def _drop(self, rank: int, requester: Requester) -> None:
+        del self._of[rank][requester]
         if not self._of[rank]:
             del self._of[rank]

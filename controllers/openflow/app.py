@@ -66,7 +66,7 @@ def prepare(framework: str) -> None:
         raise MachineError(f"{framework} does not import ({error}); scripts/setup.sh installs it") from error
 
 
-def serve(framework: str, conductor: SwitchListener, host: str, port: int) -> None:
+def serve(framework: str, core: SwitchListener, host: str, port: int) -> None:
     """Listen for switches on ``host``:``port`` and run for ever."""
     logging.getLogger(PACKAGES[framework]).setLevel(logging.ERROR)
     cfg, hub = _module(framework, "cfg"), _module(framework, "lib.hub")
@@ -82,7 +82,7 @@ def serve(framework: str, conductor: SwitchListener, host: str, port: int) -> No
     manager = manager_class.get_instance()
     manager.load_apps([handler_module])
     manager.applications_cls["railyard"] = _app_class(framework)
-    threads = manager.instantiate_apps(conductor=conductor)
+    threads = manager.instantiate_apps(core=core)
     hub.joinall(threads)
 
 
@@ -107,9 +107,9 @@ def _app_class(framework: str) -> type[Any]:
 
         OFP_VERSIONS = [protocol.OFP_VERSION]  # noqa: RUF012 - the framework's own convention
 
-        def __init__(self, *args: Any, conductor: SwitchListener, **kwargs: Any) -> None:
+        def __init__(self, *args: Any, core: SwitchListener, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.conductor = conductor
+            self.core = core
 
         @on(events.EventOFPStateChange, [main, dead])
         def state_changed(self, event: Any) -> None:
@@ -117,34 +117,34 @@ def _app_class(framework: str) -> type[Any]:
             if datapath.id is None:
                 return
             if event.state == dead:
-                self.conductor.left(datapath.id, datapath.send)
+                self.core.left(datapath.id, datapath.send)
                 return
-            self.conductor.joined(datapath.id, datapath.send)
+            self.core.joined(datapath.id, datapath.send)
             if native:
                 threading.Thread(target=_watch, args=(datapath,), name="watch", daemon=True).start()
 
         @on(events.EventOFPBarrierReply, main)
         def barrier_replied(self, event: Any) -> None:
-            self.conductor.answered(event.msg.datapath.id, event.msg.xid)
+            self.core.answered(event.msg.datapath.id, event.msg.xid)
 
         @on(events.EventOFPErrorMsg, main)
         def error_came(self, event: Any) -> None:
             message = event.msg
             kind = protocol.ofp_error_type_to_str(message.type)
             code = protocol.ofp_error_code_to_str(message.type, message.code)
-            self.conductor.refused(message.datapath.id, message.xid, f"{kind} {code}")
+            self.core.refused(message.datapath.id, message.xid, f"{kind} {code}")
 
         @on(events.EventOFPPortStatsReply, main)
         def ports_counted(self, event: Any) -> None:
             message = event.msg
             counts = [(port.port_no, port.rx_packets, port.rx_bytes) for port in message.body]
-            self.conductor.counted(message.datapath.id, message.xid, counts)
+            self.core.counted(message.datapath.id, message.xid, counts)
 
         @on(events.EventOFPPortStatus, main)
         def port_changed(self, event: Any) -> None:
             message = event.msg
             gone = message.reason == protocol.OFPPR_DELETE or message.desc.state & protocol.OFPPS_LINK_DOWN
-            self.conductor.port_changed(message.datapath.id, message.desc.port_no, not gone)
+            self.core.port_changed(message.datapath.id, message.desc.port_no, not gone)
 
     return RailyardApp
 

@@ -45,7 +45,7 @@ class ControllerCore:
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
-        self.board = Datapaths(plan)
+        self.datapaths = Datapaths(plan)
         self._record = record
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
@@ -54,7 +54,7 @@ class ControllerCore:
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
         self._watch = HeartbeatAlarm(self.engine, self.later)
-        self._north = Operations(plan, self.engine, self.board, self._watch.arm)
+        self._north = Operations(plan, self.engine, self.datapaths, self._watch.arm)
         self._notes: list[Note] = []
         self.on_darken: Callable[[Darken], None] = lambda darken: None
 
@@ -64,33 +64,33 @@ class ControllerCore:
 
     # ---- north ------------------------------------------------------------------------------------------------
 
-    def handle(self, message: object, speaker: Requester) -> None:
+    def handle(self, message: object, requester: Requester) -> None:
         """Carry out one request; it is answered now or when what it asks for has happened."""
         if isinstance(message, dict) and message.get("op") == "alive":
-            self._beat(message, speaker)
+            self._beat(message, requester)
             return
         request_id = message.get("id") if isinstance(message, dict) else None
         try:
             if not isinstance(message, dict):
                 raise ConfigError(f"a request must be a JSON object, not {message!r}")
             operation, request = self._north.operation(message), message
-            self._do(lambda now: operation(request, (speaker, request_id), now))
+            self._do(lambda now: operation(request, (requester, request_id), now))
         except RailyardError as error:
-            speaker.answer(request_id, failure(str(error), type(error).__name__))
+            requester.answer(request_id, failure(str(error), type(error).__name__))
 
-    def _beat(self, message: Message, speaker: Requester) -> None:
+    def _beat(self, message: Message, requester: Requester) -> None:
         """A heartbeat is never answered, not even when it is wrong: nobody waits for that."""
-        if self._north.beats(message, speaker, self._clock()):
+        if self._north.beats(message, requester, self._clock()):
             return
         operation = self._north.operation(message)
         try:
-            self._do(lambda now: operation(message, (speaker, None), now))
+            self._do(lambda now: operation(message, (requester, None), now))
         except RailyardError:
             return
 
-    def closed(self, speaker: Requester) -> None:
+    def closed(self, requester: Requester) -> None:
         """A connection has ended; whoever waits for a rank behind it is told."""
-        self._do(lambda now: self._north.closed(speaker, now))
+        self._do(lambda now: self._north.closed(requester, now))
 
     # ---- south ------------------------------------------------------------------------------------------------
 
@@ -98,12 +98,12 @@ class ControllerCore:
         """A switch has connected: it is given what it must hold."""
 
         def join(now: float) -> Iterable[Action]:
-            plan = self.board.plan_of(dpid)
+            plan = self.datapaths.plan_of(dpid)
             if plan is None:
                 print(f"controller: a switch with dpid {dpid:#x} is not in the plan and is left alone", file=sys.stderr)
                 return ()
             actions = self._lose(plan.name, f"{plan.name} connected again", now)
-            self.board.connect(plan, send)
+            self.datapaths.connect(plan, send)
             self._fill(plan.name, now)
             return actions
 
@@ -113,11 +113,11 @@ class ControllerCore:
         """The connection behind ``send`` has ended; whoever waits for that switch is told."""
 
         def leave(now: float) -> Iterable[Action]:
-            plan = self.board.plan_of(dpid)
-            line = self.board.lines.get(plan.name) if plan is not None else None
-            if plan is None or line is None or line.send != send:
+            plan = self.datapaths.plan_of(dpid)
+            datapath = self.datapaths.connected.get(plan.name) if plan is not None else None
+            if plan is None or datapath is None or datapath.send != send:
                 return ()
-            self.board.disconnect(plan.name)
+            self.datapaths.disconnect(plan.name)
             lost = self._lose(plan.name, f"{plan.name} lost its connection to the controller", now)
             return [Note("left", now, fields={"rail": plan.name}, source="switch"), *lost]
 
@@ -127,11 +127,11 @@ class ControllerCore:
         """A barrier reply: what was sent under ``xid`` is done."""
 
         def go_on(now: float) -> Iterable[Action]:
-            done = self.board.transactions.pop(xid, None)
+            done = self.datapaths.transactions.pop(xid, None)
             if done is None:
                 return ()
             if done.step == "fill":
-                self.board.lines[done.switch].filled = True
+                self.datapaths.connected[done.switch].filled = True
                 return ()
             part = self._forwarding.answered if done.step == "route" else self._tuning.stepped
             return part(done, now)
@@ -142,7 +142,7 @@ class ControllerCore:
         """An error message: what was sent under ``xid`` was not done."""
 
         def give_up(now: float) -> Iterable[Action]:
-            failed = self.board.transactions.pop(xid, None)
+            failed = self.datapaths.transactions.pop(xid, None)
             return () if failed is None else self._failed(failed, f"refused it ({reason})", now)
 
         self._do(give_up)
@@ -156,7 +156,7 @@ class ControllerCore:
         """A port lost its carrier or has it again: on an OCS it has failed or was repaired."""
 
         def change(now: float) -> Iterable[Action]:
-            plan = self.board.plan_of(dpid)
+            plan = self.datapaths.plan_of(dpid)
             plugged = next((p for p in plan.ports if p.number == port), None) if plan is not None else None
             if plan is None or plugged is None:
                 return ()
@@ -173,7 +173,7 @@ class ControllerCore:
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
     ) -> bool:
         """Send ``build(xid)`` to a switch; False if it is not connected. No answer in time counts as a refusal."""
-        xid = self.board.ask(name, step, build, now, reconfiguration_id)
+        xid = self.datapaths.ask(name, step, build, now, reconfiguration_id)
         if xid:
             self.later(now + ANSWER_S, lambda later: self._overdue(xid, later))
         return bool(xid)
@@ -187,16 +187,16 @@ class ControllerCore:
     def _do(self, decide: Decide) -> None:
         """Decide and send under the lock; answer and record outside of it."""
         ready: Callable[[], None] | None = None
-        waiters = self._north.waiters
+        pending_replies = self._north.pending_replies
         with self._lock:
             now = self._clock()
             self._carry_out(decide(now), now)
-            answers, waiters.answers = waiters.answers, []
+            answers, pending_replies.answers = pending_replies.answers, []
             notes, self._notes = self._notes, []
-            if self._on_ready is not None and self.board.complete:
+            if self._on_ready is not None and self.datapaths.complete:
                 ready, self._on_ready = self._on_ready, None
-        for (speaker, request_id), text in answers:
-            speaker.answer(request_id, text)
+        for (requester, request_id), text in answers:
+            requester.answer(request_id, text)
         for note in notes:
             self._record(note.event())
         if ready is not None:
@@ -216,23 +216,24 @@ class ControllerCore:
             elif isinstance(action, Note):
                 self._notes.append(action)
             else:
-                self._north.waiters.report(action)
+                self._north.pending_replies.report(action)
 
     def _end_turn(self, ends: SlotEnds) -> None:
         """Order the dark so that it comes when the slot ends."""
         lead = max(
-            (self.board.lines[name].dark_trip_s for name in ends.switches if name in self.board.lines), default=0.0
+            (self.datapaths.connected[name].dark_trip_s for name in ends.switches if name in self.datapaths.connected),
+            default=0.0,
         )
-        self.later(ends.at - lead, lambda now: self.engine.turn_over(ends, now))
+        self.later(ends.at - lead, lambda now: self.engine.end_slot(ends, now))
 
     def _fill(self, name: str, now: float) -> None:
         device = self.engine.fabric.switches.get(name)
         circuits = [c.ports for c in device.lit] if device is not None else []
-        plan, routes = self.board.lines[name].plan, self.engine.routing.held.get(name)
+        plan, routes = self.datapaths.connected[name].plan, self.engine.routing.held.get(name)
         self.ask(name, "fill", lambda xid: flows.fill(plan, circuits, xid, routes), now)
 
     def _overdue(self, xid: int, now: float) -> Iterable[Action]:
-        late = self.board.transactions.pop(xid, None)
+        late = self.datapaths.transactions.pop(xid, None)
         return () if late is None else self._failed(late, f"did not answer within {ANSWER_S:g} s", now)
 
     def _failed(self, transaction: Transaction, what: str, now: float) -> Iterable[Action]:
@@ -243,7 +244,7 @@ class ControllerCore:
             return ()
         part = self._forwarding if transaction.step == "route" else self._tuning
         actions = part.refused(transaction, f"{name} {what}", now)
-        if name in self.board.lines:
+        if name in self.datapaths.connected:
             self._fill(name, now)
         return actions
 

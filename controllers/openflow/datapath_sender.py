@@ -17,7 +17,7 @@ class DatapathSender(Protocol):
     """The conductor, as seen by those who carry out one kind of action. All is called under its lock."""
 
     engine: Engine
-    board: Datapaths
+    datapaths: Datapaths
 
     def ask(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0

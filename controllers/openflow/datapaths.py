@@ -61,7 +61,7 @@ class Datapath:
         elif step == "darken":
             self.dark_trips = [*self.dark_trips[-8:], round_trip_s]
 
-    def turns_to_caches_s(self, now: float) -> float:
+    def circuits_to_caches_s(self, now: float) -> float:
         """Its tables have changed ``now``: seconds until it turns to its caches, at the most.
 
         0 after a quiet time; a change shortly before may have made it do so just now, or may have had to wait itself.
@@ -77,7 +77,7 @@ class Datapaths:
     def __init__(self, plan: FabricPlan) -> None:
         self._by_dpid = {switch.dpid: switch for switch in plan.switches}
         self._xids = itertools.count(FIRST_XID)
-        self.lines: dict[str, Datapath] = {}
+        self.connected: dict[str, Datapath] = {}
         self.transactions: dict[int, Transaction] = {}
 
     def next_xid(self) -> int:
@@ -91,31 +91,35 @@ class Datapaths:
     @property
     def complete(self) -> bool:
         """Whether all switches of the plan are connected and filled."""
-        return len(self.lines) == len(self._by_dpid) and all(line.filled for line in self.lines.values())
+        return len(self.connected) == len(self._by_dpid) and all(
+            datapath.filled for datapath in self.connected.values()
+        )
 
     def missing(self) -> list[str]:
         """The switches that are not connected and filled."""
-        return [s.name for s in self._by_dpid.values() if s.name not in self.lines or not self.lines[s.name].filled]
+        return [
+            s.name for s in self._by_dpid.values() if s.name not in self.connected or not self.connected[s.name].filled
+        ]
 
     def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
         """A switch is there (again)."""
         self.disconnect(plan.name)
-        self.lines[plan.name] = Datapath(plan, send)
-        return self.lines[plan.name]
+        self.connected[plan.name] = Datapath(plan, send)
+        return self.connected[plan.name]
 
     def disconnect(self, name: str) -> None:
         """A switch is gone, and with it what was asked of it."""
-        self.lines.pop(name, None)
+        self.connected.pop(name, None)
         self.transactions = {x: t for x, t in self.transactions.items() if t.switch != name}
 
     def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0) -> int:
         """Send ``build(xid)`` to a switch; the xid, or 0 if it is not there."""
-        line = self.lines.get(name)
-        if line is None or not (line.filled or step == "fill"):
+        datapath = self.connected.get(name)
+        if datapath is None or not (datapath.filled or step == "fill"):
             return 0
         xid = self.next_xid()
         self.transactions[xid] = Transaction(xid, step, name, reconfiguration_id, now)
-        if not line.send(build(xid)):
+        if not datapath.send(build(xid)):
             self.transactions.pop(xid, None)
             return 0
         return xid

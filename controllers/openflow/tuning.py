@@ -18,7 +18,7 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S, Transaction
 SETTLE_S = 0.004
 """From light to acknowledgement. Open vSwitch answers a barrier when its tables are changed; its caches of what to do
 with a packet follow within two milliseconds (measured), and until then what is sent goes where it went before. Where
-changes follow each other closely they follow later by ``Line.turns_to_caches_s``."""
+changes follow each other closely they follow later by ``Line.circuits_to_caches_s``."""
 
 
 QUIET_LEAD_S = SETTLE_S + REVALIDATION_GAP_S
@@ -67,15 +67,15 @@ class Tuning:
     def stepped(self, done: Transaction, now: float) -> Iterable[Action]:
         """The dark bundle or the lighting of a reconfiguration is done."""
         number, south = done.reconfiguration_id, self._south
-        line, tuned = south.board.lines[done.switch], self._under_way[number]
-        caches_at = now + line.turns_to_caches_s(now) + SETTLE_S
-        line.learn(done.step, now - done.sent_at)
+        datapath, tuned = south.datapaths.connected[done.switch], self._under_way[number]
+        caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
+        datapath.learn(done.step, now - done.sent_at)
         delay_s = tuned.action.delay_s
         if done.step == "darken" and delay_s > 0:
             tuned.dark_since = now
-            end = now + delay_s - line.round_trip_s - (min(delay_s, QUIET_LEAD_S) if tuned.action.quiet else 0.0)
+            end = now + delay_s - datapath.round_trip_s - (min(delay_s, QUIET_LEAD_S) if tuned.action.quiet else 0.0)
             if self._losses.counts(number):
-                south.later(end - lead_s(len(line.plan.ports)), lambda _: self._count(number))
+                south.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
             south.later(end, lambda t: self._light(number, t))
             return ()
         if tuned.action.quiet:
@@ -115,12 +115,12 @@ class Tuning:
 
     def _count(self, number: int) -> Iterable[Action]:
         """Read the counters of a switch for the second time."""
-        board, tuned = self._south.board, self._under_way.get(number)
-        line = board.lines.get(tuned.action.switch) if tuned is not None else None
-        if line is not None:
-            xid = board.next_xid()
+        datapaths, tuned = self._south.datapaths, self._under_way.get(number)
+        datapath = datapaths.connected.get(tuned.action.switch) if tuned is not None else None
+        if datapath is not None:
+            xid = datapaths.next_xid()
             self._losses.again(number, xid)
-            line.send(flows.port_stats_request(xid))
+            datapath.send(flows.port_stats_request(xid))
         return ()
 
     def _light(self, number: int, now: float) -> Iterable[Action]:
@@ -133,7 +133,7 @@ class Tuning:
 
     def _macs(self, switch: str) -> dict[int, str]:
         """Those of the hosts behind the ports of a switch."""
-        return {port.number: port.mac for port in self._south.board.lines[switch].plan.ports}
+        return {port.number: port.mac for port in self._south.datapaths.connected[switch].plan.ports}
 
     def _forget(self, number: int) -> None:
         self._under_way.pop(number, None)

@@ -59,13 +59,13 @@ class MorphluxPolicy(LumionPolicy):
         own = self._tenants_of(scale_out) if self._own is None else self._own
         shares = self._shared(scale_out, own)
         mine = self._claims(scale_out)
-        circuits = [light for claim in mine for light in claim.circuits(shares.counts[claim.name])]
+        circuits = [light for demand in mine for light in demand.circuits(shares.counts[demand.name])]
         wiring = self.matchings(circuits)
         self._own, self._lanes = own, lanes
-        self._counts = {claim.name: shares.counts[claim.name] for claim in mine}
+        self._counts = {demand.name: shares.counts[demand.name] for demand in mine}
         self._routes = {light: shares.routes[light] for light in circuits}
         self._ways.update(self._routes)
-        dark = {light for claim in mine for light in claim.circuits(len(claim.rounds))}.difference(circuits)
+        dark = {light for demand in mine for light in demand.circuits(len(demand.rounds))}.difference(circuits)
         self._all = {light: route for light, route in shares.routes.items() if light not in dark}
         return wiring
 
@@ -109,10 +109,10 @@ class MorphluxPolicy(LumionPolicy):
         try:
             scale_out = self.scale_out(after, "ocs")
             shares = self._shared(scale_out, self._tenants_of(groups) if self._own is None else self._own)
-            counts = [(claim, shares.counts[claim.name]) for claim in self._claims(scale_out)]
+            counts = [(demand, shares.counts[demand.name]) for demand in self._claims(scale_out)]
         except ConfigError:
             return None
-        new = [light for claim, count in counts for light in claim.circuits(count) if light not in self._routes]
+        new = [light for demand, count in counts for light in demand.circuits(count) if light not in self._routes]
         return -sum(count for _, count in counts), sum(len(shares.routes[light]) - 1 for light in new)
 
     def _shared(self, groups: Sequence[Group], own: Sequence[Tenant]) -> Shares:
@@ -125,21 +125,21 @@ class MorphluxPolicy(LumionPolicy):
         taken = self._taken(plant)
         planned = self._plan_of_tenants(plant) if taken or self._routes else {}
         best: tuple[tuple[int, int], Shares] | None = None
-        for level in range(max((len(claim.rounds) for claim in mine), default=0), -1, -1):
-            capped = [changed(claim, rounds=claim.rounds[:level]) for claim in mine]
-            stay = {c: self._routes[c] for claim in capped for c in claim.circuits(level) if c in self._routes}
+        for level in range(max((len(demand.rounds) for demand in mine), default=0), -1, -1):
+            capped = [changed(demand, rounds=demand.rounds[:level]) for demand in mine]
+            stay = {c: self._routes[c] for demand in capped for c in demand.circuits(level) if c in self._routes}
             found = share(plant, self._in_order(capped, own), taken | stay, planned)
-            counts = [found.counts[claim.name] for claim in mine if claim.rounds]
+            counts = [found.counts[demand.name] for demand in mine if demand.rounds]
             worth = min(counts, default=0), sum(counts)
             if best is None or worth > best[0]:
                 best = worth, found
-            if not self._routes or sum(counts) == sum(len(claim.rounds) for claim in capped):
+            if not self._routes or sum(counts) == sum(len(demand.rounds) for demand in capped):
                 break
         assert best is not None  # level 0 is always looked at
-        for claim in mine:
-            if claim.rounds and not best[1].counts[claim.name]:
+        for demand in mine:
+            if demand.rounds and not best[1].counts[demand.name]:
                 raise ConfigError(
-                    f"group {claim.name} cannot have one circuit per hop: {best[1].limits[claim.name]}; the fewest "
+                    f"group {demand.name} cannot have one circuit per hop: {best[1].limits[demand.name]}; the fewest "
                     "fibres takes a ring that goes through all chips of a server before the next"
                 )
         return best[1]
@@ -194,7 +194,7 @@ class MorphluxPolicy(LumionPolicy):
     def _plan_of_tenants(self, plant: FibrePlant) -> Mapping[Light, Route]:
         """The routes of all tenants' rings where nothing else is there: the ones to take if they are free."""
         if self._planned is None:
-            claims = [claim for tenant in self.rack.tenants for claim in self._claims_of(tenant)]
+            claims = [demand for tenant in self.rack.tenants for demand in self._claims_of(tenant)]
             self._planned = share(plant, claims).routes
         return self._planned
 

@@ -52,19 +52,19 @@ def share(
     """
     limits: dict[str, str] = {}
     level, routes = _level(plant, claims, kept or {}, preferred or {})
-    counts = {claim.name: min(level, len(claim.rounds)) for claim in claims}
-    growing = [claim for claim in claims if counts[claim.name] < len(claim.rounds)]
+    counts = {demand.name: min(level, len(demand.rounds)) for demand in claims}
+    growing = [demand for demand in claims if counts[demand.name] < len(demand.rounds)]
     while growing:
-        for claim in list(growing):
+        for demand in list(growing):
             try:
-                routes = plant.routed(claim.rounds[counts[claim.name]], routes, preferred)
+                routes = plant.routed(demand.rounds[counts[demand.name]], routes, preferred)
             except CircuitError as error:
-                limits[claim.name] = str(error)
-                growing.remove(claim)
+                limits[demand.name] = str(error)
+                growing.remove(demand)
                 continue
-            counts[claim.name] += 1
-            if counts[claim.name] == len(claim.rounds):
-                growing.remove(claim)
+            counts[demand.name] += 1
+            if counts[demand.name] == len(demand.rounds):
+                growing.remove(demand)
     return Shares(routes, counts, limits)
 
 
@@ -72,8 +72,8 @@ def _level(
     plant: FibrePlant, claims: Iterable[PortDemand], kept: Mapping[Light, Route], preferred: Mapping[Light, Route]
 ) -> tuple[int, dict[Light, Route]]:
     """The most circuits per hop that all claims can have at once, and their routes beside ``kept``."""
-    for level in range(max((len(claim.rounds) for claim in claims), default=0), 0, -1):
-        wanted = {light: ends for claim in claims for light, ends in claim.circuits(level).items()}
+    for level in range(max((len(demand.rounds) for demand in claims), default=0), 0, -1):
+        wanted = {light: ends for demand in claims for light, ends in demand.circuits(level).items()}
         try:
             return level, plant.routed(wanted, kept, preferred)
         except CircuitError:

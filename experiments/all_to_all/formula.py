@@ -19,66 +19,66 @@ Sizes = dict[tuple[int, int], float]
 """Bytes by (sender, receiver)."""
 
 
-def formula(case: Trial) -> float:
+def formula(trial: Trial) -> float:
     """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
-    if case.cycle is None:
-        return busiest_port_bytes(case) / (case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu))
-    rate = bytes_per_s(case)
-    return sum(size / rate + case.reconfiguration_delay_s for size in _in_slots(case, case.cycle, slots_of(case)))
+    if trial.cycle is None:
+        return busiest_port_bytes(trial) / (trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu))
+    rate = bytes_per_s(trial)
+    return sum(size / rate + trial.reconfiguration_delay_s for size in _in_slots(trial, trial.cycle, slots_of(trial)))
 
 
-def at_line_rate(case: Trial) -> float:
+def at_line_rate(trial: Trial) -> float:
     """The same where slots have a length, which they last whether they are full or not (but for the last)."""
-    if case.cycle is None or case.cycle.slot_s is None:
-        return formula(case)
-    slots = slots_of(case)
-    longest = _in_slots(case, case.cycle, slots)
+    if trial.cycle is None or trial.cycle.slot_s is None:
+        return formula(trial)
+    slots = slots_of(trial)
+    longest = _in_slots(trial, trial.cycle, slots)
     stand = sum(slots[number % len(slots)].seconds or 0.0 for number in range(len(longest) - 1))
-    return stand + longest[-1] / bytes_per_s(case) + len(longest) * case.reconfiguration_delay_s
+    return stand + longest[-1] / bytes_per_s(trial) + len(longest) * trial.reconfiguration_delay_s
 
 
-def _in_slots(case: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
+def _in_slots(trial: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float]:
     """The longest transfer of each slot, hop after hop."""
-    rate = bytes_per_s(case)
-    return [size for hop in hops(case) for size in longest_transfers(hop, slots, cycle.guard_s, rate)]
+    rate = bytes_per_s(trial)
+    return [size for hop in hops(trial) for size in longest_transfers(hop, slots, cycle.guard_s, rate)]
 
 
-def bytes_per_s(case: Trial) -> float:
+def bytes_per_s(trial: Trial) -> float:
     """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
-    ports = 2 if case.cycle is None and case.fabric.ports_per_rank > 1 else 1
-    return ports * case.fabric.port_gbps * 1e9 / 8 * goodput_share(case.fabric.mtu)
+    ports = 2 if trial.cycle is None and trial.fabric.ports_per_rank > 1 else 1
+    return ports * trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu)
 
 
-def busiest_port_bytes(case: Trial) -> float:
+def busiest_port_bytes(trial: Trial) -> float:
     """The most that one port sends or receives, hops of others included."""
-    sizes, loads = chunk_sizes(case), defaultdict[tuple[str, int, int], float](float)
-    for t in case.schedule.transfers:
-        lane = t.lane if case.fabric.ports_per_rank > 1 else 0
+    sizes, loads = chunk_sizes(trial), defaultdict[tuple[str, int, int], float](float)
+    for t in trial.schedule.transfers:
+        lane = t.lane if trial.fabric.ports_per_rank > 1 else 0
         loads["out", t.src, lane] += sizes[t.chunk]
         loads["in", t.dst, lane] += sizes[t.chunk]
     return max(loads.values(), default=0.0)
 
 
-def chunk_sizes(case: Trial) -> list[float]:
+def chunk_sizes(trial: Trial) -> list[float]:
     """Bytes of each chunk of its all-to-all."""
-    plan = case.schedule
+    plan = trial.schedule
     weights = plan.weights or (1,) * plan.chunks
     whole = sum(weights)
-    return [case.bytes * plan.n * (weight / whole) for weight in weights]
+    return [trial.bytes * plan.n * (weight / whole) for weight in weights]
 
 
-def slots_of(case: Trial) -> tuple[Slot, ...]:
+def slots_of(trial: Trial) -> tuple[Slot, ...]:
     """The slots of its rotation, in times and rates of the real system."""
-    policy = case.new_policy(case.fabric.plan(Scale(1.0)))
+    policy = trial.new_policy(trial.fabric.plan(Scale(1.0)))
     assert policy is not None
-    return slots_alone(policy, Group(WORLD, case.dimension, tuple(range(case.schedule.n))), case.cycle)
+    return slots_alone(policy, Group(WORLD, trial.dimension, tuple(range(trial.schedule.n))), trial.cycle)
 
 
-def hops(case: Trial) -> list[Sizes]:
+def hops(trial: Trial) -> list[Sizes]:
     """What each rank sends to each, hop by hop."""
-    sizes = chunk_sizes(case)
-    found: list[Sizes] = [defaultdict(float) for _ in range(case.schedule.rounds)]
-    for t in case.schedule.transfers:
+    sizes = chunk_sizes(trial)
+    found: list[Sizes] = [defaultdict(float) for _ in range(trial.schedule.rounds)]
+    for t in trial.schedule.transfers:
         found[t.round][t.src, t.dst] += sizes[t.chunk]
     return found
 

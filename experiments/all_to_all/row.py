@@ -24,7 +24,7 @@ MOST_LOST = 0.005
 
 
 def all_to_all_columns(
-    case: Trial, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
+    trial: Trial, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
 ) -> Row:
     """The columns; seconds, bytes and bits of the real system.
 
@@ -36,13 +36,13 @@ def all_to_all_columns(
     """
     real, scale = point.scale.real_s, point.scale
     time_s = real(times.after_arrival_s)
-    rate = bytes_per_s(case)
+    rate = bytes_per_s(trial)
     slots = [_slots_within(events, step.arrivals, step.ends) for step in times.steps]
     moved = payload(events, [WORLD])
-    formula_s = formula(case)
-    per_rank = case.bytes * (1 - (0 if case.schedule.weights else 1 / case.schedule.n))
-    cycle = case.cycle
-    duty = duty_cycle(case, point, events, times)
+    formula_s = formula(trial)
+    per_rank = trial.bytes * (1 - (0 if trial.schedule.weights else 1 / trial.schedule.n))
+    cycle = trial.cycle
+    duty = duty_cycle(trial, point, events, times)
     return {
         "time_s": time_s,
         "predicted_time_s": row["predicted_after_arrival_s"],
@@ -50,8 +50,8 @@ def all_to_all_columns(
         "over_formula": time_s / formula_s if formula_s else None,
         "slots": sum(slots) / len(slots) if cycle is not None and slots else None,
         "duty_cycle": duty if duty is not None else per_rank / rate / time_s if time_s else None,
-        "ideal_duty_cycle": _ideal_duty(cycle, case.reconfiguration_delay_s),
-        "full_cycles": full_cycles(case),
+        "ideal_duty_cycle": _ideal_duty(cycle, trial.reconfiguration_delay_s),
+        "full_cycles": full_cycles(trial),
         "goodput_gbps": per_rank * 8 / time_s / 1e9 if time_s else None,
         "payload_sent_bytes": scale.real_bytes(moved.sent_bytes),
         "payload_received_bytes": scale.real_bytes(moved.received_bytes),
@@ -100,19 +100,19 @@ def _judged(row: Row, checks: Sequence[Check]) -> Row:
     }
 
 
-def foreseen_row(case: Trial, plan: TrialPlan) -> Row:
+def foreseen_row(trial: Trial, plan: TrialPlan) -> Row:
     """What can be said of a case without running it."""
-    row = foresee_row(case, plan)
+    row = foresee_row(trial, plan)
     return {
         "experiment": plan.experiment,
-        "study": case.study,
-        "fabric": case.fabric.kind,
-        "n": case.schedule.n,
-        "reconfiguration_delay_ms": case.reconfiguration_delay_s * 1e3,
-        **dict(case.labels),
+        "study": trial.study,
+        "fabric": trial.fabric.kind,
+        "n": trial.schedule.n,
+        "reconfiguration_delay_ms": trial.reconfiguration_delay_s * 1e3,
+        **dict(trial.labels),
         "predicted_time_s": row["predicted_after_arrival_s"],
-        "formula_s": formula(case),
-        "ideal_duty_cycle": _ideal_duty(case.cycle, case.reconfiguration_delay_s),
+        "formula_s": formula(trial),
+        "ideal_duty_cycle": _ideal_duty(trial.cycle, trial.reconfiguration_delay_s),
     }
 
 
@@ -122,28 +122,28 @@ def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:
     return (cycle.slot_s - cycle.guard_s) / (cycle.slot_s + delay_s)
 
 
-def full_cycles(case: Trial) -> int:
+def full_cycles(trial: Trial) -> int:
     """How many cycles of slots of a length everybody can fill; 0 where slots have none, or demand is not uniform."""
-    cycle = case.cycle
-    if cycle is None or cycle.slot_s is None or cycle.demand or case.schedule.weights:
+    cycle = trial.cycle
+    if cycle is None or cycle.slot_s is None or cycle.demand or trial.schedule.weights:
         return 0
-    return int(case.bytes / case.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(case)) * (1 + SPARE))
+    return int(trial.bytes / trial.schedule.n / ((cycle.slot_s - cycle.guard_s) * bytes_per_s(trial)) * (1 + SPARE))
 
 
-def duty_cycle(case: Trial, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
+def duty_cycle(trial: Trial, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
     """The share of their ports' payload rate that the ranks sent in the full cycles, the dark before each slot
     included: mean over the measured steps. None where there are none.
     """
-    cycles = full_cycles(case)
-    count = cycles * len(slots_of(case)) if cycles else 0
+    cycles = full_cycles(trial)
+    count = cycles * len(slots_of(trial)) if cycles else 0
     shares = []
     for step in times.steps if count else ():
         slots = [e for e in events if e.kind == "slot" and min(step.arrivals) <= e.t < max(step.ends)][:count]
         if len(slots) < count or slots[-1].end is None:
             return None
         first, last = slots[0].t, slots[-1].t
-        sent = sum(e["bytes"] for e in events if e.kind == "turn" and first <= e.t <= last)
-        could = bytes_per_s(case) * point.scale.rate * (slots[-1].end - max(step.arrivals)) * case.schedule.n
+        sent = sum(e["bytes"] for e in events if e.kind == "sent_in_slot" and first <= e.t <= last)
+        could = bytes_per_s(trial) * point.scale.rate * (slots[-1].end - max(step.arrivals)) * trial.schedule.n
         shares.append(sent / could)
     return fmean(shares) if shares else None
 

@@ -122,7 +122,7 @@ class AllToAllExperiment(Settings):
         """The payload that one rank can send, in full packets."""
         return self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
 
-    def cases(self) -> Iterator[Trial]:
+    def trials(self) -> Iterator[Trial]:
         """Every case of every study; ``ConfigError`` for what cannot be."""
         for study in self.studies:
             known: set[tuple[Any, ...]] = set()
@@ -131,8 +131,8 @@ class AllToAllExperiment(Settings):
                 if once in known:
                     continue  # a packet switch has no circuits to wait for
                 known.add(once)
-                case = self._case(study, *values)
-                yield replace(case, ideal_s=at_line_rate(case)) if case.cycle is not None else case
+                trial = self._trial(study, *values)
+                yield replace(trial, ideal_s=at_line_rate(trial)) if trial.cycle is not None else trial
 
     def _lists(self, study: Study) -> tuple[tuple[Any, ...], ...]:
         """The ways, ranks, sizes, delays and slots of a study: one of each but of what it goes through."""
@@ -149,7 +149,7 @@ class AllToAllExperiment(Settings):
             lists[axis] = getattr(self, axis) or values
         return (self.policies or ways, *lists.values())
 
-    def _case(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:
+    def _trial(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:
         carries = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
             size = int((FULL_CYCLES + LAST_CYCLE) * carries) // 4 * 4

@@ -35,15 +35,15 @@ def against_bounds() -> list[Measurement]:
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
     with _run(_STEPS) as run:
-        for case in sorted(_cases(), key=lambda case: case.fabric.gpus_per_server):
-            row = run.measure(case).row
-            ratio = row["after_arrival_s"] / wire_bound_s(case, alpha_s)
-            name = f"{case.schedule.algorithm} {case.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+        for trial in sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server):
+            row = run.measure(trial).row
+            ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
+            name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
             found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
     return found
 
 
-def _cases() -> Iterator[Trial]:
+def _trials() -> Iterator[Trial]:
     for name, algorithm in ALGORITHMS.items():
         servers = GPUS_PER_SERVER if algorithm.servers else 1
         for kind in algorithm.kinds:
@@ -56,8 +56,8 @@ def stragglar() -> list[Measurement]:
     found = []
     values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3}
     with _run(3) as run:
-        for case in validated(StragglerExperiment, values).cases():
-            run.measure(case)
+        for trial in validated(StragglerExperiment, values).trials():
+            run.measure(trial)
         after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in run.record.rows}
     for n, published in SPEEDUPS.items():
         ratio = after[n, "ring"] / after[n, "stragglar"]
@@ -70,8 +70,8 @@ def stragglar() -> list[Measurement]:
 def _break_even() -> Measurement:
     experiment = validated(StragglerExperiment, {"algorithms": ["ring", "stragglar"], "iterations": 3})
     with _run(3) as run:
-        for case in experiment.cases():
-            run.measure(case)
+        for trial in experiment.trials():
+            run.measure(trial)
         measured = break_even_s(run.record.rows) or 0.0
     law = experiment.law(8, experiment.size_of(8)[0]).critical_delay_s
     ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE

@@ -46,13 +46,18 @@ def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
 
 
 def ring_all_reduce(
-    hosts: int, rate_mbps: float, bytes: int, limit: float = LIMIT, nursery: AgentLauncher | None = None, ports: int = 1
+    hosts: int,
+    rate_mbps: float,
+    bytes: int,
+    limit: float = LIMIT,
+    launcher: AgentLauncher | None = None,
+    ports: int = 1,
 ) -> list[Measurement]:
     """All-reduce ``bytes`` (the whole buffer) over ``hosts`` that send ``rate_mbps`` each by ``ports``; needs root.
 
     Returns measured / ideal (median over steps), and the busiest agent's share of a processor core.
     """
-    with nullcontext(nursery) if nursery else AgentLauncher.start() as nurse:
+    with nullcontext(launcher) if launcher else AgentLauncher.start() as nurse:
         times, busy = _run(nurse, hosts, rate_mbps, bytes, ports)
     name = f"ring all-reduce, {hosts} hosts x {rate_mbps:g} Mb/s, {bytes / 1e6:g} MB"
     name += "" if ports == 1 else f", {ports} ports"
@@ -71,8 +76,8 @@ SCALING = ((8, 50.0, 8_000_000, 1.05), (16, 50.0, 16_000_000, 1.05), (32, 50.0, 
 
 def ring_scaling() -> list[Measurement]:
     """The ring all-reduce from 8 to 128 hosts."""
-    with AgentLauncher.start() as nursery:
-        found = [ring_all_reduce(hosts, rate, size, limit, nursery) for hosts, rate, size, limit in SCALING]
+    with AgentLauncher.start() as launcher:
+        found = [ring_all_reduce(hosts, rate, size, limit, launcher) for hosts, rate, size, limit in SCALING]
     return [one for some in found for one in some]
 
 
@@ -81,11 +86,11 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
 
     The rate of ``hosts`` is raised by half until it fails, then the gap is halved; a step takes about a second.
     """
-    with AgentLauncher.start() as nursery:
+    with AgentLauncher.start() as launcher:
 
         def holds(rate: float) -> bool:
             size = round(hosts * rate * 1e6 / 8 * 0.16)  # 80 ms per chunk
-            return bool(ring_all_reduce(hosts, rate, size, limit, nursery)[0].ok)
+            return bool(ring_all_reduce(hosts, rate, size, limit, launcher)[0].ok)
 
         good, bad = 0.0, start_mbps
         while holds(bad):
@@ -98,7 +103,7 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
 
 
 def _run(
-    nursery: AgentLauncher, hosts: int, rate_mbps: float, size_bytes: int, ports: int
+    launcher: AgentLauncher, hosts: int, rate_mbps: float, size_bytes: int, ports: int
 ) -> tuple[list[float], float]:
     """Seconds of each counted step, and the busiest agent's share of a core."""
     topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=rate_mbps / ports)
@@ -110,7 +115,7 @@ def _run(
             AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=STEPS)
             for rank, file in enumerate(files)
         ]
-        with _team(nursery, configs, [net.netns_fd(f"g{rank}") for rank in range(hosts)]) as team:
+        with _team(launcher, configs, [net.netns_fd(f"g{rank}") for rank in range(hosts)]) as team:
             team.wait_ready()
             before, start = _processor_s(team), time.monotonic()
             team.go(start + 0.05)
@@ -122,8 +127,8 @@ def _run(
 
 
 @contextmanager
-def _team(nursery: AgentLauncher, configs: list[AgentConfig], netns_fds: list[int]) -> Iterator[AgentTeam]:
-    team = nursery.launch(configs, netns_fds)
+def _team(launcher: AgentLauncher, configs: list[AgentConfig], netns_fds: list[int]) -> Iterator[AgentTeam]:
+    team = launcher.launch(configs, netns_fds)
     try:
         yield team
     finally:

@@ -90,7 +90,7 @@ class CollectiveExperiment(Settings):
             raise ConfigError(f"is a schedule of {found.kind}, not {self.collective}; leave --op out", key=name)
         return with_lockstep(found, self.lockstep)
 
-    def cases(self) -> Iterator[Trial]:
+    def trials(self) -> Iterator[Trial]:
         """Every algorithm at every size."""
         delay_s = self.fabric.reconfiguration_delay_ms / 1e3
         for plan in self.schedules():

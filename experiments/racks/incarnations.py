@@ -67,10 +67,10 @@ def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
             of_rank[e["rank"]].append(e)
         elif e.source == "run" and e.kind == "launch":
             launches.append(e)
-    return tuple(_life(launch, launches[number + 1 :], of_rank) for number, launch in enumerate(launches))
+    return tuple(_incarnation(launch, launches[number + 1 :], of_rank) for number, launch in enumerate(launches))
 
 
-def _life(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
+def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
     members = tuple(launch["members"])
     end = next((e.t for e in later if e["job"] == launch["job"]), NEVER)
     mine: list[Event] = []
@@ -78,21 +78,23 @@ def _life(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[
         until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
         events = of_rank.get(rank, ())
         mine += events[_place(events, launch.t) : _place(events, until)]
-    return JobIncarnation(launch["job"], launch["life"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t)))
+    return JobIncarnation(
+        launch["job"], launch["incarnation"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t))
+    )
 
 
 def _place(events: Sequence[Event], t: float) -> int:
     return bisect_left(events, t, key=lambda e: e.t)
 
 
-def incarnations_of(lives: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
+def incarnations_of(incarnations: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
     """The lives of one job, in order."""
-    return tuple(life for life in lives if life.job == job)
+    return tuple(incarnation for incarnation in incarnations if incarnation.job == job)
 
 
-def jobs_of(lives: Iterable[JobIncarnation]) -> tuple[str, ...]:
+def jobs_of(incarnations: Iterable[JobIncarnation]) -> tuple[str, ...]:
     """The jobs of a run, in order of their first launches."""
-    return tuple(dict.fromkeys(life.job for life in lives))
+    return tuple(dict.fromkeys(incarnation.job for incarnation in incarnations))
 
 
 def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
@@ -105,7 +107,9 @@ def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
     return sorted(found, key=lambda e: e.t)
 
 
-def checksums_agree(lives: Iterable[JobIncarnation], expected: Mapping[int, object] | None = None) -> bool | None:
+def checksums_agree(
+    incarnations: Iterable[JobIncarnation], expected: Mapping[int, object] | None = None
+) -> bool | None:
     """Whether a job kept its state: the running checksum after a step is the same on all members and in all lives.
 
     A checkpoint of k steps must have that of step k - 1. ``expected`` are the checksums of an undisturbed job, by step,
@@ -114,9 +118,9 @@ def checksums_agree(lives: Iterable[JobIncarnation], expected: Mapping[int, obje
     """
     seen: dict[int, set[object]] = defaultdict(set)
     whole: set[int] = set()
-    for life in lives:
-        whole.update(life.steps.complete[:-1])
-        for e in life.events:
+    for incarnation in incarnations:
+        whole.update(incarnation.steps.complete[:-1])
+        for e in incarnation.events:
             if e.kind in ("state", "checkpoint") and e.get("checksum") is not None:
                 seen[e["step"] - (e.kind == "checkpoint")].add(e["checksum"])
     if not seen:

@@ -33,13 +33,13 @@ class JobGroup:
 
     def __init__(
         self,
-        site: RunContext,
+        context: RunContext,
         jobs: Sequence[JobSupervisor],
         kills: Sequence[Kill] = (),
         heard: Callable[[str], None] = lambda text: None,
         controller_dies_after_s: float | None = None,
     ) -> None:
-        self._site = site
+        self._context = context
         self._jobs = tuple(jobs)
         self._kills = list(kills)
         self._heard = heard
@@ -51,11 +51,11 @@ class JobGroup:
         """Of the jobs that run."""
 
     def run(self, timeout_s: float) -> None:
-        """From the first life of all jobs to the end; every job is stopped whatever happens.
+        """From the first incarnation of all jobs to the end; every job is stopped whatever happens.
 
         Raises ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock), and what ended a job badly.
         """
-        end = self._site.clock() + timeout_s
+        end = self._context.clock() + timeout_s
         with ExitStack() as stack:
             for job in self._jobs:
                 stack.callback(_end, job)
@@ -65,11 +65,11 @@ class JobGroup:
                 job.begin()
             while not self._settled():
                 self._turn()
-                if self._site.clock() > end:
+                if self._context.clock() > end:
                     slow = next(job for job in self._jobs if not job.over)
                     raise AgentError(
-                        f"job {slow.spec.name} was not over within {timeout_s:.0f} s: {slow.state} in life "
-                        f"{slow.life}, {slow.steps_done} of {slow.spec.steps} steps done"
+                        f"job {slow.spec.name} was not over within {timeout_s:.0f} s: {slow.state} in incarnation "
+                        f"{slow.incarnation}, {slow.steps_done} of {slow.spec.steps} steps done"
                     )
         for kill in self._kills:
             self._heard(f"the kill {kill} was not carried out: the run was over before")
@@ -82,13 +82,13 @@ class JobGroup:
     def _shown(self, job: JobSupervisor) -> bool:
         if job.state != "running":
             return False
-        return job.life == 0 or job.steps_done - job.first_step >= STEPS_AFTER
+        return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
 
     def _turn(self) -> None:
-        now = self._site.clock()
+        now = self._context.clock()
         try:
             for job in self._jobs:
-                job.turn(now)
+                job.poll(now)
             self._count_steps(now)
             self._kill_due(now)
             self._listen(self._next_event(now))
@@ -99,11 +99,11 @@ class JobGroup:
 
     def _listen(self, wait_s: float) -> None:
         """Sleep until somebody says something, and take it in."""
-        nursery = self._site.nursery
+        launcher = self._context.launcher
         channels = {job.channel: job for job in self._jobs if job.channel is not None}
-        readers: list[Any] = [nursery, *channels]
+        readers: list[Any] = [launcher, *channels]
         readable, _, _ = select.select(readers, [], [], wait_s)
-        while nursery.listen(0.0):
+        while launcher.listen(0.0):
             continue
         for channel, job in channels.items():
             if channel in readable and job.channel is channel:
@@ -117,8 +117,8 @@ class JobGroup:
         elif job.members != members:
             new = [rank for rank in job.members if rank not in members]
             self._heard(
-                f"job {job.spec.name}: rank {', '.join(map(str, new))} stands in; life {job.life} begins at step "
-                f"{job.first_step}"
+                f"job {job.spec.name}: rank {', '.join(map(str, new))} stands in; "
+                f"incarnation {job.incarnation} begins at step {job.first_step}"
             )
 
     def _next_event(self, now: float) -> float:
@@ -156,7 +156,7 @@ class JobGroup:
     def _when(self, kill: Kill, job: JobSupervisor) -> float | None:
         """The moment of a kill, once it can be known."""
         if kill.after_s is not None:
-            return None if self._last_kill is None else self._last_kill + self._site.scale.emulated_s(kill.after_s)
+            return None if self._last_kill is None else self._last_kill + self._context.scale.emulated_s(kill.after_s)
         pace = self._pace.get(job.spec.name)
         if pace is None or pace.done < kill.whole_steps:
             return None
@@ -164,26 +164,26 @@ class JobGroup:
 
     def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members
-        self._site.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
-        self._last_kill = self._site.clock()
+        self._context.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
+        self._last_kill = self._context.clock()
         what = f"a member of job {job.spec.name}" if member else "a spare"
         self._heard(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
         if self._controller_dies_after_s is not None:
-            after_s = self._site.scale.emulated_s(self._controller_dies_after_s)
+            after_s = self._context.scale.emulated_s(self._controller_dies_after_s)
             self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
 
     # ---- the controller ------------------------------------------------------------------------------------------
 
     def _kill_controller(self) -> None:
-        controller = self._site.session.controller
+        controller = self._context.session.controller
         assert controller is not None
         self._heard("the controller is killed")
-        self._site.note("fault", job="", rank=-1, what="the controller is killed")
+        self._context.note("fault", job="", rank=-1, what="the controller is killed")
         controller.process.kill()
 
     def _controller_gone(self, error: RailyardError) -> None:
         """Start it again and begin new lives; ``error`` is raised if it is there all the same."""
-        session = self._site.session
+        session = self._context.session
         assert session.controller is not None
         try:
             session.check(_PATIENCE_S)

@@ -35,31 +35,33 @@ def predicted_jobs(
 
     ``ConfigError`` for a job that did no step in it.
     """
-    lives = {name: _life(name, tuple(members), events) for name, members in jobs.items()}
-    for name, life in lives.items():
-        if not life.steps.complete:
+    incarnations = {name: _incarnation(name, tuple(members), events) for name, members in jobs.items()}
+    for name, incarnation in incarnations.items():
+        if not incarnation.steps.complete:
             raise ConfigError(f"job {name} does no step in this prediction; its members are not those of the program")
-    until = min((life.steps.job(life.steps.complete[-1])[1] for life in lives.values()), default=0.0)
-    return {name: _predicted(life, until * (1 + 1e-9), scale) for name, life in lives.items()}
+    until = min(
+        (incarnation.steps.job(incarnation.steps.complete[-1])[1] for incarnation in incarnations.values()), default=0.0
+    )
+    return {name: _predicted(incarnation, until * (1 + 1e-9), scale) for name, incarnation in incarnations.items()}
 
 
-def _life(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobIncarnation:
+def _incarnation(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobIncarnation:
     """A job of the model as if it had been launched when the clock began."""
     mine = tuple(e for e in events if e.source == "agent" and e["rank"] in members)
     return JobIncarnation(name, 0, members, 0.0, NEVER, mine)
 
 
-def _predicted(life: JobIncarnation, until: float, scale: Scale) -> JobPrediction:
-    times, first = life.step_times, life.steps.complete[0]
-    steps = life.warm_steps(end=until) or life.steps.complete[1:] or life.steps.complete
+def _predicted(incarnation: JobIncarnation, until: float, scale: Scale) -> JobPrediction:
+    times, first = incarnation.step_times, incarnation.steps.complete[0]
+    steps = incarnation.warm_steps(end=until) or incarnation.steps.complete[1:] or incarnation.steps.complete
     typical = median(times[step] for step in steps) or 0.0
-    return JobPrediction(scale.real_s(times[first]), scale.real_s(typical), _operations(life, steps))
+    return JobPrediction(scale.real_s(times[first]), scale.real_s(typical), _operations(incarnation, steps))
 
 
-def _operations(life: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
+def _operations(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
     together: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     wanted = set(steps)
-    for e in life.events:
+    for e in incarnation.events:
         if e.kind == "communicate" and e["step"] in wanted:
             together[e["group"], e["name"], e["step"]].append(e)
     found: dict[OperationKey, list[float]] = defaultdict(list)

@@ -37,8 +37,8 @@ def job_throughputs(
     """
     if not bin_s > 0:
         raise ConfigError(f"must be above 0, not {bin_s:g}", key="bin_s")
-    lives = read_incarnations(events)
-    moved = {job: _moved(incarnations_of(lives, job)) for job in jobs_of(lives)}
+    incarnations = read_incarnations(events)
+    moved = {job: _moved(incarnations_of(incarnations, job)) for job in jobs_of(incarnations)}
     times = [t for parts in moved.values() for start, end, _ in parts for t in (start, end)]
     if not times:
         return {}
@@ -52,9 +52,9 @@ def _edges(first_s: float, last_s: float, bin_s: float) -> NDArray[np.float64]:
     return np.arange(np.floor(first_s / bin_s), np.ceil(last_s / bin_s) + 1) * bin_s
 
 
-def _moved(lives: Iterable[JobIncarnation]) -> list[tuple[float, float, float]]:
+def _moved(incarnations: Iterable[JobIncarnation]) -> list[tuple[float, float, float]]:
     """(first byte, last byte, emulated bytes) of everything that a job moved."""
-    events = [e for life in lives for e in life.events if e.end is not None]
+    events = [e for incarnation in incarnations for e in incarnation.events if e.end is not None]
     found = [(e.t, e.end or e.t, float(e["bytes"])) for e in events if e.kind == "transfer"]
     if found:
         return found

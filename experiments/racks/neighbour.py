@@ -37,10 +37,10 @@ class NeighbourEffect:
 
 def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, neighbour: str) -> NeighbourEffect:
     """The effect of one fault, whose recovery is ``recovery``, on the job ``neighbour``."""
-    lives = read_incarnations(events)
-    job, others = incarnations_of(lives, recovery.job), incarnations_of(lives, neighbour)
-    struck = next((life for life in reversed(job) if life.t <= recovery.fault_t), None)
-    later = resumed(job, recovery.fault_t) if recovery.life is not None else None
+    incarnations = read_incarnations(events)
+    job, others = incarnations_of(incarnations, recovery.job), incarnations_of(incarnations, neighbour)
+    struck = next((incarnation for incarnation in reversed(job) if incarnation.t <= recovery.fault_t), None)
+    later = resumed(job, recovery.fault_t) if recovery.incarnation is not None else None
     began = _first_begin(struck)
     before = _times(others, began, recovery.fault_t)
     again = _first_begin(later) if later is not None else NEVER
@@ -56,17 +56,23 @@ def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, 
     )
 
 
-def _first_begin(life: JobIncarnation | None) -> float:
+def _first_begin(incarnation: JobIncarnation | None) -> float:
     """When the first rank began the first step of a life."""
-    return min((t for steps in life.steps.of_rank.values() for t, _ in steps.values()), default=0.0) if life else 0.0
+    return (
+        min((t for steps in incarnation.steps.of_rank.values() for t, _ in steps.values()), default=0.0)
+        if incarnation
+        else 0.0
+    )
 
 
-def _last_end(life: JobIncarnation) -> float:
-    return max((end for steps in life.steps.of_rank.values() for _, end in steps.values()), default=0.0)
+def _last_end(incarnation: JobIncarnation) -> float:
+    return max((end for steps in incarnation.steps.of_rank.values() for _, end in steps.values()), default=0.0)
 
 
-def _times(lives: Sequence[JobIncarnation], start: float, end: float) -> tuple[float, ...]:
-    return tuple(life.step_times[step] for life in lives for step in life.warm_steps(start, end))
+def _times(incarnations: Sequence[JobIncarnation], start: float, end: float) -> tuple[float, ...]:
+    return tuple(
+        incarnation.step_times[step] for incarnation in incarnations for step in incarnation.warm_steps(start, end)
+    )
 
 
 def _real(wall_s: float | None, scale: Scale) -> float | None:

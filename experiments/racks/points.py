@@ -31,7 +31,7 @@ class IncarnationPoint:
     """One job in one stretch; ``window`` is the number of chips that had died by then."""
 
     job: str
-    life: int
+    incarnation: int
     window: int
     point: Point
     events: list[Event]
@@ -62,30 +62,30 @@ def points_of(
     chips dead: what the model says, and where links between switches are shared with another job, whose steps come and
     go (``Point.contended``). A job that did no whole step in a stretch has no point there.
     """
-    lives, predicted, shared = read_incarnations(events), predicted or {}, set(contended)
+    incarnations, predicted, shared = read_incarnations(events), predicted or {}, set(contended)
     found: list[IncarnationPoint] = []
     for window, stretch in enumerate(quiet_stretches(recoveries(events, scale), scale)):
-        for job in jobs_of(lives):
-            own = incarnations_of(lives, job)
-            for life in own:
-                steps = _steps_in(life, stretch)
+        for job in jobs_of(incarnations):
+            own = incarnations_of(incarnations, job)
+            for incarnation in own:
+                steps = _steps_in(incarnation, stretch)
                 if not steps:
                     continue
                 model = predicted.get((job, window))
                 point = Point(
                     number=len(found),
-                    mode=f"{mode}-{job}-{life.number}".lstrip("-"),
+                    mode=f"{mode}-{job}-{incarnation.number}".lstrip("-"),
                     plan=plan,
-                    groups=life.groups(own[0], groups[job]),
+                    groups=incarnation.groups(own[0], groups[job]),
                     scale=scale,
                     predicted_step_time_s=model.step_time_s if model else None,
-                    warmup_steps=int(steps[0] == life.steps.complete[0]),
+                    warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
                     operations_s=model.operations_s if model and plan.links else {},
-                    cut_short=steps != life.steps.complete or not _ended_well(life),
+                    cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                     contended=(job, window) in shared,
                 )
-                inside = _events(events, life, steps, stretch, cut_short=point.cut_short)
-                found.append(IncarnationPoint(job, life.number, window, point, inside))
+                inside = _events(events, incarnation, steps, stretch, cut_short=point.cut_short)
+                found.append(IncarnationPoint(job, incarnation.number, window, point, inside))
     return found
 
 
@@ -103,36 +103,38 @@ def quiet_stretches(found: Iterable[Recovery], scale: Scale) -> list[Stretch]:
     return [*stretches, (start, NEVER)]
 
 
-def _steps_in(life: JobIncarnation, stretch: Stretch) -> tuple[int, ...]:
+def _steps_in(incarnation: JobIncarnation, stretch: Stretch) -> tuple[int, ...]:
     start, end = stretch
     slack = 1e-6  # the stretch may begin with a step, found by sums of seconds
     return tuple(
-        s for s in life.steps.complete if start - slack <= life.steps.job(s)[0] and life.steps.job(s)[1] <= end
+        s
+        for s in incarnation.steps.complete
+        if start - slack <= incarnation.steps.job(s)[0] and incarnation.steps.job(s)[1] <= end
     )
 
 
-def _ended_well(life: JobIncarnation) -> bool:
+def _ended_well(incarnation: JobIncarnation) -> bool:
     """Whether every agent of it came to its end and told what its sockets had counted."""
-    return {e["rank"] for e in life.events if e.kind == "sockets"} == set(life.members)
+    return {e["rank"] for e in incarnation.events if e.kind == "sockets"} == set(incarnation.members)
 
 
 def _events(
-    events: Sequence[Event], life: JobIncarnation, steps: Sequence[int], stretch: Stretch, *, cut_short: bool
+    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], stretch: Stretch, *, cut_short: bool
 ) -> list[Event]:
-    """What agents, controller, switches and counters said of ``steps`` of ``life``."""
-    start, end = life.steps.job(steps[0])[0], life.steps.job(steps[-1])[1]
+    """What agents, controller, switches and counters said of ``steps`` of ``incarnation``."""
+    start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
     wanted = set(steps)
-    mine = [e for e in life.events if e.get("step") in wanted]
+    mine = [e for e in incarnation.events if e.get("step") in wanted]
     if not cut_short:
-        mine += [e for e in life.events if e.kind == "sockets"]
+        mine += [e for e in incarnation.events if e.kind == "sockets"]
     others = [e for e in events if start <= e.t <= end and e.source in ("controller", "switch")]
-    return sorted([*mine, *others, *_counters(events, life, (start, end), stretch)], key=lambda e: e.t)
+    return sorted([*mine, *others, *_counters(events, incarnation, (start, end), stretch)], key=lambda e: e.t)
 
 
-def _counters(events: Sequence[Event], life: JobIncarnation, inside: Stretch, stretch: Stretch) -> list[Event]:
+def _counters(events: Sequence[Event], incarnation: JobIncarnation, inside: Stretch, stretch: Stretch) -> list[Event]:
     """Samples taken during the steps; and counters that are read now and then, if they were at both ends of them."""
     start, end = inside
-    members = set(life.members)
+    members = set(incarnation.members)
     found = []
     for kind in ("bytes", "cpu", "qdisc", "switch"):
         seen = [e for e in events if e.source == "link" and e.kind == kind and e.get("rank", -1) in {-1, *members}]

@@ -83,7 +83,7 @@ class Recovery:
     lost_steps: int | None = None
     unfinished: int = 0
     first_step: int | None = None
-    life: int | None = None
+    incarnation: int | None = None
     step_time_before_s: float | None = None
     step_time_after_s: float | None = None
     bandwidth_before: Bandwidth | None = None
@@ -140,28 +140,30 @@ def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) ->
 
     ``events`` are those of one run on one fabric: of the run, the controller and the agents of all jobs.
     """
-    lives = read_incarnations(events)
+    incarnations = read_incarnations(events)
     return [
-        _recovery(fault, events, incarnations_of(lives, fault.get("job", "")), scale)
+        _recovery(fault, events, incarnations_of(incarnations, fault.get("job", "")), scale)
         for fault in faults_of(events, job)
     ]
 
 
-def resumed(lives: Iterable[JobIncarnation], t: float) -> JobIncarnation | None:
+def resumed(incarnations: Iterable[JobIncarnation], t: float) -> JobIncarnation | None:
     """The first of a job's lives launched at ``t`` or later in which all members did a step."""
-    return next((life for life in lives if life.t >= t and life.steps.complete), None)
+    return next(
+        (incarnation for incarnation in incarnations if incarnation.t >= t and incarnation.steps.complete), None
+    )
 
 
-def _recovery(fault: Event, events: Sequence[Event], lives: Sequence[JobIncarnation], scale: Scale) -> Recovery:
+def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobIncarnation], scale: Scale) -> Recovery:
     rank, job = fault["rank"], fault.get("job", "")
     found: dict[str, Any] = {
         "job": job,
         "rank": rank,
         "what": fault.get("what", ""),
         "fault_t": fault.t,
-        "steps_done": _steps_done(lives),
+        "steps_done": _steps_done(incarnations),
     }
-    struck = next((life for life in reversed(lives) if life.t <= fault.t), None)
+    struck = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
     if struck is None or rank not in struck.members:
         return Recovery(state="no member", **found)
     found |= _before(struck, fault, faults_of(events, job), scale)
@@ -184,47 +186,49 @@ def _recovery(fault: Event, events: Sequence[Event], lives: Sequence[JobIncarnat
         "changed_ports": _count(answer.get("ports")),
         "rewire_s": scale.real_s(lit - max(answer.t, noticed.t, fault.t)),
     }
-    life = resumed(lives, answer.t)
-    if life is None:
+    incarnation = resumed(incarnations, answer.t)
+    if incarnation is None:
         later = any(e.kind == "stranded" and e.t > answer.t for e in ours)
         return Recovery(state="not resumed", reason="a later fault left nobody to stand in" if later else "", **found)
-    next_fault = next((f.t for f in faults_of(events, job) if f.t > life.t and f["rank"] in life.members), NEVER)
+    next_fault = next(
+        (f.t for f in faults_of(events, job) if f.t > incarnation.t and f["rank"] in incarnation.members), NEVER
+    )
     if found["lost_steps"] is None:
-        found["lost_steps"] = sum(step >= life.steps.complete[0] for step in struck.steps.complete)
-    return Recovery(state="recovered", **found, **_after(life, fault.t, lit, next_fault, scale))
+        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in struck.steps.complete)
+    return Recovery(state="recovered", **found, **_after(incarnation, fault.t, lit, next_fault, scale))
 
 
 def _count(ports: Any) -> int | None:
     return len(ports) if isinstance(ports, (list, tuple)) else ports
 
 
-def _before(life: JobIncarnation, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
+def _before(incarnation: JobIncarnation, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
     """The life that was struck, up to the fault; all of it if an earlier fault had ended it already."""
-    earlier = [f for f in faults if life.t <= f.t < fault.t and f["rank"] in life.members]
+    earlier = [f for f in faults if incarnation.t <= f.t < fault.t and f["rank"] in incarnation.members]
     until = min((f.t for f in earlier), default=fault.t)
     return {
-        "step_time_before_s": _step_time(life, until, scale),
-        "bandwidth_before": all_reduce_bandwidth(life, scale, end=until),
-        "unfinished": 0 if earlier else _unfinished(life, fault.t),
+        "step_time_before_s": _step_time(incarnation, until, scale),
+        "bandwidth_before": all_reduce_bandwidth(incarnation, scale, end=until),
+        "unfinished": 0 if earlier else _unfinished(incarnation, fault.t),
         "lost_steps": 0 if earlier else None,
     }
 
 
-def _after(life: JobIncarnation, fault_t: float, lit: float, end: float, scale: Scale) -> dict[str, Any]:
+def _after(incarnation: JobIncarnation, fault_t: float, lit: float, end: float, scale: Scale) -> dict[str, Any]:
     """The restart and the life that came of it; times of one clock, results in real seconds."""
-    first = life.steps.complete[0]
-    begun, done = life.steps.job(first)
+    first = incarnation.steps.complete[0]
+    begun, done = incarnation.steps.job(first)
     return {
-        "life": life.number,
+        "incarnation": incarnation.number,
         "first_step": first,
-        "launch_s": scale.real_s(max(0.0, min(life.t, begun) - lit)),
+        "launch_s": scale.real_s(max(0.0, min(incarnation.t, begun) - lit)),
         "restart_s": scale.real_s(begun - lit),
         "first_step_s": scale.real_s(done - begun),
         "outage_s": scale.real_s(done - fault_t),
-        "stages": read_stages(life.events, fault_t, scale),
-        "first_collective_s": _first_collective(life, first, begun, scale),
-        "step_time_after_s": _step_time(life, end, scale),
-        "bandwidth_after": all_reduce_bandwidth(life, scale, end=end),
+        "stages": read_stages(incarnation.events, fault_t, scale),
+        "first_collective_s": _first_collective(incarnation, first, begun, scale),
+        "step_time_after_s": _step_time(incarnation, end, scale),
+        "bandwidth_after": all_reduce_bandwidth(incarnation, scale, end=end),
     }
 
 
@@ -250,48 +254,48 @@ def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Sta
     return tuple(sorted(stages, key=lambda stage: stage.until_s))
 
 
-def _first_collective(life: JobIncarnation, step: int, begun: float, scale: Scale) -> float | None:
+def _first_collective(incarnation: JobIncarnation, step: int, begun: float, scale: Scale) -> float | None:
     """From the start of the step until its first communication is over on all ranks that have one."""
     ends: dict[int, float] = {}
-    for e in life.events:
+    for e in incarnation.events:
         if e.kind == "communicate" and e["step"] == step and e.end is not None:
             ends.setdefault(e["rank"], e.end)
     return scale.real_s(max(ends.values()) - begun) if ends else None
 
 
-def _step_time(life: JobIncarnation, end: float, scale: Scale) -> float | None:
-    found = median(life.step_times[step] for step in life.warm_steps(end=end))
+def _step_time(incarnation: JobIncarnation, end: float, scale: Scale) -> float | None:
+    found = median(incarnation.step_times[step] for step in incarnation.warm_steps(end=end))
     return None if found is None else scale.real_s(found)
 
 
-def _unfinished(life: JobIncarnation, t: float) -> int:
+def _unfinished(incarnation: JobIncarnation, t: float) -> int:
     """1 if a step was under way at ``t``: some rank had begun with it, or was done with the one before it."""
-    last = max(life.steps.complete, default=-1)
-    if any(e.kind in _WORK and e.get("step", -1) > last and e.t <= t for e in life.events):
+    last = max(incarnation.steps.complete, default=-1)
+    if any(e.kind in _WORK and e.get("step", -1) > last and e.t <= t for e in incarnation.events):
         return 1
-    return int(last >= 0 and any(last in steps and steps[last][1] <= t for steps in life.steps.of_rank.values()))
+    return int(last >= 0 and any(last in steps and steps[last][1] <= t for steps in incarnation.steps.of_rank.values()))
 
 
-def _steps_done(lives: Iterable[JobIncarnation]) -> dict[int, int]:
+def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:
     done: dict[int, int] = defaultdict(int)
-    for life in lives:
-        for rank in life.members:
-            done[rank] += len(life.steps.of_rank.get(rank, ()))
+    for incarnation in incarnations:
+        for rank in incarnation.members:
+            done[rank] += len(incarnation.steps.of_rank.get(rank, ()))
     return dict(done)
 
 
 def all_reduce_bandwidth(
-    life: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
+    incarnation: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
 ) -> Bandwidth | None:
     """Median algbw and busbw (``measure.metrics.transfers``) of the all-reduces in the whole steps of [start, end].
 
     As everywhere the first step of the life is left out; None if no all-reduce is left.
     """
-    events = [e for e in life.events if e.kind == "communicate"]
+    events = [e for e in incarnation.events if e.kind == "communicate"]
     members: dict[str, set[int]] = defaultdict(set)
     for e in events:
         members[e["group"]].add(e["rank"])
     groups = {name: Group(name, "world", tuple(sorted(ranks))) for name, ranks in members.items()}
-    point = Point(0, life.job, _NOWHERE, groups, scale)
-    moved = read_transfers(point, events, life.warm_steps(start, end))
+    point = Point(0, incarnation.job, _NOWHERE, groups, scale)
+    moved = read_transfers(point, events, incarnation.warm_steps(start, end))
     return bandwidths(point, moved).get("all_reduce")

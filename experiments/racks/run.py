@@ -57,11 +57,13 @@ class Played:
     def checksum_ok(self, job: JobSupervisor) -> bool | None:
         """Whether every step of every life left the checksum that an undisturbed job would have."""
         spec = job.spec
-        lives = incarnations_of(read_incarnations(self.events), spec.name)
-        steps = 1 + max((e["step"] for life in lives for e in life.events if e.kind == "state"), default=-1)
+        incarnations = incarnations_of(read_incarnations(self.events), spec.name)
+        steps = 1 + max(
+            (e["step"] for incarnation in incarnations for e in incarnation.events if e.kind == "state"), default=-1
+        )
         program = spec.program(spec.members, self.plan.ranks)
         checksums = expected_checksums(program, spec.name, spec.seed, self.scale, steps)
-        return checksums_agree(lives, dict(enumerate(checksums)))
+        return checksums_agree(incarnations, dict(enumerate(checksums)))
 
 
 class RackRun:
@@ -72,16 +74,16 @@ class RackRun:
         self.experiment = experiment
         self.scale = experiment.scale.scale()
         self.say = say
-        self._nursery: AgentLauncher | None = None
+        self._launcher: AgentLauncher | None = None
         self._number = 0
 
     def __enter__(self) -> RackRun:
-        self._nursery = AgentLauncher.start()
+        self._launcher = AgentLauncher.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
-        assert self._nursery is not None
-        self._nursery.close()
+        assert self._launcher is not None
+        self._launcher.close()
         self.record.close(error)
 
     def play(
@@ -96,22 +98,24 @@ class RackRun:
         seen = windows(specs, plan, self.scale, [kill.rank for kill in kills])
         foreseen = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
         specs = [dataclasses.replace(s, foreseen_step_s=step) for s, step in zip(specs, foreseen, strict=True)]
-        assert self._nursery is not None
+        assert self._launcher is not None
         began, counters = time.monotonic(), list[Event]()
         with Session(self.experiment, self.experiment.topology(setting, self.scale)) as session:
             self._opened(setting.name, session)
             self.say(f"{setting.name} ({setting.system}) is up, {session.plan.ranks} chips")
-            site = RunContext(session, self._nursery, session.folder / "site", self.scale)
-            jobs = tuple(JobSupervisor(site, spec) for spec in specs)
-            crew = JobGroup(site, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s)
+            context = RunContext(session, self._launcher, session.folder / "site", self.scale)
+            jobs = tuple(JobSupervisor(context, spec) for spec in specs)
+            job_group = JobGroup(
+                context, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s
+            )
             try:
                 before(session)
-                self._run(site, crew, counters, self._timeout_s(specs[0], setting, seen, len(kills)))
+                self._run(context, job_group, counters, self._timeout_s(specs[0], setting, seen, len(kills)))
             except RailyardError:
                 self.record.keep_logs(session)
                 raise
             finally:
-                events = sorted([*site.events(), *counters], key=lambda e: e.t)
+                events = sorted([*context.events(), *counters], key=lambda e: e.t)
                 point = {"point": self._number, "mode": setting.name, "fabric": plan.fabric}
                 self._number += 1
                 self.record.add_events([Event(began, "run", "point", time.monotonic(), point), *events])
@@ -137,9 +141,9 @@ class RackRun:
             self.record.open(run_manifest(self.experiment, self.scale, session.net.yard.datapath))
         self.record.add_plan(name, session.plan)
 
-    def _run(self, site: RunContext, crew: JobGroup, counters: list[Event], timeout_s: float) -> None:
+    def _run(self, context: RunContext, job_group: JobGroup, counters: list[Event], timeout_s: float) -> None:
         """Run the jobs between two readings of all counters."""
-        session = site.session
+        session = context.session
         netns_fds, yard = dict(enumerate(session.netns_fds())), session.net.yard
 
         def read() -> None:
@@ -149,9 +153,9 @@ class RackRun:
         read()
         with ExitStack() as stack:
             stack.callback(read)
-            log = site.folder / "sampler.jsonl"
+            log = context.folder / "sampler.jsonl"
             stack.enter_context(Sampler(log, yard.netns_fd, port_labels(session.plan), [yard.pids["ovs-vswitchd"]]))
-            crew.run(timeout_s)
+            job_group.run(timeout_s)
 
     def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[JobWindow], kills: int) -> float:
         """Five times what the job should take, outages included (wall-clock)."""

@@ -23,7 +23,7 @@ class RunContext:
     """
 
     session: Session
-    nursery: AgentLauncher
+    launcher: AgentLauncher
     folder: Path
     scale: Scale
     dead: set[int] = field(default_factory=set)
@@ -47,7 +47,7 @@ class RunContext:
         """Start the agents of those hosts that live; the others stay silent, as a dead machine does."""
         living = [config for config in configs if config.rank not in self.dead]
         fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
-        return self.nursery.launch(living, fds)
+        return self.launcher.launch(living, fds)
 
     def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
         """Kill a chip for good: its links are cut and its agent, if it has one, is ended at once."""

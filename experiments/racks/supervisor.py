@@ -35,12 +35,12 @@ State = Literal["new", "starting", "running", "done", "stranded"]
 class JobSupervisor:
     """``turn`` does what is due; ``hear`` takes what the controller says. Errors of the job itself are raised."""
 
-    def __init__(self, site: RunContext, spec: JobSpec) -> None:
+    def __init__(self, context: RunContext, spec: JobSpec) -> None:
         self.spec = spec
         self.members = spec.members
         self.state: State = "new"
         self.reason = ""
-        self.life = -1
+        self.incarnation = -1
         self.first_step = 0
         self.team: AgentTeam | None = None
         self.acknowledged: list[tuple[int, int]] = []
@@ -50,7 +50,7 @@ class JobSupervisor:
         self.channel: JobChannel | None = None
         self.go_t = 0.0
         """When the first step of this life begins (monotonic seconds), once the job runs."""
-        self._site = site
+        self._context = context
         self._deadline = 0.0
         self._launched = 0.0
         self._reported: set[int] = set()
@@ -73,9 +73,9 @@ class JobSupervisor:
 
     def register(self) -> None:
         """Tell the controller of the job and its members; wait for news of them from now on."""
-        spec, session = self.spec, self._site.session
+        spec, session = self.spec, self._context.session
         program = spec.program(self.members, session.plan.ranks)
-        delay_s = self._site.scale.emulated_s(spec.setting.delay_s)
+        delay_s = self._context.scale.emulated_s(spec.setting.delay_s)
         job = Job(spec.name, tuple(program.groups.values()), spec.setting.mode, delay_s, detection=spec.detection)
         session.register(job, spec.setting.policy)
         self._watch(0)
@@ -83,35 +83,35 @@ class JobSupervisor:
     def report_dead(self) -> None:
         """Tell a controller that was started again which chips the one before it held for dead."""
         for rank in sorted(self._told_dead):
-            self._site.session.call("failed", job=self.spec.name, rank=rank, cause="it was dead before")
+            self._context.session.call("failed", job=self.spec.name, rank=rank, cause="it was dead before")
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
     def begin(self, first_step: int = 0, newcomers: Sequence[int] = ()) -> None:
         """Begin a life at ``first_step``; ``newcomers`` lack the checkpoint."""
-        spec, site, now = self.spec, self._site, self._site.clock()
-        self.life += 1
+        spec, context, now = self.spec, self._context, self._context.clock()
+        self.incarnation += 1
         self.first_step = first_step
         self.state = "starting"
         self._launched = now
         self._deadline = now + self._start_limit_s(bool(newcomers))
         self._reported.clear()
-        site.note("launch", now, job=spec.name, life=self.life, members=list(self.members))
-        self.team = site.launch(self._configs(first_step, newcomers))
+        context.note("launch", now, job=spec.name, incarnation=self.incarnation, members=list(self.members))
+        self.team = context.launch(self._configs(first_step, newcomers))
 
     def _start_limit_s(self, copies: bool) -> float:
         """How long agents may take to get ready; ``copies``: some fetch the checkpoint first."""
-        spec, site = self.spec, self._site
-        given_s = site.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
-        front_end = site.session.plan.network("front-end")[0].ports[0]
-        copy_s = site.scale.emulated_bytes(spec.tenant.state_bytes) * 8 / (front_end.rate_mbps * 1e6)
+        spec, context = self.spec, self._context
+        given_s = context.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
+        front_end = context.session.plan.network("front-end")[0].ports[0]
+        copy_s = context.scale.emulated_bytes(spec.tenant.state_bytes) * 8 / (front_end.rate_mbps * 1e6)
         return given_s + copies * 3 * len(self.members) * copy_s + _SLACK_S
 
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
-        spec, site, plan = self.spec, self._site, self._site.session.plan
+        spec, context, plan = self.spec, self._context, self._context.session.plan
         copies = self._copies(newcomers)
-        life = Incarnation(
-            number=self.life,
+        incarnation = Incarnation(
+            number=self.incarnation,
             first_step=first_step,
             group=spec.name,
             checkpoint_every=spec.tenant.checkpoint_every,
@@ -124,10 +124,10 @@ class JobSupervisor:
             job=spec.name,
             mode=spec.setting.mode,
             program=spec.program(self.members, plan.ranks),
-            scale=site.scale,
+            scale=context.scale,
             plan=plan,
             events="",
-            channel=site.session.channel_path,
+            channel=context.session.channel_path,
             steps=spec.steps,
             seed=spec.seed,
             verify=spec.verify,
@@ -138,13 +138,13 @@ class JobSupervisor:
             replace(
                 template,
                 rank=rank,
-                events=str(site.folder / f"{spec.name}-life{self.life}-g{rank}.jsonl"),
-                life=replace(
-                    life,
-                    store=site.disk(rank),
+                events=str(context.folder / f"{spec.name}-life{self.incarnation}-g{rank}.jsonl"),
+                incarnation=replace(
+                    incarnation,
+                    store=context.disk(rank),
                     copy_from=copies.get(rank),
                     copy_to=tuple(new for new, old in copies.items() if old == rank),
-                    heartbeat_s=life.heartbeat_s if rank in self.members else 0.0,
+                    heartbeat_s=incarnation.heartbeat_s if rank in self.members else 0.0,
                 ),
             )
             for rank in (*self.members, *servers)
@@ -152,14 +152,14 @@ class JobSupervisor:
 
     def _copies(self, newcomers: Sequence[int]) -> dict[int, int]:
         """Who fetches the checkpoint from whom: newcomer -> a host that lives and has it, each in turn."""
-        having = [rank for rank in self._holders if rank not in self._site.dead]
+        having = [rank for rank in self._holders if rank not in self._context.dead]
         if newcomers and not having:
             raise AgentError(f"no host that holds the checkpoint of job {self.spec.name} is left")
         return {rank: having[number % len(having)] for number, rank in enumerate(newcomers)}
 
     # ---- events --------------------------------------------------------------------------------------------------
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Look at the team: go when all are ready, note checkpoints, end when all are done."""
         if self.team is None or self.over:
             return
@@ -174,7 +174,7 @@ class JobSupervisor:
         team = self.team
         assert team is not None
         if team.ready.issuperset(self.members):
-            self.go_t = self._site.clock() + GO_S
+            self.go_t = self._context.clock() + GO_S
             team.go(self.go_t)
             self.state = "running"
             if self.first_step:
@@ -184,12 +184,12 @@ class JobSupervisor:
             for rank in self.members:
                 if rank not in team.pids and rank not in self._reported:
                     self._reported.add(rank)
-                    self._site.session.call(
+                    self._context.session.call(
                         "failed", job=self.spec.name, rank=rank, cause=f"its agent did not start within {LAUNCH_S:g} s"
                     )
         if now > self._deadline:
             late = next(rank for rank in self.members if rank not in team.ready)
-            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.life}")
+            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.incarnation}")
 
     def _look_for_failures(self) -> None:
         """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.
@@ -198,7 +198,11 @@ class JobSupervisor:
         """
         assert self.team is not None
         for failure in self.team.failures:
-            if failure.rank in self._site.dead or failure.consequence or self._site.dead.intersection(self.members):
+            if (
+                failure.rank in self._context.dead
+                or failure.consequence
+                or self._context.dead.intersection(self.members)
+            ):
                 continue
             raise AgentError(failure.sentence)
 
@@ -238,7 +242,7 @@ class JobSupervisor:
 
     def _restart(self) -> bool:
         """Tell the controller that a new life begins. False if the job is stranded by now: its watch will say so."""
-        call, name = self._site.session.call, self.spec.name
+        call, name = self._context.session.call, self.spec.name
         try:
             call("restart", job=name)
         except ControlError:
@@ -274,7 +278,7 @@ class JobSupervisor:
         """
         self.state, self.reason = state, reason
         with suppress(ControlError):
-            self._site.session.call("finish", job=self.spec.name)
+            self._context.session.call("finish", job=self.spec.name)
         self.close_channel()
         if self.team is not None:
             self._take_checkpoints()
@@ -282,19 +286,19 @@ class JobSupervisor:
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
         """Copy the last acknowledged checkpoint of a job that stopped into ``folder``; None if there is none."""
-        living = [rank for rank in self._holders if rank not in self._site.dead]
+        living = [rank for rank in self._holders if rank not in self._context.dead]
         if not self.acknowledged or not living:
             return None
         step = self.acknowledged[-1][0]
         folder.mkdir(parents=True, exist_ok=True)
-        for file in Path(self._site.disk(living[0])).iterdir():
+        for file in Path(self._context.disk(living[0])).iterdir():
             if f"{step:08d}" in file.name:
                 return Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
         return None
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:
-            path = self._site.session.channel_path
+            path = self._context.session.channel_path
             if path is None:
                 raise ControlError("a training job needs a controller of ours")
             self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)

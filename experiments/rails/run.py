@@ -108,12 +108,12 @@ class RailRun:
 
     def run(self) -> Results:
         """Measure every point; returns the results folder. Raises what ended the run, after saving what there is."""
-        with AgentLauncher.start() as nursery:
+        with AgentLauncher.start() as launcher:
             try:
                 for fabric, points in itertools.groupby(
                     enumerate(self._points), key=lambda item: self.experiment.fabric_of(item[1][0])
                 ):
-                    self._run_fabric(fabric, list(points), nursery)
+                    self._run_fabric(fabric, list(points), launcher)
             except BaseException as error:
                 self.record.close(error)
                 raise
@@ -121,7 +121,7 @@ class RailRun:
         return self.record.results
 
     def _run_fabric(
-        self, fabric: str, points: Sequence[tuple[int, tuple[Mode, float]]], nursery: AgentLauncher
+        self, fabric: str, points: Sequence[tuple[int, tuple[Mode, float]]], launcher: AgentLauncher
     ) -> None:
         topo = RailTopo(**topology_options(self.experiment, self.workload, fabric, self.scale))
         with Session(self.experiment, topo) as session:
@@ -131,12 +131,12 @@ class RailRun:
             self._listener.fabric(fabric, datapath)
             try:
                 for number, (mode, delay_ms) in points:
-                    self._run_point(session, nursery, number, mode, delay_ms)
+                    self._run_point(session, launcher, number, mode, delay_ms)
             except RailyardError:
                 self.record.keep_logs(session)
                 raise
 
-    def _run_point(self, session: Session, nursery: AgentLauncher, number: int, mode: Mode, delay_ms: float) -> None:
+    def _run_point(self, session: Session, launcher: AgentLauncher, number: int, mode: Mode, delay_ms: float) -> None:
         experiment = self.experiment
         prediction = forecast(
             experiment, self.workload, mode, delay_ms, self.scale, session.plan, costs(self.calibration)
@@ -158,14 +158,14 @@ class RailRun:
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
         self._listener.point(mode, delay_ms, expected_s)
-        attempt = PointRun(session, nursery, point, self._agent(session, point, program))
+        point_run = PointRun(session, launcher, point, self._agent(session, point, program))
         try:
             cycle = emulated_cycle(experiment, self.workload, mode, self.scale)
-            attempt.register(mode, policy_name(experiment, self.workload, mode), cycle)
-            attempt.play(expected_s * 5 + _SLACK_S, lambda done: self._listener.step(done, experiment.steps))
+            point_run.register(mode, policy_name(experiment, self.workload, mode), cycle)
+            point_run.play(expected_s * 5 + _SLACK_S, lambda done: self._listener.step(done, experiment.steps))
         finally:
-            events = attempt.events()
-            self.record.add_events([point.event(attempt.began, attempt.ended), *events])
+            events = point_run.events()
+            self.record.add_events([point.event(point_run.began, point_run.ended), *events])
         self._add_row(point, events)
 
     def _add_row(self, point: Point, events: Sequence[Event]) -> None:

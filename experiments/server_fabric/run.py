@@ -120,17 +120,18 @@ class ServerFabricRun:
 
     def _epoch_rows(self, epoch: Epoch, spec: JobSpec, played: Played) -> Iterator[Row]:
         scale = self._rack.scale
-        life, *more_lives = incarnations_of(read_incarnations(played.events), spec.name)
-        bandwidth = all_reduce_bandwidth(life, scale)
-        if more_lives or len(life.steps.complete) != spec.steps or bandwidth is None:
+        incarnation, *more_incarnations = incarnations_of(read_incarnations(played.events), spec.name)
+        bandwidth = all_reduce_bandwidth(incarnation, scale)
+        if more_incarnations or len(incarnation.steps.complete) != spec.steps or bandwidth is None:
             raise AgentError(
-                f"{len(life.steps.complete)} of {spec.steps} steps of the epoch {epoch.label} were done at a stretch"
+                f"{len(incarnation.steps.complete)} of {spec.steps} steps of the epoch {epoch.label} "
+                "were done without an interruption"
             )
         verdicts = [point.judge() for point in played.points]
         model = played.windows[0].jobs[spec.name]
         (reduce_s,) = model.operations_s.values()
         n = len(spec.members)
-        first, last = life.steps.complete[0], life.steps.complete[-1]
+        first, last = incarnation.steps.complete[0], incarnation.steps.complete[-1]
         common = {"system": played.setting.system, "batch": epoch.batch, **self._scale_columns}
         if epoch.label == epoch.shape:
             yield server_fabric_row(
@@ -147,7 +148,7 @@ class ServerFabricRun:
             "epoch",
             epoch.label,
             epoch.fabric,
-            scale.real_s(life.steps.job(last)[1] - life.steps.job(first)[0]),
+            scale.real_s(incarnation.steps.job(last)[1] - incarnation.steps.job(first)[0]),
             predicted=model.step_time_s * spec.steps,
             verdicts=verdicts,
             paper_s=epoch.paper_s,

@@ -22,15 +22,15 @@ def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console:
     table = Table(title="MODEL ONLY, nothing was measured")
     for column in ("study", "algorithm", "ranks", "size", "fabric", "late s", "time s", "after arrival s"):
         table.add_column(column, justify="left" if column in ("study", "algorithm", "fabric") else "right")
-    for case in experiment.cases():
-        row = foresee_row(case, plan)
+    for trial in experiment.trials():
+        row = foresee_row(trial, plan)
         table.add_row(
-            case.study,
-            case.schedule.algorithm,
-            str(case.schedule.n),
-            in_words(case.bytes),
-            case.fabric.kind,
-            f"{case.straggler_delay_s:.4f}",
+            trial.study,
+            trial.schedule.algorithm,
+            str(trial.schedule.n),
+            in_words(trial.bytes),
+            trial.fabric.kind,
+            f"{trial.straggler_delay_s:.4f}",
             f"{row['predicted_time_s']:.4f}",
             f"{row['predicted_after_arrival_s']:.4f}",
         )

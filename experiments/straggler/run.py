@@ -15,8 +15,8 @@ LEAST_GAP_S = 0.01
 
 def run_studies(experiment: StragglerExperiment, run: TrialRun) -> None:
     """Measure everything that ``experiment`` asks for."""
-    for case in experiment.cases():
-        run.measure(case)
+    for trial in experiment.trials():
+        run.measure(trial)
     if "detector" in experiment.studies:
         for n in experiment.ranks:
             _detect(experiment, run, n)
@@ -36,7 +36,7 @@ def _detect(experiment: StragglerExperiment, run: TrialRun, n: int) -> None:
     for step in range(DETECTOR_STEPS):
         who = max(range(n), key=lambda rank: delays[rank][step])
         expected = detector.predict()
-        case = experiment.case(
+        trial = experiment.trial(
             experiment.plan("stragglar", n, expected),
             size,
             delays[who][step],
@@ -45,4 +45,4 @@ def _detect(experiment: StragglerExperiment, run: TrialRun, n: int) -> None:
             steps=1,
             labels=(("step", step), ("right", who == expected)),
         )
-        detector.observe(run.measure(case).times.steps[-1].arrivals)
+        detector.observe(run.measure(trial).times.steps[-1].arrivals)

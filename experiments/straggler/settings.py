@@ -89,10 +89,10 @@ class StragglerExperiment(Settings):
             raise ValueError("inject and study injection belong together: the one says what the other measures")
         return self
 
-    def cases(self) -> Iterator[Trial]:
+    def trials(self) -> Iterator[Trial]:
         """The cases of all studies but ``detector``, which depends on what it measures."""
         for study in self.studies:
-            yield from _CASES[study](self) if study in _CASES else ()
+            yield from _TRIALS[study](self) if study in _TRIALS else ()
 
     # ---- what the studies share ----------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class StragglerExperiment(Settings):
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
-    def case(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Trial:
+    def trial(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Trial:
         """A case with a rank that is ``delay_s`` late."""
         late = self.late_rank(plan.n)
         values: dict[str, Any] = {
@@ -148,41 +148,41 @@ class StragglerExperiment(Settings):
         return Trial(**values | changes)
 
 
-def _delay_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _delay_trials(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             for delay_s in e.delays_s(e.law(n, size)):
                 for algorithm in e.algorithms:
-                    yield e.case(e.plan(algorithm, n), size, delay_s, "delay")
+                    yield e.trial(e.plan(algorithm, n), size, delay_s, "delay")
 
 
-def _rank_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _rank_trials(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
             for algorithm in ("ring", "stragglar"):
-                yield e.case(e.plan(algorithm, n), size, delay_s, "ranks")
+                yield e.trial(e.plan(algorithm, n), size, delay_s, "ranks")
 
 
-def _size_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _size_trials(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.sizes or SIZES:
             delay_s = max(LATE_ENOUGH * e.law(n, size).first_phase_s, 0.1)
             for algorithm in e.algorithms:
-                yield e.case(e.plan(algorithm, n), size, delay_s, "size")
+                yield e.trial(e.plan(algorithm, n), size, delay_s, "size")
 
 
-def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _reconfiguration_trials(e: StragglerExperiment) -> Iterator[Trial]:
     """Ring and StragglAR with circuits that follow them, and on packets."""
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
             for algorithm in ("ring", "stragglar"):
                 plan = e.plan(algorithm, n)
-                yield e.case(plan, size, delay_s, "reconfiguration", fabric=e.fabric_of(n, "electrical"))
+                yield e.trial(plan, size, delay_s, "reconfiguration", fabric=e.fabric_of(n, "electrical"))
             for change_ms in e.reconfiguration_delays_ms:
                 for algorithm in ("ring", "stragglar"):
-                    yield e.case(
+                    yield e.trial(
                         e.plan(algorithm, n),
                         size,
                         delay_s + (n - 2) * change_ms / 1e3,
@@ -192,7 +192,7 @@ def _reconfiguration_cases(e: StragglerExperiment) -> Iterator[Trial]:
                     )
 
 
-def _prediction_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _prediction_trials(e: StragglerExperiment) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -202,10 +202,10 @@ def _prediction_cases(e: StragglerExperiment) -> Iterator[Trial]:
                     labels = (("persistence", probability),)
                     plan = e.plan(algorithm, n)
                     steps = VARIED * e.iterations
-                    yield e.case(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
+                    yield e.trial(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
 
 
-def _step_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _step_trials(e: StragglerExperiment) -> Iterator[Trial]:
     """A training step of compute and all-reduce: how much of the step is gained, by the share of the all-reduce."""
     for n in e.ranks:
         for size in e.size_of(n):
@@ -215,7 +215,7 @@ def _step_cases(e: StragglerExperiment) -> Iterator[Trial]:
             for share in SHARES:
                 compute_s = max(0.0, law.ring_s / share - law.ring_s - delay_s)
                 for algorithm in ("ring", "stragglar"):
-                    yield e.case(
+                    yield e.trial(
                         e.plan(algorithm, n),
                         size,
                         delay_s,
@@ -227,7 +227,7 @@ def _step_cases(e: StragglerExperiment) -> Iterator[Trial]:
                     )
 
 
-def _injection_cases(e: StragglerExperiment) -> Iterator[Trial]:
+def _injection_trials(e: StragglerExperiment) -> Iterator[Trial]:
     """The chosen cause, over every algorithm."""
     injection = parse_injection(e.inject or "none")
     for n in e.ranks:
@@ -236,7 +236,7 @@ def _injection_cases(e: StragglerExperiment) -> Iterator[Trial]:
         delays = injection.delays(n, e.iterations + 1, e.late_rank(n), e.seed)[late][1:]
         for size in e.size_of(n):
             for algorithm in e.algorithms:
-                yield e.case(
+                yield e.trial(
                     e.plan(algorithm, n),
                     size,
                     sum(delays) / len(delays),
@@ -246,12 +246,12 @@ def _injection_cases(e: StragglerExperiment) -> Iterator[Trial]:
                 )
 
 
-_CASES: dict[Study, Callable[[StragglerExperiment], Iterator[Trial]]] = {
-    "delay": _delay_cases,
-    "ranks": _rank_cases,
-    "size": _size_cases,
-    "reconfiguration": _reconfiguration_cases,
-    "prediction": _prediction_cases,
-    "step": _step_cases,
-    "injection": _injection_cases,
+_TRIALS: dict[Study, Callable[[StragglerExperiment], Iterator[Trial]]] = {
+    "delay": _delay_trials,
+    "ranks": _rank_trials,
+    "size": _size_trials,
+    "reconfiguration": _reconfiguration_trials,
+    "prediction": _prediction_trials,
+    "step": _step_trials,
+    "injection": _injection_trials,
 }

@@ -23,11 +23,11 @@ class TrialProgress:
         words = "kernel" if datapath == "system" else "userspace"
         self._say(f"fabric {fabric.kind}, {fabric.ranks} ranks of {fabric.port_gbps:g} Gb/s, is up ({words} datapath)")
 
-    def case(self, case: Trial, expected_s: float) -> None:
+    def trial(self, trial: Trial, expected_s: float) -> None:
         """A case begins."""
-        late = f", {case.straggler_delay_s:.3g} s late" if case.straggler_delay_s else ""
+        late = f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
         self.stop()
-        text = f"{case.schedule.algorithm}, {in_words(case.bytes)}{late} (about {expected_s:.0f} s)"
+        text = f"{trial.schedule.algorithm}, {in_words(trial.bytes)}{late} (about {expected_s:.0f} s)"
         self._status = self._console.status(text)
         self._status.start()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def trial_row(
-    case: Trial,
+    trial: Trial,
     plan: TrialPlan,
     point: Point,
     times: CollectiveTimes,
@@ -35,15 +35,15 @@ def trial_row(
     last rank's arrival; algbw and busbw (nccl-tests) count from the last arrival, when nobody is late both are the
     same. ``bound_s`` is the alpha-beta bound without latency. Seconds and bits of the real system.
     """
-    total, after = _typical(case, plan, times)
-    algbw_gbps = case.bytes * 8 / after / 1e9 if after else None
+    total, after = _typical(trial, plan, times)
+    algbw_gbps = trial.bytes * 8 / after / 1e9 if after else None
     return {
-        **_described(case, plan),
+        **_described(trial, plan),
         "time_s": total,
         "after_arrival_s": after,
-        **predicted_columns(case, plan, predicted),
+        **predicted_columns(trial, plan, predicted),
         "algbw_gbps": algbw_gbps,
-        "busbw_gbps": None if algbw_gbps is None else algbw_gbps * bus_factor(case.schedule.kind, case.schedule.n),
+        "busbw_gbps": None if algbw_gbps is None else algbw_gbps * bus_factor(trial.schedule.kind, trial.schedule.n),
         "wrong": times.wrong,
         "step_time_s": metrics.step_time_s,
         "mean_step_time_s": fmean(metrics.step_times_s[metrics.warmup_steps :] or (0.0,)),
@@ -56,62 +56,62 @@ def trial_row(
         "faithful": verdict.faithful,
         "point": point.number,
         "verdict": str(verdict),
-        **dict(case.labels),
+        **dict(trial.labels),
         "checks": [asdict(check) for check in verdict.checks],
     }
 
 
-def predicted_columns(case: Trial, plan: TrialPlan, predicted: CollectiveTimes) -> Row:
+def predicted_columns(trial: Trial, plan: TrialPlan, predicted: CollectiveTimes) -> Row:
     """What the model and the bound say of a case, in real seconds."""
-    total, after = _typical(case, plan, predicted)
+    total, after = _typical(trial, plan, predicted)
     return {
         "predicted_time_s": total,
         "predicted_after_arrival_s": after,
-        "bound_s": wire_bound_s(case),
+        "bound_s": wire_bound_s(trial),
     }
 
 
-def _typical(case: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[float, float]:
+def _typical(trial: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[float, float]:
     """Time and time after arrival in real seconds: medians, or means where the steps are meant to differ."""
     real = plan.scale.real_s
-    if not case.varies:
+    if not trial.varies:
         return real(times.time_s), real(times.after_arrival_s)
     return real(fmean(s.time_s for s in times.steps)), real(fmean(s.after_arrival_s for s in times.steps))
 
 
-def _described(case: Trial, plan: TrialPlan) -> Row:
+def _described(trial: Trial, plan: TrialPlan) -> Row:
     """What was run."""
     return {
         "experiment": plan.experiment,
-        "study": case.study,
-        "algorithm": case.schedule.algorithm,
-        "collective": case.schedule.kind,
-        "n": case.schedule.n,
-        "bytes": case.bytes,
-        "fabric": case.fabric.kind,
-        "port_gbps": case.fabric.port_gbps,
-        "mtu": case.fabric.mtu,
-        "rounds": case.schedule.rounds,
-        "second_phase_rounds": case.schedule.rounds - case.schedule.first_phase,
-        "reconfiguration_delay_ms": case.reconfiguration_delay_s * 1e3,
-        "straggler_delay_s": case.straggler_delay_s,
-        "straggler": case.late_rank,
-        "predicted_straggler": case.schedule.straggler,
-        "injection": case.injection.text if case.injection else "",
+        "study": trial.study,
+        "algorithm": trial.schedule.algorithm,
+        "collective": trial.schedule.kind,
+        "n": trial.schedule.n,
+        "bytes": trial.bytes,
+        "fabric": trial.fabric.kind,
+        "port_gbps": trial.fabric.port_gbps,
+        "mtu": trial.fabric.mtu,
+        "rounds": trial.schedule.rounds,
+        "second_phase_rounds": trial.schedule.rounds - trial.schedule.first_phase,
+        "reconfiguration_delay_ms": trial.reconfiguration_delay_s * 1e3,
+        "straggler_delay_s": trial.straggler_delay_s,
+        "straggler": trial.late_rank,
+        "predicted_straggler": trial.schedule.straggler,
+        "injection": trial.injection.text if trial.injection else "",
         "seed": plan.settings.seed,
         "rate_scale": plan.scale.rate,
         "time_scale": plan.scale.time,
     }
 
 
-def wire_bound_s(case: Trial, alpha_s: float = 0.0) -> float:
+def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
     """The alpha-beta bound of a case in real seconds, its payload at the goodput of full packets."""
-    share = goodput_share(case.fabric.mtu)
+    share = goodput_share(trial.fabric.mtu)
     return bound_s(
-        case.schedule,
-        case.bytes,
+        trial.schedule,
+        trial.bytes,
         alpha_s,
-        case.fabric.port_gbps * 1e9 / 8 * share,
-        ports=case.fabric.ports_per_rank,
-        scale_up_bytes_per_s=case.fabric.scale_up_gbps * 1e9 / 8 * share,
+        trial.fabric.port_gbps * 1e9 / 8 * share,
+        ports=trial.fabric.ports_per_rank,
+        scale_up_bytes_per_s=trial.fabric.scale_up_gbps * 1e9 / 8 * share,
     )

@@ -47,7 +47,7 @@ class TrialListener(Protocol):
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
         """A fabric is up."""
 
-    def case(self, case: Trial, expected_s: float) -> None:
+    def trial(self, trial: Trial, expected_s: float) -> None:
         """A case begins and should take ``expected_s`` of wall-clock time."""
 
     def measured(self, row: Row) -> None:
@@ -67,7 +67,7 @@ class QuietTrialListener:
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
         """Not said."""
 
-    def case(self, case: Trial, expected_s: float) -> None:
+    def trial(self, trial: Trial, expected_s: float) -> None:
         """Not said."""
 
     def measured(self, row: Row) -> None:
@@ -86,9 +86,9 @@ class TrialPlan:
     scale: Scale
     steps: int
 
-    def rounds(self, case: Trial) -> int:
-        """Steps of ``case``, the warm-up included."""
-        return (case.steps or self.steps) + 1
+    def rounds(self, trial: Trial) -> int:
+        """Steps of ``trial``, the warm-up included."""
+        return (trial.steps or self.steps) + 1
 
 
 @dataclass(frozen=True)
@@ -99,32 +99,32 @@ class Measured:
     times: CollectiveTimes
 
 
-def foresee(case: Trial, plan: TrialPlan, program: Program) -> Prediction:
+def foresee(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
     """What a case should measure, by the model."""
-    fabric = case.foreseen_fabric.plan(plan.scale)
+    fabric = trial.foreseen_fabric.plan(plan.scale)
     return predict(
         program,
         fabric,
-        case.new_policy(fabric),
-        case.mode,
-        delay_s=case.reconfiguration_delay_s,
+        trial.new_policy(fabric),
+        trial.mode,
+        delay_s=trial.reconfiguration_delay_s,
         scale=plan.scale,
-        steps=plan.rounds(case),
+        steps=plan.rounds(trial),
         costs=costs(load_calibration()),
-        cycle=cycle_of(case, plan.scale),
+        cycle=cycle_of(trial, plan.scale),
     )
 
 
-def cycle_of(case: Trial, scale: Scale) -> Cycle | None:
+def cycle_of(trial: Trial, scale: Scale) -> Cycle | None:
     """The turns of a case on the emulated wire."""
-    return case.cycle and case.cycle.scaled(scale.time, scale.rate * scale.time)
+    return trial.cycle and trial.cycle.scaled(scale.time, scale.rate * scale.time)
 
 
-def foresee_row(case: Trial, plan: TrialPlan) -> Row:
+def foresee_row(trial: Trial, plan: TrialPlan) -> Row:
     """The predicted columns of a case's row, without running it. No root."""
-    program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
-    predicted = collective_times(foresee(case, plan, program).events, case.schedule, WORLD, 1)
-    return predicted_columns(case, plan, predicted)
+    program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
+    predicted = collective_times(foresee(trial, plan, program).events, trial.schedule, WORLD, 1)
+    return predicted_columns(trial, plan, predicted)
 
 
 class TrialRun:
@@ -146,7 +146,7 @@ class TrialRun:
         self.plan = plan
         self._listener = listener
         self._stack = ExitStack()
-        self._nursery: AgentLauncher | None = None
+        self._launcher: AgentLauncher | None = None
         self._session: Session | None = None
         self._fabric: TrialFabric | None = None
         self._number = 0
@@ -154,7 +154,7 @@ class TrialRun:
         self._columns = columns
 
     def __enter__(self) -> TrialRun:
-        self._nursery = self._stack.enter_context(AgentLauncher.start())
+        self._launcher = self._stack.enter_context(AgentLauncher.start())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -166,49 +166,49 @@ class TrialRun:
         finally:
             self.record.close(error)
 
-    def measure(self, case: Trial) -> Measured:
+    def measure(self, trial: Trial) -> Measured:
         """Run one case; its row and events are on disk afterwards. Raises what ended it, after saving its events."""
         plan = self.plan
-        program = case.program(plan.scale, plan.rounds(case), plan.settings.seed)
-        session = self._session_on(case.fabric)
-        prediction = foresee(case, plan, program)
-        point = self._point(case, case.foreseen_fabric.plan(plan.scale), program, prediction)
+        program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
+        session = self._session_on(trial.fabric)
+        prediction = foresee(trial, plan, program)
+        point = self._point(trial, trial.foreseen_fabric.plan(plan.scale), program, prediction)
         expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
-        self._listener.case(case, expected_s)
-        assert self._nursery is not None
-        attempt = PointRun(session, self._nursery, point, self._agent(case, program, session.plan))
+        self._listener.trial(trial, expected_s)
+        assert self._launcher is not None
+        point_run = PointRun(session, self._launcher, point, self._agent(trial, program, session.plan))
         try:
-            attempt.register(case.mode, case.policy_name, cycle_of(case, plan.scale))
+            point_run.register(trial.mode, trial.policy_name, cycle_of(trial, plan.scale))
             with ExitStack() as beside:
-                sent = self._background(case, session, beside)
+                sent = self._background(trial, session, beside)
                 captured = self._captured(session, point, beside)
-                attempt.play(expected_s * 5 + _SLACK_S, lambda _: None)
+                point_run.play(expected_s * 5 + _SLACK_S, lambda _: None)
                 background_mbps = sent()
                 self._write_capture(captured(), point, program)
         finally:
-            events = attempt.events()
-            self.record.add_events([point.event(attempt.began, attempt.ended), *events])
+            events = point_run.events()
+            self.record.add_events([point.event(point_run.began, point_run.ended), *events])
         metrics = measure_point(point, events)
-        times = collective_times(events, case.schedule, WORLD, point.warmup(metrics.steps))
-        predicted = collective_times(prediction.events, case.schedule, WORLD, 1)
+        times = collective_times(events, trial.schedule, WORLD, point.warmup(metrics.steps))
+        predicted = collective_times(prediction.events, trial.schedule, WORLD, 1)
         verdict = judge(point, events, metrics)
-        row = trial_row(case, plan, point, times, predicted, metrics, verdict)
+        row = trial_row(trial, plan, point, times, predicted, metrics, verdict)
         if background_mbps is not None:
             row["background_gbps"] = background_mbps / 1e3 / plan.scale.rate
         if self._columns is not None:
-            row |= self._columns(case, point, events, row, times, attempt.delivered)
+            row |= self._columns(trial, point, events, row, times, point_run.delivered)
         self.record.add_row(row)
         self._listener.measured(row)
         return Measured(row, times)
 
     # ---- what runs beside ----------------------------------------------------------------------------------------
 
-    def _background(self, case: Trial, session: Session, beside: ExitStack) -> Callable[[], float | None]:
+    def _background(self, trial: Trial, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the case's background traffic; returns what ends it and says its rate in Mb/s."""
-        if case.slow_rank is None or not case.background_share:
+        if trial.slow_rank is None or not trial.background_share:
             return lambda: None
         fds = dict(enumerate(session.netns_fds()))
-        traffic = beside.enter_context(Background.on(session.plan, fds, case.slow_rank, case.background_share))
+        traffic = beside.enter_context(Background.on(session.plan, fds, trial.slow_rank, trial.background_share))
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
     def _captured(self, session: Session, point: Point, beside: ExitStack) -> Callable[[], Captured | None]:
@@ -237,32 +237,34 @@ class TrialRun:
 
     # ---- what a case needs -----------------------------------------------------------------------------------------
 
-    def _point(self, case: Trial, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
+    def _point(self, trial: Trial, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
         number, self._number = self._number, self._number + 1
         return Point(
             number,
-            case.name,
+            trial.name,
             fabric,
             program.groups,
             self.plan.scale,
-            reconfiguration_delay_s=case.reconfiguration_delay_s,
+            reconfiguration_delay_s=trial.reconfiguration_delay_s,
             predicted_step_time_s=prediction.step_time_s,
             predicted_step_times_s=prediction.step_times_s,
-            critical=critical_paths(program, self.plan.scale, fabric.ports_per_gpu, circuits=case.fabric.kind == "ocs"),
-            operations_s={(WORLD, case.operation): self.plan.scale.emulated_s(case.ideal_s)} if case.ideal_s else {},
+            critical=critical_paths(
+                program, self.plan.scale, fabric.ports_per_gpu, circuits=trial.fabric.kind == "ocs"
+            ),
+            operations_s={(WORLD, trial.operation): self.plan.scale.emulated_s(trial.ideal_s)} if trial.ideal_s else {},
         )
 
-    def _agent(self, case: Trial, program: Program, fabric: FabricPlan) -> AgentConfig:
+    def _agent(self, trial: Trial, program: Program, fabric: FabricPlan) -> AgentConfig:
         settings = self.plan.settings
         return AgentConfig(
             rank=0,
             job="",
-            mode=case.mode,
+            mode=trial.mode,
             program=program,
             scale=self.plan.scale,
             plan=fabric,
             events="",
-            steps=self.plan.rounds(case),
+            steps=self.plan.rounds(trial),
             seed=settings.seed,
             verify=settings.verify,
             ack_timeout_s=settings.ack_timeout_s,

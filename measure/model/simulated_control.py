@@ -82,7 +82,7 @@ class SimulatedControl:
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Ack(turn=SlotWindow()):
+                case Ack(slot_window=SlotWindow()):
                     self._acked(action)  # what it takes to be told, the port makes up for
                 case SlotEnds():
                     self._end_turn(action)
@@ -100,7 +100,7 @@ class SimulatedControl:
                     raise ControlError(f"job {job} was refused: {reason}")
 
     def _end_turn(self, ends: SlotEnds) -> None:
-        self._later(max(0.0, ends.at - ends.turn.began), lambda now: self._act(self._engine.turn_over(ends, now)))
+        self._later(max(0.0, ends.at - ends.slot_window.began), lambda now: self._act(self._engine.end_slot(ends, now)))
 
     def _darken(self, action: Darken) -> None:
         def dark(now: float) -> None:
@@ -116,6 +116,6 @@ class SimulatedControl:
         wait = self._costs.settle_s + (self._costs.crowded_s if crowded else 0.0)
         self._changed_at[action.switch] = now
         actions = self._engine.lit(action.reconfiguration_id, now)
-        self._act(one for one in actions if not isinstance(one, Ack) or one.turn is not None)
-        acks = [one for one in actions if isinstance(one, Ack) and one.turn is None]
+        self._act(one for one in actions if not isinstance(one, Ack) or one.slot_window is not None)
+        acks = [one for one in actions if isinstance(one, Ack) and one.slot_window is None]
         self._later(wait, lambda _: self._act(acks))

@@ -43,8 +43,8 @@ class SimulatedFlow:
     exchange: Exchange
     name: FlowName
     began: float
-    gate: CircuitClient | None = None
-    turnstile: SlotSender[InSlot] | None = None
+    circuit_client: CircuitClient | None = None
+    slot_sender: SlotSender[InSlot] | None = None
     unsent: int = 0
     told: bool = False
     """The rank went on before it was done: a buffered send."""
@@ -56,7 +56,7 @@ class SimulatedFlow:
 
     def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that is asked for."""
-        return self.gate is not None and part.transfer in self.gate.circuits
+        return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
 
 
 @dataclass
@@ -65,14 +65,14 @@ class SimulatedRank:
 
     executor: Executor
     dimensions: tuple[Dimension, ...]
-    gates: CircuitRequests[SimulatedFlow]
+    circuit_clients: CircuitRequests[SimulatedFlow]
     turns: SlotScheduler[InSlot]
     paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
     early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     began: dict[tuple[str, int], float] = field(default_factory=dict)
-    farewell: DeferredRelease = field(default_factory=DeferredRelease)
+    deferred_release: DeferredRelease = field(default_factory=DeferredRelease)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
     cut: list[InSlot] = field(default_factory=list)
     """What did not fit into the slots of a rotation so far."""
@@ -82,7 +82,7 @@ class SimulatedRank:
     @property
     def waits_for(self) -> str:
         """In words, where the rank stands still."""
-        blocked = [intent.group for intent, _ in self.blocked.values()]
+        blocked = [action.group for action, _ in self.blocked.values()]
         if blocked:
             return f"the circuits of group {blocked[0]}"
         return ", ".join(f"{f.op.name} in group {f.op.group}" for f in self.flows.values()) or "another operation"

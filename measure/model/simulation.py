@@ -80,7 +80,7 @@ class Simulation:
         self.provisioned = provisioned
         self.events: list[Event] = []
         self.now = 0.0
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._wires = Wires(plan, self._at, routing)
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
@@ -119,11 +119,11 @@ class Simulation:
 
     def _at(self, time: float, what: Callable[[], None]) -> None:
         self._number += 1
-        heapq.heappush(self._agenda, (time, self._number, what))
+        heapq.heappush(self._timers, (time, self._number, what))
 
     def _play(self) -> None:
-        while self._agenda:
-            self.now, _, what = heapq.heappop(self._agenda)
+        while self._timers:
+            self.now, _, what = heapq.heappop(self._timers)
             what()
 
     def _note(self, kind: str, began: float, **fields: object) -> None:
@@ -143,39 +143,39 @@ class Simulation:
             self.steps,
             provisioned=self.provisioned,
         )
-        gates: CircuitRequests[SimulatedFlow] = CircuitRequests(
+        circuit_clients: CircuitRequests[SimulatedFlow] = CircuitRequests(
             rank,
             lambda message: self._control.ask(rank, message),
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
-        gates.asking = circuits
+        circuit_clients.asking = circuits
         turns: SlotScheduler[InSlot] = SlotScheduler(rank, lambda message: self._control.ask(rank, message))
-        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), gates, turns)
+        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), circuit_clients, turns)
         for group in mine:
             final = told.get(group.name)
             wired = wired_paths(group, self.plan.ports_per_gpu)
             agent.paths[group.name] = final.paths if final is not None and final.paths else wired
         return agent
 
-    def _carry_out(self, rank: int, intents: Iterable[RankAction]) -> None:
-        for intent in intents:
-            self._carry_out_one(rank, self._ranks[rank], intent)
+    def _carry_out(self, rank: int, actions: Iterable[RankAction]) -> None:
+        for action in actions:
+            self._carry_out_one(rank, self._ranks[rank], action)
 
-    def _carry_out_one(self, rank: int, agent: SimulatedRank, intent: RankAction) -> None:
-        match intent:
+    def _carry_out_one(self, rank: int, agent: SimulatedRank, action: RankAction) -> None:
+        match action:
             case StartCompute(step, op):
                 began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
                 self._at(due, lambda: self._computed(rank, step, op.id, op.name, began))
             case StartCommunication(step, op, phase):
                 self._start(rank, agent, step, op, phase)
             case Blocked():
-                agent.blocked[intent.op.id] = (intent, self.now)
+                agent.blocked[action.op.id] = (action, self.now)
             case RequestCircuits():
-                self._control.ask(rank, intent)
+                self._control.ask(rank, action)
             case ReleaseCircuits(group):
                 agent.turns.end(group)
-                if agent.farewell.may_go(intent):
-                    self._control.ask(rank, intent)
+                if agent.deferred_release.may_go(action):
+                    self._control.ask(rank, action)
             case StepBegan(step):
                 agent.began["step", step] = self.now
             case StepEnded(step):
@@ -195,20 +195,20 @@ class Simulation:
     def _start(self, rank: int, agent: SimulatedRank, step: int, op: Communication, phase: int) -> None:
         waited = agent.blocked.pop(op.id, None)
         if waited is not None:
-            intent, began = waited
+            action, began = waited
             self._note(
-                "wait", began, rank=rank, step=step, op=op.id, group=intent.group, index=intent.index, phase=phase
+                "wait", began, rank=rank, step=step, op=op.id, group=action.group, index=action.index, phase=phase
             )
         flow = SimulatedFlow(op, step, phase, Exchange(), agent.next_name(rank, op), self.now)
         self._plan(rank, agent, flow)
         flow.unsent = len(flow.exchange.outgoing)
         agent.flows[flow.name] = flow
-        if flow.gate is not None:
-            agent.gates.say(flow, flow.gate.begin(), self.now)
+        if flow.circuit_client is not None:
+            agent.circuit_clients.say(flow, flow.circuit_client.begin(), self.now)
         self._carry_on(rank, flow, flow.exchange.begin())
         if self.program.eager and isinstance(op, Send):
             flow.told = True  # the kernel takes all of it at once
-            agent.farewell.began(op.group)
+            agent.deferred_release.began(op.group)
             self._at(self.now, lambda: self._carry_out(rank, agent.executor.communication_done(op.id)))
         for part, began, ended in agent.early.pop(flow.name, []):
             self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
@@ -229,16 +229,19 @@ class Simulation:
                 self._transfers[id(plan)] = by_position(plan)
             mine = self._transfers[id(plan)][group.members.index(rank)]
             if group.domain == "scale-out":
-                flow.gate, flow.turnstile = agent.gates.gate(group, plan), agent.turns.of(group.name)
-            gated = flow.gate.circuits if flow.gate is not None else None
-            circuits = on_circuits(mine, gated, turning=flow.turnstile is not None)
+                flow.circuit_client, flow.slot_sender = (
+                    agent.circuit_clients.client_of(group, plan),
+                    agent.turns.of(group.name),
+                )
+            gated_transfer = flow.circuit_client.circuits if flow.circuit_client is not None else None
+            circuits = on_circuits(mine, gated_transfer, turning=flow.slot_sender is not None)
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
-            if action == "send" and flow.turnstile is not None and not part.scale_up:
-                flow.turnstile.offer(part.peer, InSlot(flow, part))
-                self._send_in_turn(rank, flow.turnstile.free())
+            if action == "send" and flow.slot_sender is not None and not part.scale_up:
+                flow.slot_sender.offer(part.peer, InSlot(flow, part))
+                self._send_in_turn(rank, flow.slot_sender.free())
             elif action == "send":
                 flow.held.append(part)
                 self._send_held(rank, flow)
@@ -247,16 +250,16 @@ class Simulation:
                 sender = self._ranks[part.peer].flows.get(flow.name)
                 if sender is not None:
                     self._send_held(part.peer, sender)
-        if flow.turnstile is not None:
-            flow.turnstile.report()
+        if flow.slot_sender is not None:
+            flow.slot_sender.report()
 
     def _send_in_turn(self, rank: int, free: Iterable[InSlot]) -> None:
         """Put on the wire what can be there when the slot ends; the rest waits for the next slot of its peer."""
         for item in free:
-            turnstile = item.flow.turnstile
-            assert turnstile is not None
-            if item.part.peer in turnstile.peers:
-                self._send_until(rank, item, turnstile.lanes(item.part.peer).out, turnstile.end)
+            slot_sender = item.flow.slot_sender
+            assert slot_sender is not None
+            if item.part.peer in slot_sender.peers:
+                self._send_until(rank, item, slot_sender.lanes(item.part.peer).out, slot_sender.end)
             else:
                 self._ranks[rank].cut.append(item)
 
@@ -285,8 +288,8 @@ class Simulation:
                 flow.held.append(part)
 
     def _may_go(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> bool:
-        if flow.gate is not None and flow.on_circuit(part):
-            return flow.gate.stands(part.transfer)
+        if flow.circuit_client is not None and flow.on_circuit(part):
+            return flow.circuit_client.stands(part.transfer)
         if self.program.eager and isinstance(flow.op, Send):
             return True
         there = self._ranks[part.peer].flows.get(flow.name)
@@ -313,11 +316,11 @@ class Simulation:
         domain = self._domain[group]
         if part.scale_up:
             return "scale-up", 0, 0
-        if flow.turnstile is not None:
-            lanes = flow.turnstile.lanes(part.peer)
+        if flow.slot_sender is not None:
+            lanes = flow.slot_sender.lanes(part.peer)
             return domain, lanes.out, lanes.into
-        if flow.gate is not None and flow.on_circuit(part):
-            return domain, *flow.gate.lanes(part.transfer)
+        if flow.circuit_client is not None and flow.on_circuit(part):
+            return domain, *flow.circuit_client.lanes(part.transfer)
         forwarded = domain != "scale-out" or self._packet_rails
         ports = self.plan.ports_per_gpu if domain == "scale-out" else 1
         path = choose_path(
@@ -336,8 +339,8 @@ class Simulation:
         else:
             self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
         flow.unsent -= 1
-        if flow.turnstile is not None and not part.scale_up:
-            flow.turnstile.over()
+        if flow.slot_sender is not None and not part.scale_up:
+            flow.slot_sender.over()
         self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
@@ -362,13 +365,13 @@ class Simulation:
 
     def _over(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
-        if flow.gate is not None and flow.on_circuit(part):
-            self._ranks[rank].gates.say(flow, flow.gate.over(part.transfer), self.now)
+        if flow.circuit_client is not None and flow.on_circuit(part):
+            self._ranks[rank].circuit_clients.say(flow, flow.circuit_client.over(part.transfer), self.now)
 
     def _finish_if_done(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
         if flow.unsent or not flow.exchange.received_all or flow.name not in agent.flows:
             return
-        if flow.gate is not None and not flow.gate.finished:
+        if flow.circuit_client is not None and not flow.circuit_client.finished:
             return
         del agent.flows[flow.name]
         op = flow.op
@@ -389,7 +392,7 @@ class Simulation:
             payload_bytes=flow.sent_bytes,
         )
         if flow.told:
-            release = agent.farewell.ended(op.group)
+            release = agent.deferred_release.ended(op.group)
             if release is not None:
                 self._control.ask(rank, release)
             return
@@ -402,17 +405,17 @@ class Simulation:
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]
-        if ack.group in agent.gates.asking:
-            flow, _ = agent.gates.acknowledged(ack.group, ack.index, self.now)
+        if ack.group in agent.circuit_clients.asking:
+            flow, _ = agent.circuit_clients.acknowledged(ack.group, ack.index, self.now)
             self._send_held(ack.rank, flow)
             return
-        if ack.turn is not None:
-            agent.turns.stands(ack.group, ack.index, ack.turn, ack.paths)
+        if ack.slot_window is not None:
+            agent.turns.stands(ack.group, ack.index, ack.slot_window, ack.paths)
             agent.booked.clear()
             left, agent.cut = agent.cut, []
-            turnstile = agent.turns.of(ack.group)
-            self._send_in_turn(ack.rank, [*left, *(turnstile.free() if turnstile is not None else ())])
-        if ack.turn is None or ack.turn.number == 0:
+            slot_sender = agent.turns.of(ack.group)
+            self._send_in_turn(ack.rank, [*left, *(slot_sender.free() if slot_sender is not None else ())])
+        if ack.slot_window is None or ack.slot_window.number == 0:
             agent.paths[ack.group] = ack.paths
             self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
         agent.turns.report(ack.group)

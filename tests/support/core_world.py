@@ -23,8 +23,8 @@ class World:
         self.plan = plan
         self.events: list[Event] = []
         self.ready = threading.Event()
-        self.conductor = ControllerCore(self.plan, self.events.append, self.ready.set)
-        self.conductor.start()
+        self.core = ControllerCore(self.plan, self.events.append, self.ready.set)
+        self.core.start()
         self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
         self.sends: dict[int, Any] = {}
         self.mute = False
@@ -43,24 +43,24 @@ class World:
             return True
 
         self.sends[dpid] = send
-        self.conductor.joined(dpid, send)
+        self.core.joined(dpid, send)
 
     def reply(self, dpid: int, sent: list[tuple[str, int]]) -> None:
         """Answer one message, and no other: a thread that comes late must not speak for a switch that is mute."""
         for kind, number in sent:
             if kind == "barrier":
-                self.conductor.answered(dpid, number)
+                self.core.answered(dpid, number)
             elif kind == "ports":
                 self.arrived += 5
-                self.conductor.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
+                self.core.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
             else:
-                self.conductor.refused(dpid, number, "BUNDLE_FAILED")
+                self.core.refused(dpid, number, "BUNDLE_FAILED")
 
     def answer(self, request_id: object, fragment: str) -> None:
         self.answers[request_id] = json.loads(f"{{{fragment}}}")
 
     def ask(self, request_id: object, **message: Any) -> None:
-        self.conductor.handle({"id": request_id, **message}, self)
+        self.core.handle({"id": request_id, **message}, self)
 
     def wait(self, request_id: object) -> dict[str, Any]:
         until(lambda: request_id in self.answers)

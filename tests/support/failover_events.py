@@ -32,8 +32,8 @@ class Run:
     def add(self, t: float, source: Any, kind: str, end: float | None = None, **fields: Any) -> None:
         self.events.append(Event(t, source, kind, end, fields))
 
-    def launch(self, t: float, job: str, life: int, members: Sequence[int]) -> None:
-        self.add(t, "run", "launch", job=job, life=life, members=list(members))
+    def launch(self, t: float, job: str, incarnation: int, members: Sequence[int]) -> None:
+        self.add(t, "run", "launch", job=job, incarnation=incarnation, members=list(members))
 
     def step(
         self,
@@ -42,7 +42,7 @@ class Run:
         members: Sequence[int],
         step: int,
         group: str,
-        life: int = 0,
+        incarnation: int = 0,
         size: int = GRADIENTS,
     ) -> float:
         """One step of all members: compute for half of it, then an all-reduce; its end."""
@@ -56,14 +56,14 @@ class Run:
             self.add(half, "agent", "transfer", end, rank=rank, step=step, op=1, transfer=place, round=0, chunk=0,
                      peer=members[place - 1], bytes=sent, reduce=True)  # fmt: skip
             self.add(t, "agent", "step", end, rank=rank, step=step)
-            self.add(end, "agent", "state", rank=rank, step=step, life=life, checksum=1000 + step)
+            self.add(end, "agent", "state", rank=rank, step=step, incarnation=incarnation, checksum=1000 + step)
         return end
 
     def steps(
-        self, t: float, seconds: float, members: Sequence[int], numbers: range, group: str, life: int = 0
+        self, t: float, seconds: float, members: Sequence[int], numbers: range, group: str, incarnation: int = 0
     ) -> float:
         for step in numbers:
-            t = self.step(t, seconds, members, step, group, life)
+            t = self.step(t, seconds, members, step, group, incarnation)
         return t
 
     def sampled(self, start: float, end: float, ranks: Sequence[int], every: float = 0.5) -> Run:
@@ -121,9 +121,16 @@ def struck(
 def restart(run: Run, members: Sequence[int], seconds: float, first: int = 3, last: int = 8) -> None:
     run.launch(SECOND_LAUNCH, "A", 1, members)
     t = SECOND_LAUNCH + FORKED
-    run.add(t, "agent", "stage", t + CHECKPOINT, rank=12, life=1, name="checkpoint", given=False)
+    run.add(t, "agent", "stage", t + CHECKPOINT, rank=12, incarnation=1, name="checkpoint", given=False)
     for rank in members:
         run.add(
-            t + CHECKPOINT, "agent", "stage", t + CHECKPOINT + LIBRARY, rank=rank, life=1, name="library", given=True
+            t + CHECKPOINT,
+            "agent",
+            "stage",
+            t + CHECKPOINT + LIBRARY,
+            rank=rank,
+            incarnation=1,
+            name="library",
+            given=True,
         )
     run.steps(RESUMED, seconds, members, range(first, last), "A", 1)

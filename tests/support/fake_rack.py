@@ -37,7 +37,7 @@ class Team:
         self.configs = {config.rank: config for config in configs}
         self.launched = rack.now
         self.pids: dict[int, int] = {}
-        self.steps = {config.rank: self.life(config.rank).first_step for config in configs}
+        self.steps = {config.rank: self.incarnation(config.rank).first_step for config in configs}
         self.checkpoints: dict[int, list[tuple[int, int]]] = {config.rank: [] for config in configs}
         self.ready: set[int] = set()
         self.finished: set[int] = set()
@@ -47,8 +47,8 @@ class Team:
         self.stopped = False
         self._rack = rack
 
-    def life(self, rank: int) -> Any:
-        return self.configs[rank].life
+    def incarnation(self, rank: int) -> Any:
+        return self.configs[rank].incarnation
 
     @property
     def job(self) -> str:
@@ -90,11 +90,11 @@ class Team:
                     self._step(rank, config, now)
 
     def _step(self, rank: int, config: AgentConfig, now: float) -> None:
-        life = self.life(rank)
-        done = life.first_step + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
+        incarnation = self.incarnation(rank)
+        done = incarnation.first_step + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
         while self.steps[rank] < min(done, config.steps):
             self.steps[rank] += 1
-            if life.checkpoint_every and self.steps[rank] % life.checkpoint_every == 0:
+            if incarnation.checkpoint_every and self.steps[rank] % incarnation.checkpoint_every == 0:
                 self.store(self.steps[rank], [rank])
         if self.steps[rank] == config.steps:
             self.finished.add(rank)
@@ -213,7 +213,7 @@ class Process:
 
 
 class Rack:
-    """Everything that is pretended; ``site`` is real and stands on it."""
+    """Everything that is pretended; ``context`` is real and stands on it."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 100.0
@@ -234,8 +234,8 @@ class Rack:
         self.controller = Controller(self)
         self._always = os.eventfd(1)
         self._killed_at: dict[int, float] = {}
-        session, nursery = cast(Session, self._session()), cast(AgentLauncher, self)
-        self.site = RunContext(session, nursery, folder, self.scale, clock=lambda: self.now)
+        session, launcher = cast(Session, self._session()), cast(AgentLauncher, self)
+        self.context = RunContext(session, launcher, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
         net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
@@ -294,7 +294,7 @@ class Rack:
             happens()
         for team in self.teams:
             team.pass_time(self.now)
-        for rank in sorted(self.site.dead):
+        for rank in sorted(self.context.dead):
             if self.now >= self._killed_at.setdefault(rank, self.now) + DETECT_S and not self.controller.gone:
                 self.controller.fail(rank)
 
@@ -308,7 +308,7 @@ class Rack:
 
     def job(self, **changes: Any) -> JobSupervisor:
         """Job A, registered; its first life has begun."""
-        job = JobSupervisor(self.site, self.specs(**changes)[0])
+        job = JobSupervisor(self.context, self.specs(**changes)[0])
         job.register()
         job.begin()
         return job

@@ -124,7 +124,7 @@ class RackPlayer:
                     self.registered.append(job)
                 case MembersChanged(job):
                     self.changed.append(job)
-                    number = self.engine.roster.job(job).number
+                    number = self.engine.registry.job(job).number
                     assert number > self.numbers.get(job, 0), "numbers increase"
                     self.numbers[job] = number
 

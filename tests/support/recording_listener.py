@@ -44,8 +44,8 @@ class Listener:
 
 
 def _serve(sock: socket.socket, out: TextIO) -> None:
-    with suppress(ConnectionError), sock, sock.makefile() as lines:
-        for line in lines:
+    with suppress(ConnectionError), sock, sock.makefile() as connected:
+        for line in connected:
             message = json.loads(line)
             out.write(json.dumps((time.monotonic(), message)) + "\n")
             if "id" in message:

@@ -67,7 +67,7 @@ class Turner:
     def over(self, ends: SlotEnds) -> None:
         """The time of a slot is over (or a call for a slot that ended before comes late)."""
         self.now = max(self.now, ends.at)
-        self.do(self.engine.turn_over(ends, self.now))
+        self.do(self.engine.end_slot(ends, self.now))
 
     def do(self, actions: list[Action]) -> None:
         """Take actions; nobody is told of a circuit without its light."""
@@ -102,13 +102,13 @@ class Turner:
 
     def slot(self, rank: int, group: str) -> int:
         """The slot that ``rank`` was told of last."""
-        turn = self.acks[rank, group][-1].turn
-        assert turn is not None
-        return turn.number
+        slot_window = self.acks[rank, group][-1].slot_window
+        assert slot_window is not None
+        return slot_window.number
 
     def told(self, rank: int, group: str) -> list[int]:
         """The slots that ``rank`` was told of."""
-        return [ack.turn.number for ack in self.acks.get((rank, group), ()) if ack.turn is not None]
+        return [ack.slot_window.number for ack in self.acks.get((rank, group), ()) if ack.slot_window is not None]
 
     def slots(self) -> list[dict[str, Any]]:
         """The slots that the timeline has, in order."""

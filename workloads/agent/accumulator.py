@@ -34,7 +34,7 @@ class StateAccumulator:
 
     def __init__(
         self,
-        life: Incarnation,
+        incarnation: Incarnation,
         job: str,
         state: State,
         write: Callable[[Checkpoint], object],
@@ -43,7 +43,7 @@ class StateAccumulator:
         start: Callable[[Callable[[], object]], Running] = BackgroundTask,
     ) -> None:
         self.state = state
-        self._life = life
+        self._incarnation = incarnation
         self._job = job
         self._write = write
         self._note = note
@@ -84,7 +84,7 @@ class StateAccumulator:
         """``step`` is over, all its values are with the ledger."""
         self._open.append(step)
 
-    def turn(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """One piece of work; raises what went wrong in a write."""
         self._end_write(now)
         if not self.has_work:
@@ -104,7 +104,7 @@ class StateAccumulator:
             then()
 
     def _is_due(self, step: int) -> bool:
-        every = self._life.checkpoint_every
+        every = self._incarnation.checkpoint_every
         return every > 0 and (step + 1) % every == 0
 
     def _is_held(self) -> bool:
@@ -114,7 +114,7 @@ class StateAccumulator:
 
     def _end_step(self, step: int, now: float) -> None:
         checksum = self.state.checksum
-        self._note("state", now, step=step, life=self._life.number, checksum=checksum)
+        self._note("state", now, step=step, incarnation=self._incarnation.number, checksum=checksum)
         self._say(state=step, checksum=checksum)
         if self._is_due(step):
             np.copyto(self._snapshot, self.state.words)
@@ -131,7 +131,7 @@ class StateAccumulator:
             began,
             now,
             step=checkpoint.step,
-            life=self._life.number,
+            incarnation=self._incarnation.number,
             bytes=checkpoint.words.nbytes,
             checksum=checkpoint.checksum,
         )

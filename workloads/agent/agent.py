@@ -43,7 +43,7 @@ from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.in_flight import InFlight
-from workloads.agent.transport.paths import Path, paths_in, turn_in
+from workloads.agent.transport.paths import Path, paths_in, slot_window_in
 from workloads.agent.transport.slot_sender import Moved
 from workloads.agent.waits import Waits
 from workloads.phases import phases
@@ -65,15 +65,17 @@ class Agent:
         self._control = control
         self._control_in = b""
         self._log = EventLog(config.events, config.rank)
-        self._farewell = DeferredRelease()
-        self._courier = CommEngine(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
+        self._deferred_release = DeferredRelease()
+        self._comm_engine = CommEngine(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
         self._channel: JobChannel | None = None
-        self._member = Member(config, config.life, self._log.note, self.say) if config.life is not None else None
+        self._member = (
+            Member(config, config.incarnation, self._log.note, self.say) if config.incarnation is not None else None
+        )
         self._waiting: InFlight | None = None
         """A communication that is over, while the member may not go on."""
         self._phases = phases(config.program, config.rank)
         self._waits = Waits(config.rank, self._phases, self._log.note)
-        self._checking = CheckIn(config, self._courier)
+        self._checking = CheckIn(config, self._comm_engine)
         self._executor: Executor | None = None
         self._compute: tuple[int, Compute, float, float] | None = None
         """Step, operation, start and due time of the compute under way."""
@@ -88,7 +90,7 @@ class Agent:
     def run(self) -> None:
         """Check in, wait for go, run all steps, wait for stop. Raises what ended it badly, after writing the log."""
         try:
-            self._courier.transport.listen()
+            self._comm_engine.transport.listen()
             if self._member is not None:
                 self._member.serve()
             self._check_in()
@@ -99,9 +101,9 @@ class Agent:
             return
         finally:
             self._waits.note_unfinished(time.monotonic())
-            self._courier.gates.note_unfinished(time.monotonic())
+            self._comm_engine.circuit_clients.note_unfinished(time.monotonic())
             self._log.flush()
-            self._courier.transport.close()
+            self._comm_engine.transport.close()
             if self._member is not None:
                 self._member.close()
             if self._channel is not None:
@@ -118,7 +120,7 @@ class Agent:
                 if self._executor is None and self._ready and self._go_at is not None and now >= self._go_at:
                     self._begin(self._go_at)
                 self._run_compute(now)
-                self._courier.tick(time.monotonic())
+                self._comm_engine.tick(time.monotonic())
                 self._tend()
                 self._wait()
         except PeerLost as lost:
@@ -132,7 +134,7 @@ class Agent:
     def _tend(self) -> None:
         """What is beside the step, when all that the step needs is under way."""
         if self._member is not None:
-            self._member.turn(time.monotonic())
+            self._member.step(time.monotonic())
             waiting = self._waiting
             if waiting is not None and not self._member.must_wait(waiting):
                 self._waiting = None
@@ -153,7 +155,7 @@ class Agent:
         if not self._finished:
             self.say(error=str(lost), consequence=True)
         self._lost, self._waiting = True, None
-        self._courier.transport.close()
+        self._comm_engine.transport.close()
         end = time.monotonic() + self._config.peer_timeout_s
         while time.monotonic() < end or self._finished:
             self._tend()
@@ -184,7 +186,7 @@ class Agent:
     def _wait(self) -> None:
         """Sleep until something can be done, and do what sockets say."""
         now = time.monotonic()
-        transport = self._courier.transport
+        transport = self._comm_engine.transport
         connections = list(transport)
         readers = [*transport.listeners, *(c for c in connections if c.readable)]
         writers = [c for c in connections if c.wants_to_write(now)]
@@ -193,8 +195,8 @@ class Agent:
         for listener in transport.listeners:
             if listener in readable:
                 for connection in transport.accept(listener, now):
-                    self._courier.accepted(connection, now)
-        self._courier.handle(
+                    self._comm_engine.accepted(connection, now)
+        self._comm_engine.handle(
             [c for c in readable if isinstance(c, Connection)], [c for c in writable if isinstance(c, Connection)], now
         )
         if now >= self._next_check:
@@ -202,7 +204,7 @@ class Agent:
             self._check_bounds(now)
 
     def _next_event(self, now: float) -> float:
-        times = [self._next_check, self._courier.next_deadline()]
+        times = [self._next_check, self._comm_engine.next_deadline()]
         if self._compute is not None:
             times.append(self._compute[3])
         if self._executor is None and self._ready and self._go_at is not None:
@@ -213,7 +215,7 @@ class Agent:
 
     def _check_bounds(self, now: float) -> None:
         self._waits.check(now, self._config.ack_timeout_s)
-        self._courier.check_progress(now)
+        self._comm_engine.check_progress(now)
 
     # -- before the first step -----------------------------------------------------------------------
 
@@ -241,10 +243,10 @@ class Agent:
             [phase.operations for phase in self._phases],
             self._checking.asks,
             config.steps,
-            first_step=config.life.first_step if config.life is not None else 0,
+            first_step=config.incarnation.first_step if config.incarnation is not None else 0,
             provisioned=config.mode == "provisioned",
         )
-        self._courier.open_early()
+        self._comm_engine.open_early()
         self._carry_out(self._executor.begin(), at)
         if self._executor.finished and not self._finished:
             self._finish(at)  # a life of no steps
@@ -274,58 +276,60 @@ class Agent:
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
-                if group in self._courier.gates.asking:
-                    self._courier.circuit_stands(group, index, now)
+                if group in self._comm_engine.circuit_clients.asking:
+                    self._comm_engine.circuit_stands(group, index, now)
                     continue
-                turn, paths = turn_in(answer), paths_in(answer)
-                if turn is None:
+                slot_window, paths = slot_window_in(answer), paths_in(answer)
+                if slot_window is None:
                     self._granted(group, index, paths, now)
                 else:
-                    slot = partial(self._slot_stands, group, index, turn, paths)
-                    self._courier.at(turn.began, slot, now)
+                    slot = partial(self._slot_stands, group, index, slot_window, paths)
+                    self._comm_engine.at(slot_window.began, slot, now)
 
-    def _slot_stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
+    def _slot_stands(
+        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float
+    ) -> None:
         """The circuits of a slot of a rotation pass light."""
         assert self._channel is not None
         if not self._channel.is_open(group, index):
             return  # the rank let go between the word and the light
-        self._courier.slot_stands(group, index, turn, paths, now)
-        if turn.number == 0:
+        self._comm_engine.slot_stands(group, index, slot_window, paths, now)
+        if slot_window.number == 0:
             self._granted(group, index, paths, now)
-        self._courier.rotations.turns.report(group)
+        self._comm_engine.rotations.turns.report(group)
 
     def _granted(self, group: str, index: int, paths: tuple[Path, ...], now: float) -> None:
         """The controller has acknowledged a request."""
         assert self._executor is not None
-        self._courier.paths[group] = paths
-        self._courier.open_early(group)
+        self._comm_engine.paths[group] = paths
+        self._comm_engine.open_early(group)
         self._carry_out(self._executor.acknowledged(group, index), now)
 
     # -- carrying out intents ------------------------------------------------------------------------
 
-    def _carry_out(self, intents: list[RankAction], now: float) -> None:
+    def _carry_out(self, actions: list[RankAction], now: float) -> None:
         """``now`` is the time at which it became possible (a compute's due time, not when the timer fired)."""
-        for intent in intents:
-            if isinstance(intent, StartCompute):
-                seconds = self._config.scale.emulated_s(intent.op.seconds_in(intent.step))
-                self._compute = (intent.step, intent.op, now, now + seconds)
-            elif isinstance(intent, StartCommunication):
-                self._start(intent, now)
-            elif isinstance(intent, RequestCircuits):
-                self._ask(intent)
-            elif isinstance(intent, ReleaseCircuits):
-                if self._farewell.may_go(intent):
-                    self._ask(intent)
-            elif isinstance(intent, Blocked):
-                self._waits.began(intent, now)
-            elif isinstance(intent, PhaseBegan):
-                self._waits.phase_began(intent.step, intent.phase, now)
-            elif isinstance(intent, PhaseEnded):
-                self._waits.phase_ended(intent.step, intent.phase, now)
-            elif isinstance(intent, StepBegan):
+        for action in actions:
+            if isinstance(action, StartCompute):
+                seconds = self._config.scale.emulated_s(action.op.seconds_in(action.step))
+                self._compute = (action.step, action.op, now, now + seconds)
+            elif isinstance(action, StartCommunication):
+                self._start(action, now)
+            elif isinstance(action, RequestCircuits):
+                self._ask(action)
+            elif isinstance(action, ReleaseCircuits):
+                if self._deferred_release.may_go(action):
+                    self._ask(action)
+            elif isinstance(action, Blocked):
+                self._waits.began(action, now)
+            elif isinstance(action, PhaseBegan):
+                self._waits.phase_began(action.step, action.phase, now)
+            elif isinstance(action, PhaseEnded):
+                self._waits.phase_ended(action.step, action.phase, now)
+            elif isinstance(action, StepBegan):
                 self._step_began = now
             else:
-                self._end_step(intent, now)
+                self._end_step(action, now)
 
     def _ask(self, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
         assert self._channel is not None
@@ -334,24 +338,24 @@ class Agent:
             return
         op = "request" if isinstance(message, RequestCircuits) else "release"
         if isinstance(message, ReleaseCircuits):
-            self._courier.released(message.group)
+            self._comm_engine.released(message.group)
         self._channel.ask(op, group=message.group, index=message.index)
 
-    def _start(self, intent: StartCommunication, now: float) -> None:
-        self._waits.ended(intent.op.id, now)
-        self._courier.start(intent.step, intent.op, intent.phase, max(now, time.monotonic()))
+    def _start(self, action: StartCommunication, now: float) -> None:
+        self._waits.ended(action.op.id, now)
+        self._comm_engine.start(action.step, action.op, action.phase, max(now, time.monotonic()))
 
-    def _end_step(self, intent: StepEnded, now: float) -> None:
-        self._log.note("step", self._step_began, now, step=intent.step)
-        self.say(step=intent.step)
+    def _end_step(self, action: StepEnded, now: float) -> None:
+        self._log.note("step", self._step_began, now, step=action.step)
+        self.say(step=action.step)
         if self._member is not None:
-            self._member.end_step(intent.step)
+            self._member.end_step(action.step)
         self._flush_due = True
-        if intent.last:
+        if action.last:
             self._finish(now)
 
     def _finish(self, now: float) -> None:
-        connections = list(self._courier.transport)
+        connections = list(self._comm_engine.transport)
         self._log.note(
             "sockets",
             now,
@@ -369,41 +373,41 @@ class Agent:
             assert self._executor is not None
             self._carry_out(self._executor.compute_done(op.id), due)
 
-    def _communication_done(self, carriage: InFlight, now: float) -> None:
-        op = carriage.op
+    def _communication_done(self, in_flight: InFlight, now: float) -> None:
+        op = in_flight.op
         self._log.note(
             "communicate",
-            carriage.posted if carriage.first_byte is None else carriage.first_byte,
-            now if carriage.last_byte is None else carriage.last_byte,
+            in_flight.posted if in_flight.first_byte is None else in_flight.first_byte,
+            now if in_flight.last_byte is None else in_flight.last_byte,
             bytes=self._config.scale.emulated_bytes(op.bytes),
-            **carriage.fields(),
+            **in_flight.fields(),
         )
-        if carriage.wrong is not None:
-            self._log.note("verified", now, step=carriage.step, op=op.id, wrong=carriage.wrong)
-            if carriage.wrong:
+        if in_flight.wrong is not None:
+            self._log.note("verified", now, step=in_flight.step, op=op.id, wrong=in_flight.wrong)
+            if in_flight.wrong:
                 raise VerifyError(
-                    f"rank {self._config.rank} ended {op.name} of step {carriage.step} (group {op.group}) with "
-                    f"{carriage.wrong} of {carriage.elements} elements wrong"
+                    f"rank {self._config.rank} ended {op.name} of step {in_flight.step} (group {op.group}) with "
+                    f"{in_flight.wrong} of {in_flight.elements} elements wrong"
                 )
-        if carriage.told:
-            release = self._farewell.ended(op.group)
+        if in_flight.told:
+            release = self._deferred_release.ended(op.group)
             if release is not None:
                 self._ask(release)
             return
         if self._member is not None:
-            self._member.reduced(carriage, lambda: self._courier.recycle(carriage))
-            if self._member.must_wait(carriage):
-                self._waiting = carriage
+            self._member.reduced(in_flight, lambda: self._comm_engine.recycle(in_flight))
+            if self._member.must_wait(in_flight):
+                self._waiting = in_flight
                 return
-        self._go_on(carriage, now)
+        self._go_on(in_flight, now)
 
-    def _go_on(self, carriage: InFlight, now: float) -> None:
+    def _go_on(self, in_flight: InFlight, now: float) -> None:
         assert self._executor is not None
-        self._carry_out(self._executor.communication_done(carriage.op.id), now)
+        self._carry_out(self._executor.communication_done(in_flight.op.id), now)
 
-    def _send_buffered(self, carriage: InFlight, now: float) -> None:
+    def _send_buffered(self, in_flight: InFlight, now: float) -> None:
         """The kernel has all of a send that nobody needs to wait for."""
-        carriage.told = True
-        self._farewell.began(carriage.op.group)
+        in_flight.told = True
+        self._deferred_release.began(in_flight.op.group)
         assert self._executor is not None
-        self._carry_out(self._executor.communication_done(carriage.op.id), now)
+        self._carry_out(self._executor.communication_done(in_flight.op.id), now)

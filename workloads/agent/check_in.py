@@ -12,11 +12,11 @@ from workloads.agent.transport.paths import paths_in, wired_paths
 
 
 class CheckIn:
-    """Of one rank; what it learns of paths and circuits goes to ``courier``."""
+    """Of one rank; what it learns of paths and circuits goes to ``comm_engine``."""
 
-    def __init__(self, config: AgentConfig, courier: CommEngine) -> None:
+    def __init__(self, config: AgentConfig, comm_engine: CommEngine) -> None:
         self._config = config
-        self._courier = courier
+        self._comm_engine = comm_engine
         used = {op.group for op in config.program.communications(config.rank)}
         self._groups = [
             group
@@ -33,7 +33,7 @@ class CheckIn:
         if self._config.mode != "native":
             raise ControlError(f"mode {self._config.mode} needs a controller, and no job channel was given")
         ports = self._config.plan.ports_per_gpu
-        self._courier.paths.update({group.name: wired_paths(group, ports) for group in self._groups})
+        self._comm_engine.paths.update({group.name: wired_paths(group, ports) for group in self._groups})
 
     def ask(self, channel: JobChannel) -> None:
         """Check in with every group; ``answered`` follows for each when all its members have."""
@@ -46,9 +46,9 @@ class CheckIn:
         self.missing.discard(name)
         group = self._config.program.groups[name]
         if answer.get("asks") and group.domain == "scale-out":
-            (self._courier.gates.asking if group.parent else self.asks).add(name)
+            (self._comm_engine.circuit_clients.asking if group.parent else self.asks).add(name)
             if answer.get("rotates"):
-                self._courier.rotations.groups.add(name)
+                self._comm_engine.rotations.groups.add(name)
             return
         paths = paths_in(answer)
-        self._courier.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)
+        self._comm_engine.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)

@@ -13,16 +13,16 @@ from workloads.program import Communication, Group
 from workloads.schedule import Schedule
 
 
-class Gated(Protocol):
+class GatedCollective(Protocol):
     """A communication under way that may have a gate."""
 
     step: int
     op: Communication
     phase: int
-    gate: CircuitClient | None
+    circuit_client: CircuitClient | None
 
 
-_T = TypeVar("_T", bound=Gated)
+_T = TypeVar("_T", bound=GatedCollective)
 
 
 class CircuitRequests(Generic[_T]):
@@ -40,7 +40,7 @@ class CircuitRequests(Generic[_T]):
         """By identity of the schedule, which the program or the catalog keeps alive."""
         self._waiting: dict[tuple[str, int], tuple[_T, float]] = {}
 
-    def gate(self, group: Group, schedule: Schedule) -> CircuitClient | None:
+    def client_of(self, group: Group, schedule: Schedule) -> CircuitClient | None:
         """The gate of a collective that begins now."""
         if not self.asking or not schedule.transfers:
             return None
@@ -48,11 +48,11 @@ class CircuitRequests(Generic[_T]):
             self._uses[id(schedule)] = circuit_uses(schedule)
         return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.asking, self._next_index)
 
-    def say(self, carriage: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
+    def say(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
         """Tell the controller; what is asked for is waited for."""
         for message in messages:
             if isinstance(message, RequestCircuits):
-                self._waiting[message.group, message.index] = carriage, now
+                self._waiting[message.group, message.index] = in_flight, now
             self._ask(message)
 
     def acknowledged(self, group: str, index: int, now: float) -> tuple[_T, tuple[int, ...]]:
@@ -60,12 +60,12 @@ class CircuitRequests(Generic[_T]):
         found = self._waiting.pop((group, index), None)
         if found is None:
             raise ControlError(f"the controller acknowledged request {index} of group {group}, which is not open")
-        carriage, since = found
-        assert carriage.gate is not None
-        self._note_wait(carriage, group, index, since, now)
-        transfers = carriage.gate.acknowledged(group, index)
-        self.say(carriage, carriage.gate.release(transfers[0]), now)
-        return carriage, transfers
+        in_flight, since = found
+        assert in_flight.circuit_client is not None
+        self._note_wait(in_flight, group, index, since, now)
+        transfers = in_flight.circuit_client.acknowledged(group, index)
+        self.say(in_flight, in_flight.circuit_client.release(transfers[0]), now)
+        return in_flight, transfers
 
     def check(self, now: float, timeout_s: float) -> None:
         """``ControlError`` when an ack is missing for longer than ``timeout_s``."""
@@ -78,9 +78,9 @@ class CircuitRequests(Generic[_T]):
 
     def note_unfinished(self, now: float) -> None:
         """Leave what is waited for on the timeline."""
-        for (group, index), (carriage, since) in self._waiting.items():
-            self._note_wait(carriage, group, index, since, now)
+        for (group, index), (in_flight, since) in self._waiting.items():
+            self._note_wait(in_flight, group, index, since, now)
 
-    def _note_wait(self, carriage: _T, group: str, index: int, since: float, now: float) -> None:
-        step, op, phase = carriage.step, carriage.op.id, carriage.phase
+    def _note_wait(self, in_flight: _T, group: str, index: int, since: float, now: float) -> None:
+        step, op, phase = in_flight.step, in_flight.op.id, in_flight.phase
         self._note("wait", since, max(now, since), step=step, op=op, group=group, index=index, phase=phase)

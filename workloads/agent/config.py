@@ -20,7 +20,8 @@ class AgentConfig:
 
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
     file that the agent appends its events to. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
-    seconds. ``life`` makes it a training job with a state and checkpoints (None: a plain repetition of its step).
+    seconds. ``incarnation`` makes it a training job with a state and checkpoints (None: a plain repetition of its
+    step).
     """
 
     rank: int
@@ -35,12 +36,12 @@ class AgentConfig:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
-    life: Incarnation | None = None
+    incarnation: Incarnation | None = None
 
     @property
     def real_payload(self) -> bool:
         """Whether messages carry real numbers: to be verified, or for the state of a training job."""
-        return self.verify or self.life is not None
+        return self.verify or self.incarnation is not None
 
     @property
     def peer_timeout_s(self) -> float:
@@ -70,7 +71,7 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
                 shared[name].append(value.to_json())
             entry[name] = place[id(value)]
         entry["scale"] = [config.scale.rate, config.scale.time]
-        entry["life"] = config.life and config.life.to_json()
+        entry["incarnation"] = config.incarnation and config.incarnation.to_json()
         agents.append(entry)
     return {**shared, "agents": agents}
 
@@ -86,7 +87,7 @@ def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
                 "program": programs[entry["program"]],
                 "plan": plans[entry["plan"]],
                 "scale": Scale(*entry["scale"]),
-                "life": entry["life"] and Incarnation.from_json(entry["life"]),
+                "incarnation": entry["incarnation"] and Incarnation.from_json(entry["incarnation"]),
             }
         )
         for entry in data["agents"]

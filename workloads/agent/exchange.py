@@ -258,7 +258,7 @@ class _Builder:
     def take_turns(self) -> None:
         """One receiver and one sender after another, on each network."""
         for network in (False, True):
-            self._turns_of_sends([entry for entry in self.sends if entry[0].scale_up == network])
+            self._order_of_sends([entry for entry in self.sends if entry[0].scale_up == network])
             self._turns_of_receives([entry for entry in self.receives if entry[0].scale_up == network])
 
     def spread(self) -> None:
@@ -268,9 +268,9 @@ class _Builder:
         for part, node in self.sends:
             by_round[part.round, part.lane, part.scale_up].append((part, node))
         for sends in by_round.values():
-            self._turns_of_sends(sorted(sends, key=lambda s: (position[s[0].peer] - self.me) % len(position)))
+            self._order_of_sends(sorted(sends, key=lambda s: (position[s[0].peer] - self.me) % len(position)))
 
-    def _turns_of_sends(self, sends: list[tuple[MessagePart, int]]) -> None:
+    def _order_of_sends(self, sends: list[tuple[MessagePart, int]]) -> None:
         before: list[MessagePart] = []
         for run in _runs(sends):
             departures = [self.exchange.departure(part.transfer) for part in before]
@@ -287,19 +287,19 @@ class _Builder:
 
     def lock_step(self, circuits: Collection[int]) -> None:
         """Nothing of a round, the consent to receive included, before all of the rounds before is over."""
-        gates: dict[int, int] = {}
+        circuit_clients: dict[int, int] = {}
         over: list[int] = []
         for number, nodes in self.of_round.items():
-            gates[number] = self.exchange.node(None, over)
+            circuit_clients[number] = self.exchange.node(None, over)
             departures = [self.exchange.departure(part.transfer) for part, _ in self.sends if part.round == number]
-            over = [gates[number], *nodes, *departures]
+            over = [circuit_clients[number], *nodes, *departures]
         for part, node in self.sends:
-            self.exchange.follow(node, [gates[part.round]])
+            self.exchange.follow(node, [circuit_clients[part.round]])
         announced = set()
         for part, _ in self.receives:
             if part.transfer not in circuits and (part.way, part.round) not in announced:
                 announced.add((part.way, part.round))
-                self.exchange.node(("announce", part), [gates[part.round]])
+                self.exchange.node(("announce", part), [circuit_clients[part.round]])
 
 
 def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
@@ -350,13 +350,13 @@ def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
 
 
 def on_circuits(
-    mine: Iterable[tuple[int, Transfer]], gated: Collection[int] | None, *, turning: bool
+    mine: Iterable[tuple[int, Transfer]], gated_transfer: Collection[int] | None, *, turning: bool
 ) -> Collection[int]:
-    """Which of the numbered transfers ``mine`` have a circuit of their own while they last: those that are ``gated``;
-    where circuits take turns all on the rails.
+    """Which of the numbered transfers ``mine`` have a circuit of their own while they last: those that are
+    ``gated_transfer``; where circuits take turns all on the rails.
     """
-    if gated is not None:
-        return gated
+    if gated_transfer is not None:
+        return gated_transfer
     return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if turning else ()
 
 

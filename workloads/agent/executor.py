@@ -204,7 +204,7 @@ class Executor:
         self._current = 0
         self._running: set[int] = set()
         self._blocked: list[int] = []
-        self._early: list[int] = []
+        self._unexpected: list[int] = []
         """Operations that are runnable while an earlier phase of an asking group is not done."""
         if self.finished:
             return
@@ -230,7 +230,7 @@ class Executor:
             self._begin_phase(phase)
             self._start(op)
         elif phase > self._current:
-            self._early.append(op)
+            self._unexpected.append(op)
         else:
             self._need_circuits(op, operation, phase)
 
@@ -310,7 +310,7 @@ class Executor:
             return
         if self._provisioned:
             self._request_phase(self._current)
-        ready, self._early = self._early, []
+        ready, self._unexpected = self._unexpected, []
         for op in ready:
             self._runnable(op)
 

@@ -99,7 +99,7 @@ class JobChannel:
         """The request of an answer; None for a slot that came when its request had been released."""
         number = answer.get("id", -1)
         request = self._open.pop(number, None)
-        if "turn" in answer:
+        if "slot_window" in answer:
             key = answer["group"], answer["index"]
             if request is not None:
                 self._turning[key] = number, request

@@ -76,7 +76,7 @@ class AgentLauncher:
         """Fork one agent per config, each in the network namespace of its file descriptor (-1: stay here)."""
         number = self._next_team
         self._next_team += 1
-        first_steps = {c.rank: c.life.first_step if c.life is not None else 0 for c in configs}
+        first_steps = {c.rank: c.incarnation.first_step if c.incarnation is not None else 0 for c in configs}
         team = self._teams[number] = AgentTeam(self, number, first_steps)
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
@@ -140,8 +140,8 @@ class Failure:
 class AgentTeam:
     """The agents of one launch, and all that is known of them (as of the last ``Nursery.listen``)."""
 
-    def __init__(self, nursery: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
-        self._nursery = nursery
+    def __init__(self, launcher: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
+        self._launcher = launcher
         self._number = number
         self._ranks = tuple(first_steps)
         self.pids: dict[int, int] = {}
@@ -206,7 +206,7 @@ class AgentTeam:
 
     def go(self, t0: float) -> None:
         """Start the first step at monotonic time ``t0``, everywhere."""
-        self._nursery.tell({"team": self._number, "say": {"go": t0}})
+        self._launcher.tell({"team": self._number, "say": {"go": t0}})
 
     def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
         """Until every agent has done all steps; ``AgentError`` with the last words of the one that died."""
@@ -216,7 +216,7 @@ class AgentTeam:
     def _wait(self, arrived: set[int], timeout: float, what: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
-            heard = self._nursery.listen(end - time.monotonic())
+            heard = self._launcher.listen(end - time.monotonic())
             if self.failures:
                 self._fail()
             if not heard and time.monotonic() >= end:
@@ -226,7 +226,7 @@ class AgentTeam:
     def _fail(self) -> None:
         """Raise the cause: an agent that says another one left is given time for that other one's news."""
         end = time.monotonic() + _GRACE_S
-        while all(bad.consequence for bad in self.failures) and self._nursery.listen(end - time.monotonic()):
+        while all(bad.consequence for bad in self.failures) and self._launcher.listen(end - time.monotonic()):
             continue
         raise AgentError(min(self.failures, key=lambda bad: bad.consequence).sentence)
 
@@ -234,7 +234,7 @@ class AgentTeam:
         """End the agent of ``rank`` at once, as its machine's death would; ``ValueError`` if it is not one of these."""
         if rank not in self._ranks:
             raise ValueError(f"rank {rank} is not of this team")
-        self._nursery.tell({"team": self._number, "kill": rank})
+        self._launcher.tell({"team": self._number, "kill": rank})
 
     @property
     def gone(self) -> bool:
@@ -244,13 +244,13 @@ class AgentTeam:
     def begin_stop(self) -> None:
         """Tell all agents that are left to end; those that have not gone a second later are killed."""
         self._stopping = True
-        self._nursery.tell({"team": self._number, "stop": True})
+        self._launcher.tell({"team": self._number, "stop": True})
 
     def stop(self) -> None:
         """End all agents that are left, and wait until they are gone (``gone``); what they said until then is heard."""
         self.begin_stop()
         end = time.monotonic() + _STOP_S
-        while not self.gone and self._nursery.listen(end - time.monotonic()):
+        while not self.gone and self._launcher.listen(end - time.monotonic()):
             continue
 
 

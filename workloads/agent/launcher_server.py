@@ -84,8 +84,8 @@ class LauncherServer:
             if child.sock.fileno() in ready:
                 self._hear(child)
             if child.pidfd in ready:
-                self._bury(child)
-        self._kill_the_deaf()
+                self._reap(child)
+        self._kill_unresponsive()
         events = ready.get(self._parent.fileno(), 0)
         if events & select.POLLOUT or self._news:
             self._tell()
@@ -166,10 +166,10 @@ class LauncherServer:
 
     def _fork(self, team: int, config: AgentConfig, namespace: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        nursery = os.getpid()
+        launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _live(config, theirs, namespace, nursery)
+            _live(config, theirs, namespace, launcher)
         theirs.close()
         child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
@@ -187,7 +187,7 @@ class LauncherServer:
         for line in lines:
             self._report(child, said=json.loads(line))
 
-    def _bury(self, child: AgentProcess) -> None:
+    def _reap(self, child: AgentProcess) -> None:
         while child.sock.fileno() >= 0:  # its last words come first
             self._hear(child)
         _, status = os.waitpid(child.pid, 0)
@@ -195,7 +195,7 @@ class LauncherServer:
         self._children.remove(child)
         self._report(child, exited=os.waitstatus_to_exitcode(status))
 
-    def _kill_the_deaf(self) -> None:
+    def _kill_unresponsive(self) -> None:
         now = time.monotonic()
         for child in self._children:
             if child.kill_at is not None and child.kill_at <= now:
@@ -222,11 +222,11 @@ def _warm_up(configs: list[AgentConfig]) -> None:
                         schedule_of(config.program, op)
 
 
-def _live(config: AgentConfig, control: socket.socket, namespace: int, nursery: int) -> None:
+def _live(config: AgentConfig, control: socket.socket, namespace: int, launcher: int) -> None:
     """The life of an agent, in the child; never returns."""
     status = 1
     try:
-        _die_with(nursery)
+        _die_with(launcher)
         _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
         _be_prompt()
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:

@@ -26,23 +26,23 @@ class Member:
     """
 
     def __init__(
-        self, config: AgentConfig, life: Incarnation, note: Callable[..., Any], say: Callable[..., Any]
+        self, config: AgentConfig, incarnation: Incarnation, note: Callable[..., Any], say: Callable[..., Any]
     ) -> None:
         self._config = config
-        self._life = life
+        self._incarnation = incarnation
         self._note = note
         self._say = say
-        self._store = Store(life.store, config.job)
+        self._store = Store(incarnation.store, config.job)
         self._loaded: Checkpoint | None = None
-        self._pulse: Heartbeat | None = None
+        self._heartbeat: Heartbeat | None = None
         self._stages: StartupStages | None = None
-        self._ledger: StateAccumulator | None = None
+        self._accumulator: StateAccumulator | None = None
         self._server: CheckpointServer | None = None
         self._ready = False
-        if life.group not in config.program.groups:
+        if incarnation.group not in config.program.groups:
             groups = ", ".join(config.program.groups) or "none"
-            raise ConfigError(f"the program has no group {life.group!r}; it has {groups}", key="life.group")
-        self._belongs = config.rank in config.program.groups[life.group].members
+            raise ConfigError(f"the program has no group {incarnation.group!r}; it has {groups}", key="life.group")
+        self._belongs = config.rank in config.program.groups[incarnation.group].members
 
     # -- what the agent asks -------------------------------------------------------------------------
 
@@ -54,76 +54,86 @@ class Member:
     @property
     def quiet(self) -> bool:
         """Every step is in the state and every checkpoint on disk."""
-        return self._ledger is None or self._ledger.quiet
+        return self._accumulator is None or self._accumulator.quiet
 
     @property
     def running(self) -> tuple[Running, ...]:
         """What is under way in the background, for ``select``."""
-        holders = (self._stages, self._ledger)
+        holders = (self._stages, self._accumulator)
         return tuple(holder.running for holder in holders if holder is not None and holder.running is not None)
 
     def next_event(self) -> float:
         """When ``turn`` has something to do (monotonic seconds; 0: now)."""
-        if self._ledger is not None and self._ledger.has_work:
+        if self._accumulator is not None and self._accumulator.has_work:
             return 0.0
         return float("inf") if self._stages is None or self._ready else self._stages.next_event
 
-    def must_wait(self, carriage: InFlight) -> bool:
+    def must_wait(self, in_flight: InFlight) -> bool:
         """Whether this communication may not be told to be done yet: an earlier checkpoint is not on disk."""
-        if self._ledger is None or not counts(carriage.op, self._life.group):
+        if self._accumulator is None or not counts(in_flight.op, self._incarnation.group):
             return False
-        return self._ledger.must_wait(carriage.step)
+        return self._accumulator.must_wait(in_flight.step)
 
     # -- what happens --------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Offer the checkpoint to those that fetch it from here; ``AgentError`` if that cannot be."""
-        config, life = self._config, self._life
-        if life.copy_to:
-            self._server = CheckpointServer(config.plan, config.rank, life.copy_to, self._store, config.ack_timeout_s)
+        config, incarnation = self._config, self._incarnation
+        if incarnation.copy_to:
+            self._server = CheckpointServer(
+                config.plan, config.rank, incarnation.copy_to, self._store, config.ack_timeout_s
+            )
 
     def begin(self, channel: JobChannel | None) -> None:
         """The rank has checked in: say from now on that it lives, and go through the stages."""
-        config, life = self._config, self._life
-        if channel is not None and life.heartbeat_s > 0:
-            self._note("alive", time.monotonic(), life=life.number)
-            self._pulse = Heartbeat(lambda: channel.tell("alive"), life.heartbeat_s)
+        config, incarnation = self._config, self._incarnation
+        if channel is not None and incarnation.heartbeat_s > 0:
+            self._note("alive", time.monotonic(), incarnation=incarnation.number)
+            self._heartbeat = Heartbeat(lambda: channel.tell("alive"), incarnation.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
-        if life.copy_from is not None:
+        if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
-        if life.first_step > 0:
+        if incarnation.first_step > 0:
             work["load"] = self._load
         if self._belongs:
             self._store.make()
-            self._stages = StartupStages(life, config.scale, work, self._note)
+            self._stages = StartupStages(incarnation, config.scale, work, self._note)
 
     def _fetch(self) -> None:
-        config, life = self._config, self._life
-        assert life.copy_from is not None
-        fetch(config.plan, config.rank, life.copy_from, self._store, config.job, life.first_step, config.ack_timeout_s)
+        config, incarnation = self._config, self._incarnation
+        assert incarnation.copy_from is not None
+        fetch(
+            config.plan,
+            config.rank,
+            incarnation.copy_from,
+            self._store,
+            config.job,
+            incarnation.first_step,
+            config.ack_timeout_s,
+        )
 
     def _load(self) -> None:
-        self._loaded = self._store.load(self._life.first_step)
+        self._loaded = self._store.load(self._incarnation.first_step)
 
-    def turn(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """Do what is due; raises what went wrong in the background."""
         if not self._ready and (self._stages is None or self._turn_stages(now)):
             self._ready = True
             if self._belongs:
-                self._ledger = StateAccumulator(
-                    self._life, self._config.job, self._state(), self._store.write, self._note, self._say
+                self._accumulator = StateAccumulator(
+                    self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._say
                 )
-        if self._ledger is not None:
-            self._ledger.turn(now)
+        if self._accumulator is not None:
+            self._accumulator.step(now)
 
     def _turn_stages(self, now: float) -> bool:
         assert self._stages is not None
-        self._stages.turn(now)
+        self._stages.step(now)
         return self._stages.over
 
     def _state(self) -> State:
         """What the first step goes on with."""
-        new = State.new(self._config.scale.emulated_bytes(self._life.state_bytes))
+        new = State.new(self._config.scale.emulated_bytes(self._incarnation.state_bytes))
         if self._loaded is None:
             return new
         loaded, self._loaded = self._loaded, None
@@ -134,19 +144,23 @@ class Member:
             )
         return State(loaded.words, loaded.checksum)
 
-    def reduced(self, carriage: InFlight, then: Callable[[], object]) -> None:
+    def reduced(self, in_flight: InFlight, then: Callable[[], object]) -> None:
         """A communication is over: its values go into the state if they count; ``then`` when they are booked."""
-        if self._ledger is not None and carriage.buffer is not None and counts(carriage.op, self._life.group):
-            self._ledger.book(carriage.buffer[: carriage.elements], then)
+        if (
+            self._accumulator is not None
+            and in_flight.buffer is not None
+            and counts(in_flight.op, self._incarnation.group)
+        ):
+            self._accumulator.book(in_flight.buffer[: in_flight.elements], then)
 
     def end_step(self, step: int) -> None:
         """All of ``step`` is over on this rank."""
-        if self._ledger is not None:
-            self._ledger.end_step(step)
+        if self._accumulator is not None:
+            self._accumulator.end_step(step)
 
     def close(self) -> None:
         """Serve nobody any more, and be silent."""
-        if self._pulse is not None:
-            self._pulse.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         if self._server is not None:
             self._server.close()

@@ -36,17 +36,17 @@ class StartupStages:
 
     def __init__(
         self,
-        life: Incarnation,
+        incarnation: Incarnation,
         scale: Scale,
         work: Mapping[str, Callable[[], object]],
         note: Callable[..., Any],
         start: Callable[[Callable[[], object]], Running] = BackgroundTask,
     ) -> None:
-        self._life = life
+        self._incarnation = incarnation
         self._work = work
         self._note = note
         self._start = start
-        given = {name: life.given_s(name) for name in STAGES}
+        given = {name: incarnation.given_s(name) for name in STAGES}
         self._given_s = {name: scale.emulated_s(s) for name, s in given.items() if s is not None}
         self._left = [name for name in STAGES if name in work or name in self._given_s]
         self._began = 0.0
@@ -74,7 +74,7 @@ class StartupStages:
     def _due(self) -> float:
         return self._began + self._given_s.get(self._left[0], 0.0)
 
-    def turn(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """Begin and end what can be; raises what went wrong in the work."""
         while self._left:
             if not self._under_way:
@@ -95,4 +95,6 @@ class StartupStages:
     def _end(self, now: float) -> None:
         name = self._left.pop(0)
         self._under_way = False
-        self._note("stage", self._began, now, life=self._life.number, name=name, given=name in self._given_s)
+        self._note(
+            "stage", self._began, now, incarnation=self._incarnation.number, name=name, given=name in self._given_s
+        )

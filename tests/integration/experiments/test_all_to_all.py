@@ -96,7 +96,7 @@ class Bench:
 
     def _columns(
         self,
-        case: Trial,
+        trial: Trial,
         point: Point,
         events: Sequence[Event],
         row: Row,
@@ -104,12 +104,12 @@ class Bench:
         found: Delivery | None,
     ) -> Row:
         self._events = events
-        return all_to_all_columns(case, point, events, row, times, found)
+        return all_to_all_columns(trial, point, events, row, times, found)
 
     def measure(self, **values: Any) -> Outcome:
         """The only case of an experiment with these keys."""
-        (case,) = experiment(**values).cases()
-        row = self.run.measure(case).row
+        (trial,) = experiment(**values).trials()
+        row = self.run.measure(trial).row
         return Outcome(row, self._events)
 
 

@@ -59,8 +59,8 @@ def captured(net: Emulation, tmp_path_factory: pytest.TempPathFactory) -> Captur
         AgentConfig(r, "job", "native", PROGRAM, Scale(1.0), net.plan, str(folder / f"{r}.jsonl"), steps=STEPS)
         for r in range(RANKS)
     ]
-    with AgentLauncher.start() as nursery, Capture(folder / "spool", taps_of(net.plan, fds)) as capture:
-        team = nursery.launch(configs, list(fds.values()))
+    with AgentLauncher.start() as launcher, Capture(folder / "spool", taps_of(net.plan, fds)) as capture:
+        team = launcher.launch(configs, list(fds.values()))
         try:
             team.wait_ready(10)
             team.go(time.monotonic() + 0.02)

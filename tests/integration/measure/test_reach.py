@@ -147,8 +147,8 @@ def all_to_all(net: Emulation, fds: Sequence[int], size: int, folder: Path) -> N
         AgentConfig(rank, "job", "native", program, Scale(1.0), net.plan, str(folder / f"{rank}.jsonl"), steps=1)
         for rank in range(len(fds))
     ]
-    with AgentLauncher.start() as nursery:
-        team = nursery.launch(configs, list(fds))
+    with AgentLauncher.start() as launcher:
+        team = launcher.launch(configs, list(fds))
         try:
             team.wait_ready(10)
             team.go(time.monotonic() + 0.02)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.calibrate.calibrate_machine import calibrate_machine, ring
+from experiments.calibrate.survey import calibrate_machine, ring
 from measure.live import machine
 from measure.live.calibration import pick_scale
 from railyard.errors import MachineError

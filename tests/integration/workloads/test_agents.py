@@ -47,7 +47,7 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[AgentLauncher]:
+def launcher() -> Iterator[AgentLauncher]:
     with AgentLauncher.start() as running:
         yield running
 
@@ -76,14 +76,14 @@ PROGRAM = Program("every-kind", tuple(every_kind(rank) for rank in range(RANKS))
 
 @contextmanager
 def team_of(
-    net: Emulation, nursery: AgentLauncher, folder: Path, program: Program = PROGRAM, **fields: Any
+    net: Emulation, launcher: AgentLauncher, folder: Path, program: Program = PROGRAM, **fields: Any
 ) -> Iterator[AgentTeam]:
     values: dict[str, Any] = {"mode": "native", "verify": True, "steps": 2, "scale": Scale(1.0), **fields}
     configs = [
         AgentConfig(rank=r, job="job", program=program, plan=net.plan, events=str(folder / f"agent{r}.jsonl"), **values)
         for r in range(RANKS)
     ]
-    team = nursery.launch(configs, [net.netns_fd(f"g{r}") for r in range(RANKS)])
+    team = launcher.launch(configs, [net.netns_fd(f"g{r}") for r in range(RANKS)])
     try:
         yield team
     finally:
@@ -94,9 +94,9 @@ def events_in(folder: Path) -> list[Event]:
     return [event for file in sorted(folder.glob("agent*.jsonl")) for event in read_events(file)]
 
 
-def test_every_sum_is_right_on_every_rank(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_every_sum_is_right_on_every_rank(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
-    with team_of(net, nursery, tmp_path) as team:
+    with team_of(net, launcher, tmp_path) as team:
         team.wait_ready(10)
         team.go(time.monotonic() + 0.02)
         team.wait_done(20, on_progress=lambda rank, done: steps.append((rank, done)))
@@ -114,9 +114,9 @@ def test_every_sum_is_right_on_every_rank(net: Emulation, nursery: AgentLauncher
 
 
 def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
-    net: Emulation, nursery: AgentLauncher, tmp_path: Path
+    net: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
-    with team_of(net, nursery, tmp_path, steps=1000) as team:
+    with team_of(net, launcher, tmp_path, steps=1000) as team:
         team.wait_ready(10)
         team.go(time.monotonic())
         time.sleep(0.3)
@@ -126,19 +126,19 @@ def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
     assert any(e.kind == "step" for e in events_in(tmp_path)), "what was measured before is kept"
 
 
-def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     send = (Send(0, "send", "left", 1, SIZE),)
     program = Program("lonely", (send, (), (), ()), GROUPS)
-    with team_of(net, nursery, tmp_path, program, ack_timeout_s=0.4, steps=1) as team:
+    with team_of(net, launcher, tmp_path, program, ack_timeout_s=0.4, steps=1) as team:
         team.wait_ready(10)
         team.go(time.monotonic())
         with pytest.raises(AgentError, match=r"rank 0 moved nothing for 0.4 s in send \(step 0, group left\)"):
             team.wait_done(10)
 
 
-def test_a_message_that_nobody_awaits_is_misdelivered(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_a_message_that_nobody_awaits_is_misdelivered(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     program = Program("idle", (((Compute(0, "c", 5.0),)),) * RANKS, GROUPS)
-    with team_of(net, nursery, tmp_path, program, steps=1) as team:
+    with team_of(net, launcher, tmp_path, program, steps=1) as team:
         team.wait_ready(10)
         team.go(time.monotonic())
         here, there = net.plan.rail_of(3).port(3, 0), net.plan.rail_of(0).port(0, 1)
@@ -228,12 +228,12 @@ def controller(path: Path, **fields: Any) -> Iterator[FakeController]:
 
 @pytest.mark.parametrize("mode", ["on-demand", "provisioned"])
 def test_every_phase_is_asked_for_and_released(
-    net: Emulation, nursery: AgentLauncher, tmp_path: Path, mode: str
+    net: Emulation, launcher: AgentLauncher, tmp_path: Path, mode: str
 ) -> None:
     channel = tmp_path / "channel"
     with (
         controller(channel) as fake,
-        team_of(net, nursery, tmp_path, mode=mode, channel=str(channel)) as team,
+        team_of(net, launcher, tmp_path, mode=mode, channel=str(channel)) as team,
     ):
         team.wait_ready(10)
         team.go(time.monotonic() + 0.02)
@@ -250,11 +250,11 @@ def test_every_phase_is_asked_for_and_released(
     assert [(e["step"], e["dimension"]) for e in phases] == [(0, "dp"), (0, "pp"), (1, "dp"), (1, "pp")]
 
 
-def test_without_an_ack_nothing_is_sent(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_without_an_ack_nothing_is_sent(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     with (
         controller(channel, silent=True),
-        team_of(net, nursery, tmp_path, mode="on-demand", channel=str(channel), ack_timeout_s=0.5) as team,
+        team_of(net, launcher, tmp_path, mode="on-demand", channel=str(channel), ack_timeout_s=0.5) as team,
     ):
         team.wait_ready(10)
         team.go(time.monotonic())
@@ -266,24 +266,24 @@ def test_without_an_ack_nothing_is_sent(net: Emulation, nursery: AgentLauncher, 
 
 
 def test_no_agent_is_left_behind(net: Emulation, tmp_path: Path) -> None:
-    with AgentLauncher.start() as nursery:
-        with team_of(net, nursery, tmp_path, steps=1000) as team:
+    with AgentLauncher.start() as launcher:
+        with team_of(net, launcher, tmp_path, steps=1000) as team:
             team.wait_ready(10)
             team.go(time.monotonic())
         assert not [pid for pid in team.pids.values() if Path(f"/proc/{pid}").exists()]
-        with team_of(net, nursery, tmp_path, steps=1000) as team:
+        with team_of(net, launcher, tmp_path, steps=1000) as team:
             team.wait_ready(10)
-            nursery.close()
+            launcher.close()
             assert not [pid for pid in team.pids.values() if Path(f"/proc/{pid}").exists()]
             with pytest.raises(AgentError, match="is gone"):
                 team.stop()
             team.stop = lambda: None  # type: ignore[method-assign]
 
 
-def test_no_controller_is_one_sentence(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_no_controller_is_one_sentence(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     nowhere = str(tmp_path / "none")
     with (
-        team_of(net, nursery, tmp_path, mode="on-demand", channel=nowhere, ack_timeout_s=0.2) as team,
+        team_of(net, launcher, tmp_path, mode="on-demand", channel=nowhere, ack_timeout_s=0.2) as team,
         pytest.raises(AgentError, match="does not answer on its job channel"),
     ):
         team.wait_ready(5)

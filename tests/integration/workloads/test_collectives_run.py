@@ -38,7 +38,7 @@ PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[AgentLauncher]:
+def launcher() -> Iterator[AgentLauncher]:
     with AgentLauncher.start() as running:
         yield running
 
@@ -73,7 +73,7 @@ def ocs() -> Iterator[tuple[Emulation, ControllerFiles]]:
 
 def run(
     net: Emulation,
-    nursery: AgentLauncher,
+    launcher: AgentLauncher,
     folder: Path,
     program: Program,
     steps: int = 1,
@@ -103,7 +103,7 @@ def run(
         )
         for rank in range(RANKS)
     ]
-    team = nursery.launch(configs, [net.netns_fd(f"g{rank}") for rank in range(RANKS)])
+    team = launcher.launch(configs, [net.netns_fd(f"g{rank}") for rank in range(RANKS)])
     try:
         team.wait_ready()
         began = time.monotonic()
@@ -140,12 +140,12 @@ def collectives(plans: dict[str, Schedule], sizes: tuple[int, ...]) -> Program:
 
 
 def test_every_algorithm_and_kind_with_every_size(
-    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
+    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     plans = {f"{name} {plan.kind}": plan for name, plan in catalog()}
     assert len(plans) > 20
     program = collectives(plans, SIZES)
-    events = run(electrical, nursery, tmp_path, program)
+    events = run(electrical, launcher, tmp_path, program)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == len(plans) * len(SIZES) * RANKS
     assert all(e["wrong"] == 0 for e in verified)
@@ -173,11 +173,11 @@ def check_transfers(program: Program, events: list[Event]) -> None:
 
 
 def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
-    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
+    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     plans = {name: replace(schedule("all_reduce", RANKS, name), lockstep=True) for name in ("ring", "stragglar")}
     program = collectives(plans, (400_000,))
-    events = run(electrical, nursery, tmp_path, program)
+    events = run(electrical, launcher, tmp_path, program)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     got: dict[tuple[int, int], list[Event]] = defaultdict(list)
     for e in events:
@@ -191,7 +191,7 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
 
 
 def test_a_straggler_is_served_one_peer_after_another(
-    electrical: Emulation, nursery: AgentLauncher, tmp_path: Path
+    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     """Without turns at its port all would send to the straggler at once and the first round would end with the last."""
     plan = schedule("all_reduce", RANKS, "stragglar")
@@ -209,13 +209,13 @@ def test_a_straggler_is_served_one_peer_after_another(
         folder = tmp_path / name
         folder.mkdir()
         program = Program("straggler", operations, WORLD, {name: each})
-        events = run(electrical, nursery, folder, program, steps=2, verify=False)
+        events = run(electrical, launcher, folder, program, steps=2, verify=False)
         mine = [e for e in events if e.kind == "communicate" and e["step"] == 1]
         times[name] = max(e.end or e.t for e in mine) - max(e["posted"] for e in mine)
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
 
 
-def test_an_eager_ring_of_sends(electrical: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_an_eager_ring_of_sends(electrical: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     """All send first and receive afterwards, some much later: only buffered sends come to an end."""
     groups = {f"p{r}": Group(f"p{r}", "world", (r, (r + 1) % RANKS)) for r in range(RANKS)}
 
@@ -229,7 +229,7 @@ def test_an_eager_ring_of_sends(electrical: Emulation, nursery: AgentLauncher, t
     program = Program("eager", tuple(of(rank) for rank in range(RANKS)), groups, eager=True)
     with pytest.raises(ConfigError, match="never starts"):
         check(replace(program, eager=False))
-    events = run(electrical, nursery, tmp_path, program, steps=4)
+    events = run(electrical, launcher, tmp_path, program, steps=4)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 4 * 2 * RANKS and all(e["wrong"] == 0 for e in verified)
     got = Counter((e["rank"], e["step"], e["op"], e["peer"], e["bytes"]) for e in events if e.kind == "transfer")
@@ -241,13 +241,13 @@ def test_an_eager_ring_of_sends(electrical: Emulation, nursery: AgentLauncher, t
     )
 
 
-def test_a_hierarchical_all_reduce_uses_both_networks(nursery: AgentLauncher, tmp_path: Path) -> None:
+def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, tmp_path: Path) -> None:
     topo = RailTopo(servers=4, gpus=2, ports=1, fabric="electrical", rate_mbps=50, scale_up=True, scale_up_mbps=200)
     plan = schedule("all_reduce", RANKS, "hierarchical", gpus_per_server=2)
     assert any(t.scale_up for t in plan.transfers) and not all(t.scale_up for t in plan.transfers)
     program = collectives({"hierarchical": plan}, SIZES)
     with Emulation(topo, openflow=None) as net:
-        events = run(net, nursery, tmp_path, program, steps=2)
+        events = run(net, launcher, tmp_path, program, steps=2)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(SIZES) * RANKS and all(e["wrong"] == 0 for e in verified)
     check_transfers(program, [e for e in events if e["rank"] >= 0 and e.get("step") == 0])
@@ -265,10 +265,10 @@ def reconfigured(events: list[Event]) -> list[Event]:
 
 
 def test_a_ring_on_circuits_is_never_reconfigured(
-    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path
+    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     net, files = ocs
-    events = run(net, nursery, tmp_path, circuit_program(("ring",), 800_000), 3, job="ring", files=files, delay_s=0.02)
+    events = run(net, launcher, tmp_path, circuit_program(("ring",), 800_000), 3, job="ring", files=files, delay_s=0.02)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     assert sum(e.kind == "verified" for e in events) == 3 * RANKS
     assert not reconfigured(events)
@@ -277,11 +277,11 @@ def test_a_ring_on_circuits_is_never_reconfigured(
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.03])
 def test_stragglar_on_circuits_takes_a_matching_per_round(
-    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path, delay_s: float
+    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path, delay_s: float
 ) -> None:
     net, files = ocs
     program = circuit_program(("stragglar",), 700_000)
-    events = run(net, nursery, tmp_path, program, 2, job=f"stragglar{delay_s}", files=files, delay_s=delay_s)
+    events = run(net, launcher, tmp_path, program, 2, job=f"stragglar{delay_s}", files=files, delay_s=delay_s)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
     waits = [e for e in events if e.kind == "wait"]
@@ -292,11 +292,11 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
 
 
 def test_different_algorithms_take_turns_on_the_circuits(
-    ocs: tuple[Emulation, ControllerFiles], nursery: AgentLauncher, tmp_path: Path
+    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     net, files = ocs
     names = ("ring", "stragglar", "bidirectional-ring", "recursive-halving-doubling", "tree")
-    events = run(net, nursery, tmp_path, circuit_program(names, 100_001), 2, job="turns", files=files, delay_s=0.005)
+    events = run(net, launcher, tmp_path, circuit_program(names, 100_001), 2, job="turns", files=files, delay_s=0.005)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(names) * RANKS and all(e["wrong"] == 0 for e in verified)
     check_no_loss(events)

@@ -43,7 +43,7 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[AgentLauncher]:
+def launcher() -> Iterator[AgentLauncher]:
     with AgentLauncher.start() as running:
         yield running
 
@@ -51,17 +51,17 @@ def nursery() -> Iterator[AgentLauncher]:
 class Job:
     """The lives of one job on the hosts of a net."""
 
-    def __init__(self, net: Emulation, nursery: AgentLauncher, folder: Path, name: str = "job", **fields: Any) -> None:
-        self.net, self.nursery, self.folder, self.name = net, nursery, folder, name
+    def __init__(self, net: Emulation, launcher: AgentLauncher, folder: Path, name: str = "job", **fields: Any) -> None:
+        self.net, self.launcher, self.folder, self.name = net, launcher, folder, name
         self.fields = {"steps": STEPS, "mode": "native", "scale": SCALE, "seed": 5, **fields}
         self.launched: list[AgentTeam] = []
 
     def disk(self, rank: int) -> str:
         return str(self.folder / "disks" / f"g{rank}")
 
-    def configs(self, members: Sequence[int], copies: dict[int, int], **life: Any) -> list[AgentConfig]:
+    def configs(self, members: Sequence[int], copies: dict[int, int], **incarnation: Any) -> list[AgentConfig]:
         program = training_job(members, GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
-        whole = {"group": "A", "checkpoint_every": EVERY, "state_bytes": STATE, **life}
+        whole = {"group": "A", "checkpoint_every": EVERY, "state_bytes": STATE, **incarnation}
         return [
             AgentConfig(
                 rank=rank,
@@ -69,7 +69,7 @@ class Job:
                 program=program,
                 plan=self.net.plan,
                 events=str(self.folder / f"life{whole.get('number', 0)}-g{rank}.jsonl"),
-                life=Incarnation(
+                incarnation=Incarnation(
                     store=self.disk(rank),
                     copy_from=copies.get(rank),
                     copy_to=tuple(new for new, old in copies.items() if old == rank),
@@ -80,11 +80,11 @@ class Job:
             for rank in members
         ]
 
-    def launch(self, members: Sequence[int], copies: dict[int, int] | None = None, **life: Any) -> AgentTeam:
-        return self.launch_configs(self.configs(members, copies or {}, **life))
+    def launch(self, members: Sequence[int], copies: dict[int, int] | None = None, **incarnation: Any) -> AgentTeam:
+        return self.launch_configs(self.configs(members, copies or {}, **incarnation))
 
     def launch_configs(self, configs: list[AgentConfig]) -> AgentTeam:
-        team = self.nursery.launch(configs, [self.net.netns_fd(f"g{config.rank}") for config in configs])
+        team = self.launcher.launch(configs, [self.net.netns_fd(f"g{config.rank}") for config in configs])
         self.launched.append(team)
         return team
 
@@ -94,8 +94,8 @@ class Job:
 
 
 @pytest.fixture
-def job(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> Iterator[Job]:
-    made = Job(net, nursery, tmp_path)
+def job(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> Iterator[Job]:
+    made = Job(net, launcher, tmp_path)
     yield made
     for team in made.launched:
         team.stop()
@@ -108,20 +108,20 @@ def right_sums(team: AgentTeam, members: Sequence[int], first_step: int = 0) -> 
         assert team.checksums[rank] == dict(list(enumerate(sums))[first_step:])
 
 
-def until(team: AgentTeam, nursery: AgentLauncher, what: Any, seconds: float = 20.0) -> None:
+def until(team: AgentTeam, launcher: AgentLauncher, what: Any, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not what():
-        assert nursery.listen(end - time.monotonic()), f"not within {seconds} s: {team.failures}"
+        assert launcher.listen(end - time.monotonic()), f"not within {seconds} s: {team.failures}"
 
 
 def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     first = job.launch(BEFORE)
     first.wait_ready(10)
     first.go(time.monotonic() + 0.02)
-    until(first, job.nursery, lambda: min(first.steps.values()) >= 3)
-    until(first, job.nursery, lambda: all(first.checkpoints[r] for r in BEFORE))
+    until(first, job.launcher, lambda: min(first.steps.values()) >= 3)
+    until(first, job.launcher, lambda: all(first.checkpoints[r] for r in BEFORE))
     first.kill(2)
-    until(first, job.nursery, lambda: 2 in first.exited)
+    until(first, job.launcher, lambda: 2 in first.exited)
     began = time.monotonic()
     first.stop()
     assert time.monotonic() - began < 1.0 and first.gone
@@ -150,7 +150,7 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     steps = [e for e in job.events("step") if e["rank"] == 0]
     assert [e["step"] for e in steps][-4:] == [2, 3, 4, 5]
     stages = [e for e in job.events("stage") if e["rank"] == SPARE]
-    assert [(e["name"], e["given"], e["life"]) for e in stages] == [
+    assert [(e["name"], e["given"], e["incarnation"]) for e in stages] == [
         ("checkpoint", False, 1),
         ("library", True, 1),
         ("load", True, 1),
@@ -160,7 +160,7 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     states = [e for e in job.events("state") if e["rank"] == SPARE]
     assert [(e["step"], e["checksum"]) for e in states] == [(s, sums[s]) for s in (2, 3, 4, 5)]
     stored = [e for e in job.events("checkpoint") if e["rank"] == SPARE]
-    assert [(e["step"], e["life"], e["bytes"]) for e in stored] == [(4, 1, 700_004), (6, 1, 700_004)]
+    assert [(e["step"], e["incarnation"], e["bytes"]) for e in stored] == [(4, 1, 700_004), (6, 1, 700_004)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -171,13 +171,13 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
     first.go(time.monotonic())
     end = time.monotonic() + rng.uniform(0.05, 1.0)
     while time.monotonic() < end:
-        job.nursery.listen(end - time.monotonic())
+        job.launcher.listen(end - time.monotonic())
     try:
         job.net.cut("g2")
         first.kill(2)
         end = time.monotonic() + 0.15
         while time.monotonic() < end:
-            job.nursery.listen(end - time.monotonic())
+            job.launcher.listen(end - time.monotonic())
         began = time.monotonic()
         first.stop()
         assert time.monotonic() - began < 1.0 and first.gone, "blocked on a dead peer, an agent still obeys"
@@ -196,10 +196,10 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
 
 
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
-    net: Emulation, nursery: AgentLauncher, tmp_path: Path
+    net: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     listener = Listener(tmp_path / "channel")
-    job = Job(net, nursery, tmp_path, mode="electrical", channel=str(tmp_path / "channel"))
+    job = Job(net, launcher, tmp_path, mode="electrical", channel=str(tmp_path / "channel"))
     big = {"state_bytes": 20_000_000, "checkpoint_every": 1}
     try:
         team = job.launch(BEFORE, heartbeat_s=0.05, given=(("library", 0.3), ("data", 0.2)), **big)
@@ -207,12 +207,12 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
         began = time.monotonic()
         assert all(8 <= len(listener.beats(rank)) <= 13 for rank in BEFORE), "0.5 s of stages"
         team.go(began)
-        until(team, nursery, lambda: min(team.steps.values()) >= 3)
+        until(team, launcher, lambda: min(team.steps.values()) >= 3)
         team.kill(2)
-        until(team, nursery, lambda: 2 in team.exited)
+        until(team, launcher, lambda: 2 in team.exited)
         died = time.monotonic()
         while time.monotonic() < died + 0.5:
-            nursery.listen(0.05)
+            launcher.listen(0.05)
         team.stop()
     finally:
         for launched in job.launched:
@@ -226,7 +226,7 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
         assert gaps[len(gaps) // 2] == pytest.approx(0.05, abs=0.005) and gaps[-1] < 0.2
     assert not [t for t in listener.beats(2) if t > died + 0.01]
     alive = job.events("alive")
-    assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["life"] for e in alive} == {0}
+    assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["incarnation"] for e in alive} == {0}
 
 
 def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> None:
@@ -237,7 +237,7 @@ def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> N
     first = job.launch_configs(of((0, 1), job.configs((0, 1), {})))
     first.wait_ready(10)
     first.go(time.monotonic())
-    until(first, job.nursery, lambda: all(first.checkpoints[rank] for rank in (0, 1)))
+    until(first, job.launcher, lambda: all(first.checkpoints[rank] for rank in (0, 1)))
     first.stop()
     stored = first.checkpoints[0][0][0]
     before = {path.name for path in Path(job.disk(0)).iterdir()}
@@ -251,12 +251,12 @@ def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> N
     assert second.checksums[2] == second.checksums[3] == dict(list(enumerate(sums))[stored:])
     assert not second.checksums[0] and not second.checkpoints[0], "it only serves"
     assert {path.name for path in Path(job.disk(0)).iterdir()} == before
-    assert {e["rank"] for e in job.events("stage") if e["life"] == 1} == {2, 3}
+    assert {e["rank"] for e in job.events("stage") if e["incarnation"] == 1} == {2, 3}
 
 
 def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    other = Job(job.net, job.nursery, tmp_path / "other", "other")
+    other = Job(job.net, job.launcher, tmp_path / "other", "other")
     pair = training_job((2, 3), GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
     first = job.launch((0, 1))
     second = other.launch_configs([replace(config, program=pair) for config in other.configs((2, 3), {})])
@@ -264,7 +264,7 @@ def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_pa
         for team in (first, second):
             team.wait_ready(10)
             team.go(time.monotonic())
-        until(first, job.nursery, lambda: min(first.steps.values()) >= 1)
+        until(first, job.launcher, lambda: min(first.steps.values()) >= 1)
         first.stop()
         assert first.gone and not second.gone
         second.wait_done(20)
@@ -281,8 +281,8 @@ def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
         team.wait_ready(10)
 
 
-def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, nursery: AgentLauncher, tmp_path: Path) -> None:
-    job = Job(net, nursery, tmp_path, ack_timeout_s=0.5)
+def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
+    job = Job(net, launcher, tmp_path, ack_timeout_s=0.5)
     (spare,) = (c for c in job.configs(AFTER, {SPARE: 1}, number=1, first_step=2) if c.rank == SPARE)
     team = job.launch_configs([spare])
     try:

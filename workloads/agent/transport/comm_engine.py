@@ -60,34 +60,34 @@ class CommEngine:
         self._buffered = buffered
         self._note = note
         self.transport = Transport(config.plan, config.rank, self)
-        self.gates: CircuitRequests[InFlight] = CircuitRequests(config.rank, ask, note)
+        self.circuit_clients: CircuitRequests[InFlight] = CircuitRequests(config.rank, ask, note)
         self.rotations = SlotConnections(config.rank, ask, note)
-        self._loader = Loader(config, self.gates, self.rotations.turns)
+        self._loader = Loader(config, self.circuit_clients, self.rotations.turns)
         self._routes = Routes(config)
         self._sending: dict[FlowKey, InFlight] = {}
-        self._reception = ReceiveMatcher(config, self._routes, self.rotations)
-        self._welcomes = ReceiverCredits()
+        self._matcher = ReceiveMatcher(config, self._routes, self.rotations)
+        self._credits = ReceiverCredits()
         self._unopened: dict[PeerKey, list[Outgoing]] = {}
         """Messages for paths that the peer has yet to open."""
-        self._agenda = Timers()
+        self._timers = Timers()
         self._blank = _NOTHING
 
     @property
     def _now(self) -> float:
-        return self._agenda.now
+        return self._timers.now
 
     @_now.setter
     def _now(self, now: float) -> None:
-        self._agenda.now = now
+        self._timers.now = now
 
     @property
     def paths(self) -> dict[str, tuple[Path, ...]]:
         """The paths that each group was told."""
         return self._routes.paths
 
-    def recycle(self, carriage: InFlight) -> None:
+    def recycle(self, in_flight: InFlight) -> None:
         """Nobody needs the numbers of a collective that is over any more."""
-        self._loader.recycle(carriage)
+        self._loader.recycle(in_flight)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -103,119 +103,119 @@ class CommEngine:
     def start(self, step: int, op: Communication, phase: int, now: float) -> None:
         """Carry out ``op``; its circuits stand, or its gate asks for them."""
         self._now = now
-        carriage = self._loader.load(step, op, phase, now)
-        key = carriage.key
+        in_flight = self._loader.load(step, op, phase, now)
+        key = in_flight.key
         if not isinstance(op, Recv):
-            self._sending[key] = carriage
+            self._sending[key] = in_flight
         if not isinstance(op, Send):
-            self._reception.open[key] = carriage
-        if carriage.gate is not None:
-            self.gates.say(carriage, carriage.gate.begin(), now)
-        self._carry_on(carriage, carriage.exchange.begin())
+            self._matcher.open[key] = in_flight
+        if in_flight.circuit_client is not None:
+            self.circuit_clients.say(in_flight, in_flight.circuit_client.begin(), now)
+        self._carry_on(in_flight, in_flight.exchange.begin())
         if isinstance(op, Recv):
-            self._take_early(carriage)
+            self._take_unexpected(in_flight)
         if op.group in self.rotations.groups:
             for connection in list(self.transport):
                 connection.resume(now)
 
-    def _take_early(self, carriage: InFlight) -> None:
+    def _take_unexpected(self, in_flight: InFlight) -> None:
         """Data that was here before its receive."""
-        early = self._reception.early.take(carriage.key)
+        early = self._matcher.early.take(in_flight.key)
         if early is None:
             return
-        (part,) = carriage.exchange.incoming.values()
-        carriage.first_byte = early.began
+        (part,) = in_flight.exchange.incoming.values()
+        in_flight.first_byte = early.began
         if early.values is not None:
-            carriage.staged[part.transfer] = early.values
+            in_flight.staged[part.transfer] = early.values
         if early.ended is not None:
-            carriage.last_byte = early.ended
-            self._note_transfer(carriage, part, early.began, early.ended)
-            self._carry_on(carriage, carriage.exchange.arrived(part.transfer))
+            in_flight.last_byte = early.ended
+            self._note_transfer(in_flight, part, early.began, early.ended)
+            self._carry_on(in_flight, in_flight.exchange.arrived(part.transfer))
 
-    def _announce(self, carriage: InFlight, part: MessagePart, not_before: float = 0.0) -> None:
+    def _announce(self, in_flight: InFlight, part: MessagePart, not_before: float = 0.0) -> None:
         """Tell the path of ``part`` that everything up to its round may come."""
-        key = self._routes.key(carriage, part, incoming=True)
-        header = Header("ready", carriage.flow, part.round, round(not_before * 1e6))
-        self._send(carriage, key, Outgoing(header.pack(), _NOTHING))
+        key = self._routes.key(in_flight, part, incoming=True)
+        header = Header("ready", in_flight.flow, part.round, round(not_before * 1e6))
+        self._send(in_flight, key, Outgoing(header.pack(), _NOTHING))
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _carry_on(self, carriage: InFlight, progress: Progress) -> None:
+    def _carry_on(self, in_flight: InFlight, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send":
-                self._offer(carriage, part)
+                self._offer(in_flight, part)
             elif action == "apply":
-                carriage.apply(part)
+                in_flight.apply(part)
             elif action == "keep":
-                carriage.keep(part)
+                in_flight.keep(part)
             else:
-                self._announce(carriage, part)
-        if carriage.turnstile is not None:
-            carriage.turnstile.report()
-        self._check_moved(carriage)
+                self._announce(in_flight, part)
+        if in_flight.slot_sender is not None:
+            in_flight.slot_sender.report()
+        self._check_moved(in_flight)
 
-    def _offer(self, carriage: InFlight, part: MessagePart) -> None:
+    def _offer(self, in_flight: InFlight, part: MessagePart) -> None:
         """Send ``part``, now or when its circuit stands or the receiver has said that it is ready."""
-        if carriage.buffer is None:
+        if in_flight.buffer is None:
             content = self._blank_bytes(part.bytes)
         else:
-            content = memoryview(carriage.buffer[part.start : part.end].tobytes())
-        if carriage.turnstile is not None and not part.scale_up:
-            self.rotations.offer(Waiting(carriage, part, content))
-            self._post_in_turn(carriage.group.name)
+            content = memoryview(in_flight.buffer[part.start : part.end].tobytes())
+        if in_flight.slot_sender is not None and not part.scale_up:
+            self.rotations.offer(Waiting(in_flight, part, content))
+            self._post_in_turn(in_flight.group.name)
             return
-        key = self._routes.key(carriage, part, incoming=False)
-        if carriage.gate is not None and carriage.on_circuit(part):
-            if carriage.gate.stands(part.transfer):
-                self._post(carriage, key, part, content)
+        key = self._routes.key(in_flight, part, incoming=False)
+        if in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            if in_flight.circuit_client.stands(part.transfer):
+                self._post(in_flight, key, part, content)
             else:
-                carriage.shut[part.transfer] = part, content
-        elif self._may_send(carriage, key, part):
-            self._post(carriage, key, part, content)
+                in_flight.shut[part.transfer] = part, content
+        elif self._may_send(in_flight, key, part):
+            self._post(in_flight, key, part, content)
         else:
-            self._welcomes.hold(key, HeldMessage(carriage, part, content))
+            self._credits.hold(key, HeldMessage(in_flight, part, content))
             self._open(key)  # the receiver cannot say so over a path that it is for this rank to open
 
-    def _may_send(self, carriage: InFlight, key: PeerKey, part: MessagePart) -> bool:
+    def _may_send(self, in_flight: InFlight, key: PeerKey, part: MessagePart) -> bool:
         """Whether the receiver takes ``part`` now."""
-        if self._config.program.eager and isinstance(carriage.op, Send):
+        if self._config.program.eager and isinstance(in_flight.op, Send):
             return True
-        return self._welcomes.has(key, carriage.key, part)
+        return self._credits.has(key, in_flight.key, part)
 
     def circuit_stands(self, group: str, index: int, now: float) -> None:
         """The controller has acknowledged a circuit that a gate asked for."""
         self._now = now
-        carriage, transfers = self.gates.acknowledged(group, index, now)
-        carriage.last_progress = now
-        self._check_moved(carriage)
-        for part in carriage.exchange.incoming.values():
+        in_flight, transfers = self.circuit_clients.acknowledged(group, index, now)
+        in_flight.last_progress = now
+        self._check_moved(in_flight)
+        for part in in_flight.exchange.incoming.values():
             if part.transfer in transfers:
-                self._open(self._routes.key(carriage, part, incoming=True))
+                self._open(self._routes.key(in_flight, part, incoming=True))
                 break
         for transfer in transfers:
-            if transfer in carriage.shut:
-                part, content = carriage.shut.pop(transfer)
-                self._post(carriage, self._routes.key(carriage, part, incoming=False), part, content)
+            if transfer in in_flight.shut:
+                part, content = in_flight.shut.pop(transfer)
+                self._post(in_flight, self._routes.key(in_flight, part, incoming=False), part, content)
 
     def at(self, moment: float, what: Callable[[float], None], now: float) -> None:
         """Call ``what`` with the time at ``moment`` (at once if that is past)."""
         if moment > now:
-            self._agenda.at(moment, lambda: what(self._now))
+            self._timers.at(moment, lambda: what(self._now))
         else:
             what(now)
 
-    def slot_stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
+    def slot_stands(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
-        for carriage in self._under_way():
-            if carriage.group.name == group:
-                carriage.last_progress = now
-        for key in self.rotations.stands(group, index, turn, paths, now):
+        for in_flight in self._under_way():
+            if in_flight.group.name == group:
+                in_flight.last_progress = now
+        for key in self.rotations.stands(group, index, slot_window, paths, now):
             connection = self._open(key)
             if connection is not None:
                 if connection.last_progress < now:
                     self.transport.call_again(connection, now)
-                self.rotations.shine(connection)
+                self.rotations.allow_until(connection)
         self._post_in_turn(group)
 
     def released(self, group: str) -> None:
@@ -223,11 +223,11 @@ class CommEngine:
         if group in self.rotations.groups:
             self.rotations.end(group)
             for connection in self.transport:
-                connection.shine(None)
+                connection.allow_until(None)
 
     def _post_in_turn(self, group: str) -> None:
-        for key, (carriage, part, content), fresh, since in self.rotations.free(group):
-            self._post(carriage, key, part, content, fresh=fresh, since=since)
+        for key, (in_flight, part, content), fresh, since in self.rotations.free(group):
+            self._post(in_flight, key, part, content, fresh=fresh, since=since)
 
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
@@ -242,7 +242,7 @@ class CommEngine:
 
     def _post(
         self,
-        carriage: InFlight,
+        in_flight: InFlight,
         key: PeerKey,
         part: MessagePart,
         content: memoryview,
@@ -250,27 +250,27 @@ class CommEngine:
         fresh: bool = False,
         since: float | None = None,
     ) -> None:
-        if carriage.first_byte is None:
-            carriage.first_byte = self._now
-        header = Header("data", carriage.flow, part.transfer, part.bytes).pack()
-        carriage.sent_bytes += len(header) + part.bytes
-        carriage.payload_bytes += part.bytes
-        fresh = fresh or (key not in carriage.opened and since is None)
-        carriage.opened.add(key)
-        self._send(carriage, key, Outgoing(header, content, token=(carriage, part), fresh=fresh, since=since))
+        if in_flight.first_byte is None:
+            in_flight.first_byte = self._now
+        header = Header("data", in_flight.flow, part.transfer, part.bytes).pack()
+        in_flight.sent_bytes += len(header) + part.bytes
+        in_flight.payload_bytes += part.bytes
+        fresh = fresh or (key not in in_flight.opened and since is None)
+        in_flight.opened.add(key)
+        self._send(in_flight, key, Outgoing(header, content, token=(in_flight, part), fresh=fresh, since=since))
 
-    def _send(self, carriage: InFlight, key: PeerKey, message: Outgoing) -> None:
-        carriage.lanes.add(key[1])
+    def _send(self, in_flight: InFlight, key: PeerKey, message: Outgoing) -> None:
+        in_flight.lanes.add(key[1])
         connection = self._open(key)
         if connection is None:
             self._unopened.setdefault(key, []).append(message)
             return
-        carriage.connections[key] = connection
+        in_flight.connections[key] = connection
         connection.send(message)
 
     def accepted(self, connection: Connection, now: float) -> None:
         """A peer opened a path: what waited for it goes."""
-        self.rotations.shine(connection)
+        self.rotations.allow_until(connection)
         for message in self._unopened.pop(connection.key, []):
             connection.send(message)
 
@@ -278,61 +278,61 @@ class CommEngine:
 
     def awaits(self, connection: Connection, header: Header) -> bool:
         """Whether a message may be taken in now."""
-        return self._reception.awaits(connection, header)
+        return self._matcher.awaits(connection, header)
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
         if header.kind == "ready":
             return None
-        self._reception.began[connection.key] = self._now
-        found = self._reception.find(connection, header)
+        self._matcher.began[connection.key] = self._now
+        found = self._matcher.find(connection, header)
         if found is None:
-            return self._reception.keep_early(connection, header, self._now)
-        carriage, part = found
-        carriage.connections[connection.key] = connection
-        if carriage.first_byte is None:
-            carriage.first_byte = self._now
-        for _, following in carriage.exchange.began(part.transfer).steps:
-            self._announce(carriage, following, self._now + connection.arrival_s(part.bytes))
-        if carriage.buffer is None:
+            return self._matcher.keep_unexpected(connection, header, self._now)
+        in_flight, part = found
+        in_flight.connections[connection.key] = connection
+        if in_flight.first_byte is None:
+            in_flight.first_byte = self._now
+        for _, following in in_flight.exchange.began(part.transfer).steps:
+            self._announce(in_flight, following, self._now + connection.arrival_s(part.bytes))
+        if in_flight.buffer is None:
             return None
-        values = carriage.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
+        values = in_flight.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
 
     def arrived(self, connection: Connection, header: Header) -> None:
         """A message is complete."""
-        key = self._reception.key(connection, header)
+        key = self._matcher.key(connection, header)
         if header.kind == "ready":
             wait = header.length / 1e6 - self._now
             if wait > 0:
-                self._agenda.later(wait, lambda: self._take_ready(connection, key, header.transfer))
+                self._timers.later(wait, lambda: self._take_ready(connection, key, header.transfer))
             else:
                 self._take_ready(connection, key, header.transfer)
             return
-        carriage = self._reception.open.get(key)
-        if carriage is None:
-            self._reception.early.ended(key, self._now)
+        in_flight = self._matcher.open.get(key)
+        if in_flight is None:
+            self._matcher.early.ended(key, self._now)
             return
-        carriage.last_progress = self._now
-        part = carriage.exchange.incoming[header.transfer]
-        self._note_transfer(carriage, part, self._reception.began[connection.key], self._now)
-        progress = carriage.exchange.arrived(header.transfer)
-        self._over(carriage, part)
-        self._carry_on(carriage, progress)
+        in_flight.last_progress = self._now
+        part = in_flight.exchange.incoming[header.transfer]
+        self._note_transfer(in_flight, part, self._matcher.began[connection.key], self._now)
+        progress = in_flight.exchange.arrived(header.transfer)
+        self._over(in_flight, part)
+        self._carry_on(in_flight, progress)
 
     def _take_ready(self, connection: Connection, key: FlowKey, last_round: int) -> None:
         """The receiver takes everything up to ``last_round`` by this path."""
-        for carriage, part, content in self._welcomes.take(connection.key, key, last_round):
-            carriage.last_progress = self._now
-            self._post(carriage, connection.key, part, content)
+        for in_flight, part, content in self._credits.take(connection.key, key, last_round):
+            in_flight.last_progress = self._now
+            self._post(in_flight, connection.key, part, content)
 
-    def _note_transfer(self, carriage: InFlight, part: MessagePart, began: float, ended: float) -> None:
+    def _note_transfer(self, in_flight: InFlight, part: MessagePart, began: float, ended: float) -> None:
         self._note(
             "transfer",
             began,
             ended,
-            step=carriage.step,
-            op=carriage.op.id,
+            step=in_flight.step,
+            op=in_flight.op.id,
             transfer=part.transfer,
             round=part.round,
             chunk=part.chunk,
@@ -344,38 +344,38 @@ class CommEngine:
     def written(self, connection: Connection, token: object) -> None:
         """A message is in the kernel's hands."""
         assert isinstance(token, tuple)
-        carriage, part = token
-        carriage.connections[connection.key] = connection
-        carriage.unsent -= 1
-        carriage.last_progress = self._now
+        in_flight, part = token
+        in_flight.connections[connection.key] = connection
+        in_flight.unsent -= 1
+        in_flight.last_progress = self._now
         mark = connection.sent_bytes
-        if part.transfer in carriage.exchange.awaits_sent:
-            self._agenda.watch(connection, mark, False, lambda: self._left(carriage, part))
-        if carriage.on_circuit(part):
-            self._agenda.watch(connection, mark, True, lambda: self._over(carriage, part))
-        elif carriage.turnstile is not None and not part.scale_up:
-            self._agenda.watch(connection, mark, True, carriage.turnstile.over)
-        self._check_moved(carriage)
+        if part.transfer in in_flight.exchange.awaits_sent:
+            self._timers.watch(connection, mark, False, lambda: self._left(in_flight, part))
+        if in_flight.on_circuit(part):
+            self._timers.watch(connection, mark, True, lambda: self._over(in_flight, part))
+        elif in_flight.slot_sender is not None and not part.scale_up:
+            self._timers.watch(connection, mark, True, in_flight.slot_sender.over)
+        self._check_moved(in_flight)
 
-    def _left(self, carriage: InFlight, part: MessagePart) -> None:
+    def _left(self, in_flight: InFlight, part: MessagePart) -> None:
         """All bytes of ``part`` have left: the port is free for the next receiver."""
-        self._carry_on(carriage, carriage.exchange.sent(part.transfer))
+        self._carry_on(in_flight, in_flight.exchange.sent(part.transfer))
 
-    def _over(self, carriage: InFlight, part: MessagePart) -> None:
+    def _over(self, in_flight: InFlight, part: MessagePart) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
-        if carriage.gate is not None and carriage.on_circuit(part):
-            self.gates.say(carriage, carriage.gate.over(part.transfer), self._now)
-            self._check_moved(carriage)
+        if in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            self.circuit_clients.say(in_flight, in_flight.circuit_client.over(part.transfer), self._now)
+            self._check_moved(in_flight)
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def _check_moved(self, carriage: InFlight) -> None:
-        if carriage.moved and not carriage.draining:
-            carriage.draining = True
-            if self._config.program.eager and isinstance(carriage.op, Send):
-                self._agenda.soon(lambda: self._go_on(carriage))
+    def _check_moved(self, in_flight: InFlight) -> None:
+        if in_flight.moved and not in_flight.draining:
+            in_flight.draining = True
+            if self._config.program.eager and isinstance(in_flight.op, Send):
+                self._timers.soon(lambda: self._go_on(in_flight))
             else:
-                self._agenda.soon(lambda: self._drain(carriage))
+                self._timers.soon(lambda: self._drain(in_flight))
 
     def tick(self, now: float) -> None:
         """Send what was queued or held back for the token bucket, and finish what is acknowledged."""
@@ -383,53 +383,53 @@ class CommEngine:
         for connection in list(self.transport):
             if connection.has_something_to_send(now):
                 connection.flush(now)
-        self._agenda.run_due()
+        self._timers.run_due()
 
-    def _go_on(self, carriage: InFlight) -> None:
+    def _go_on(self, in_flight: InFlight) -> None:
         """The kernel has all of a send; it is done when its own bytes are acknowledged, whatever was sent since."""
-        marks = [(carriage.connections[key], carriage.connections[key].sent_bytes) for key in carriage.opened]
-        self._buffered(carriage, self._now)
+        marks = [(in_flight.connections[key], in_flight.connections[key].sent_bytes) for key in in_flight.opened]
+        self._buffered(in_flight, self._now)
         for connection, mark in marks:
-            self._agenda.watch(connection, mark, True, lambda: self._end(carriage))
+            self._timers.watch(connection, mark, True, lambda: self._end(in_flight))
 
-    def _drain(self, carriage: InFlight) -> None:
+    def _drain(self, in_flight: InFlight) -> None:
         """End when all that was posted by now, on every path of its own, is acknowledged."""
-        marks = [(carriage.connections[key], carriage.connections[key].posted_bytes) for key in carriage.opened]
+        marks = [(in_flight.connections[key], in_flight.connections[key].posted_bytes) for key in in_flight.opened]
         left = len(marks)
 
         def one() -> None:
             nonlocal left
             left -= 1
             if left == 0:
-                self._end(carriage)
+                self._end(in_flight)
 
         for connection, mark in marks:
-            self._agenda.watch(connection, mark, True, one)
+            self._timers.watch(connection, mark, True, one)
         if not marks:
-            self._end(carriage)
+            self._end(in_flight)
 
-    def _end(self, carriage: InFlight) -> None:
+    def _end(self, in_flight: InFlight) -> None:
         """All of it has arrived and is acknowledged."""
-        self._forget(carriage)
-        carriage.wrong = self._loader.wrong_elements(carriage)
-        self._done(carriage, self._now)
+        self._forget(in_flight)
+        in_flight.wrong = self._loader.wrong_elements(in_flight)
+        self._done(in_flight, self._now)
 
-    def _forget(self, carriage: InFlight) -> None:
-        for table in (self._sending, self._reception.open):
-            if table.get(carriage.key) is carriage:
-                del table[carriage.key]
-        if isinstance(carriage.op, Collective | Send):
-            self._welcomes.forget(carriage.key)
+    def _forget(self, in_flight: InFlight) -> None:
+        for table in (self._sending, self._matcher.open):
+            if table.get(in_flight.key) is in_flight:
+                del table[in_flight.key]
+        if isinstance(in_flight.op, Collective | Send):
+            self._credits.forget(in_flight.key)
 
     def _under_way(self) -> list[InFlight]:
-        return [*self._sending.values(), *self._reception.open.values()]
+        return [*self._sending.values(), *self._matcher.open.values()]
 
     # -- the loop's view -----------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
         """When ``tick`` has something to do (infinity if nothing is planned)."""
         times = [held for c in self.transport if (held := c.held_until()) is not None]
-        return min([*times, self._agenda.next_time])
+        return min([*times, self._timers.next_time])
 
     def handle(self, readable: list[Connection], writable: list[Connection], now: float) -> None:
         """Move what ``select`` says can move."""
@@ -440,7 +440,7 @@ class CommEngine:
             connection.flush(now)
         for connection in {*readable, *writable}:
             if connection.connected and connection.notices():
-                self._agenda.acknowledged(connection)
+                self._timers.acknowledged(connection)
         for connection in readable:
             if connection.connected:
                 connection.receive(now)
@@ -448,18 +448,18 @@ class CommEngine:
     def check_progress(self, now: float) -> None:
         """``PeerLost`` if a peer has not moved a byte for too long, ``ControlError`` if a circuit was not given."""
         limit = self._config.peer_timeout_s
-        self.gates.check(now, limit)
-        for carriage in self._under_way():
-            latest = max((c.last_progress for c in carriage.connections.values()), default=0.0)
-            if now - max(latest, carriage.last_progress) > limit:
+        self.circuit_clients.check(now, limit)
+        for in_flight in self._under_way():
+            latest = max((c.last_progress for c in in_flight.connections.values()), default=0.0)
+            if now - max(latest, in_flight.last_progress) > limit:
                 raise PeerLost(
-                    f"rank {self._rank} moved nothing for {limit:.3g} s in {carriage.op.name} (step {carriage.step}, "
-                    f"group {carriage.group.name}) with {self._missing(carriage)}"
+                    f"rank {self._rank} moved nothing for {limit:.3g} s in {in_flight.op.name} (step {in_flight.step}, "
+                    f"group {in_flight.group.name}) with {self._missing(in_flight)}"
                 )
 
     @staticmethod
-    def _missing(carriage: InFlight) -> str:
+    def _missing(in_flight: InFlight) -> str:
         peers = sorted(
-            {part.peer for part in carriage.exchange.awaited} | {c.peer for c in carriage.connections.values()}
+            {part.peer for part in in_flight.exchange.awaited} | {c.peer for c in in_flight.connections.values()}
         )
         return "rank " + ", ".join(map(str, peers)) if peers else "its peers"

@@ -124,7 +124,7 @@ class Connection:
         self._left_port = left_port
         self._clock = clock
         allow_notices(sock)
-        self._spell: SendAllowance | None = None
+        self._allowance: SendAllowance | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = 0
         self._header: Header | None = None
@@ -190,17 +190,17 @@ class Connection:
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
-    def shine(self, light: UpWindow | None) -> None:
+    def allow_until(self, light: UpWindow | None) -> None:
         """The circuit under this connection passes light for a while; before and after nothing is sent.
 
         None: for as long as anybody has something to send.
         """
         self._may_send_at = 0.0
         if light is None:
-            self._spell = None
+            self._allowance = None
             return
         again = self._in_kernel(_SIOCOUTQ) if self.connected else 0
-        self._spell = SendAllowance(
+        self._allowance = SendAllowance(
             light, self._bucket, self._share, self._data_left if self._left_port else None, again
         )
         if again:
@@ -215,13 +215,13 @@ class Connection:
 
     def _room(self, now: float, message: Outgoing) -> int | None:
         """How many bytes may be written now (None: any number); for 0 it is known when to look again."""
-        if self._spell is None:
+        if self._allowance is None:
             return None
         least = min(message.size - message.sent, LEAST_WRITE_BYTES)
         now = now if self._clock is None else self._clock()
-        room = self._spell.room(now)
+        room = self._allowance.room(now)
         if room < least:
-            self._may_send_at = self._spell.look_again(now, least)
+            self._may_send_at = self._allowance.look_again(now, least)
             return 0
         self._may_send_at = 0.0
         return int(room)
@@ -243,8 +243,8 @@ class Connection:
             raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
         message.sent += count
         self.sent_bytes += count
-        if self._spell is not None:
-            self._spell.handed(count)
+        if self._allowance is not None:
+            self._allowance.handed(count)
         self.last_progress = now
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True

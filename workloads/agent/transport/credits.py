@@ -15,7 +15,7 @@ from workloads.agent.transport.in_flight import FlowKey, InFlight
 class HeldMessage(NamedTuple):
     """What waits for its welcome."""
 
-    carriage: InFlight
+    in_flight: InFlight
     part: MessagePart
     content: memoryview
 
@@ -34,7 +34,7 @@ class ReceiverCredits:
 
     def hold(self, path: PeerKey, held: HeldMessage) -> None:
         """``held`` waits until the receiver takes it."""
-        self._held.setdefault((path, held.carriage.key), []).append(held)
+        self._held.setdefault((path, held.in_flight.key), []).append(held)
 
     def take(self, path: PeerKey, flow: FlowKey, last_round: int) -> list[HeldMessage]:
         """The receiver takes everything up to ``last_round``: what may go of what waited."""

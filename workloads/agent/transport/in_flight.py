@@ -22,7 +22,7 @@ FlowKey = tuple[Flow, int]
 class Waiting(NamedTuple):
     """What is to be sent when its turn comes."""
 
-    carriage: InFlight
+    in_flight: InFlight
     part: MessagePart
     content: memoryview
 
@@ -40,8 +40,8 @@ class InFlight:
     elements: int
     posted: float
     schedule: Schedule | None = None
-    gate: CircuitClient | None = None
-    turnstile: SlotSender[Waiting] | None = None
+    circuit_client: CircuitClient | None = None
+    slot_sender: SlotSender[Waiting] | None = None
     buffer: payload.Floats | None = None
     staged: dict[int, payload.Floats] = field(default_factory=dict)
     shut: dict[int, tuple[MessagePart, memoryview]] = field(default_factory=dict)
@@ -65,7 +65,11 @@ class InFlight:
     @property
     def moved(self) -> bool:
         """Everything has arrived, everything is in the kernel's hands, and no circuit is held."""
-        return self.exchange.received_all and self.unsent == 0 and (self.gate is None or self.gate.finished)
+        return (
+            self.exchange.received_all
+            and self.unsent == 0
+            and (self.circuit_client is None or self.circuit_client.finished)
+        )
 
     @property
     def key(self) -> FlowKey:
@@ -91,7 +95,7 @@ class InFlight:
 
     def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that is asked for."""
-        return self.gate is not None and part.transfer in self.gate.circuits
+        return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
 
     def apply(self, part: MessagePart) -> None:
         """Add or store what arrived (or was kept) for ``part``."""

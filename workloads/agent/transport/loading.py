@@ -27,10 +27,12 @@ from workloads.schedule import Schedule, Transfer
 class Loader:
     """Makes the carriages of one rank."""
 
-    def __init__(self, config: AgentConfig, gates: CircuitRequests[InFlight], turns: SlotScheduler[Waiting]) -> None:
+    def __init__(
+        self, config: AgentConfig, circuit_clients: CircuitRequests[InFlight], turns: SlotScheduler[Waiting]
+    ) -> None:
         self._config = config
         self._rank = config.rank
-        self._gates = gates
+        self._circuit_clients = circuit_clients
         self._turns = turns
         self._names = flow_names(config.program, config.rank)
         self._prepared: dict[tuple[int, int], payload.Floats] = {}
@@ -44,57 +46,57 @@ class Loader:
         group = config.program.groups[op.group]
         flow = self._names[op.id].at(step)
         elements = elements_of(config.scale.emulated_bytes(op.bytes))
-        carriage = InFlight(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
+        in_flight = InFlight(step, op, phase, group, flow, Exchange(), elements, now, last_progress=now)
         if isinstance(op, Collective):
-            self._plan(carriage, schedule_of(config.program, op))
+            self._plan(in_flight, schedule_of(config.program, op))
         elif isinstance(op, Send):
-            carriage.exchange = send_exchange(op.peer, elements)
+            in_flight.exchange = send_exchange(op.peer, elements)
         else:
-            carriage.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
-        carriage.unsent = len(carriage.exchange.outgoing)
+            in_flight.exchange = recv_exchange(op.peer, elements, announced=not config.program.eager)
+        in_flight.unsent = len(in_flight.exchange.outgoing)
         if config.real_payload:
             prepared = self._prepared.pop((step, op.id), None)
-            carriage.buffer = self._contribution(carriage) if prepared is None else prepared
-        return carriage
+            in_flight.buffer = self._contribution(in_flight) if prepared is None else prepared
+        return in_flight
 
-    def recycle(self, carriage: InFlight) -> None:
+    def recycle(self, in_flight: InFlight) -> None:
         """Nobody needs the numbers of a collective any more: put those of the next step in their place, ahead of it."""
-        schedule, buffer, step = carriage.schedule, carriage.buffer, carriage.step + 1
+        schedule, buffer, step = in_flight.schedule, in_flight.buffer, in_flight.step + 1
         if schedule is None or buffer is None or step >= self._config.steps:
             return
-        seed, flow, members = self._config.seed, self._names[carriage.op.id].at(step), carriage.group.members
-        if payload.refill(buffer, seed, flow, schedule, members, self._rank, carriage.elements):
-            self._prepared[step, carriage.op.id] = buffer
+        seed, flow, members = self._config.seed, self._names[in_flight.op.id].at(step), in_flight.group.members
+        if payload.refill(buffer, seed, flow, schedule, members, self._rank, in_flight.elements):
+            self._prepared[step, in_flight.op.id] = buffer
 
-    def _plan(self, carriage: InFlight, plan: Schedule) -> None:
-        carriage.schedule = plan
+    def _plan(self, in_flight: InFlight, plan: Schedule) -> None:
+        in_flight.schedule = plan
         if id(plan) not in self._transfers:
             self._transfers[id(plan)] = by_position(plan)
-        members = carriage.group.members
+        members = in_flight.group.members
         mine = self._transfers[id(plan)][members.index(self._rank)]
-        if carriage.group.domain == "scale-out":
-            carriage.gate = self._gates.gate(carriage.group, plan)
-            carriage.turnstile = self._turns.of(carriage.group.name)
-        gated = carriage.gate.circuits if carriage.gate is not None else None
-        circuits = on_circuits(mine, gated, turning=carriage.turnstile is not None)
-        carriage.exchange = collective_exchange(plan, members, self._rank, carriage.elements, mine, circuits)
+        if in_flight.group.domain == "scale-out":
+            in_flight.circuit_client = self._circuit_clients.client_of(in_flight.group, plan)
+            in_flight.slot_sender = self._turns.of(in_flight.group.name)
+        gated_transfer = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
+        circuits = on_circuits(mine, gated_transfer, turning=in_flight.slot_sender is not None)
+        in_flight.exchange = collective_exchange(plan, members, self._rank, in_flight.elements, mine, circuits)
 
-    def _contribution(self, carriage: InFlight) -> payload.Floats:
-        seed, flow, op = self._config.seed, carriage.flow, carriage.op
-        if carriage.schedule is not None:
-            members = carriage.group.members
-            return payload.initial(seed, flow, carriage.schedule, members, self._rank, carriage.elements)
+    def _contribution(self, in_flight: InFlight) -> payload.Floats:
+        seed, flow, op = self._config.seed, in_flight.flow, in_flight.op
+        if in_flight.schedule is not None:
+            members = in_flight.group.members
+            return payload.initial(seed, flow, in_flight.schedule, members, self._rank, in_flight.elements)
         if isinstance(op, Send):
-            return payload.total(seed, flow, [self._rank], 0, carriage.elements)
-        return np.full(carriage.elements, -1, dtype=np.float32)
+            return payload.total(seed, flow, [self._rank], 0, in_flight.elements)
+        return np.full(in_flight.elements, -1, dtype=np.float32)
 
-    def wrong_elements(self, carriage: InFlight) -> int | None:
+    def wrong_elements(self, in_flight: InFlight) -> int | None:
         """Elements that are not what was promised; None where nothing is (a send, or without ``verify``)."""
-        buffer, seed, flow, op = carriage.buffer, self._config.seed, carriage.flow, carriage.op
+        buffer, seed, flow, op = in_flight.buffer, self._config.seed, in_flight.flow, in_flight.op
         if buffer is None or isinstance(op, Send) or not self._config.verify:
             return None
-        if carriage.schedule is not None:
-            members, elements = carriage.group.members, carriage.elements
-            return payload.wrong_elements(buffer, seed, flow, carriage.schedule, members, self._rank, elements)
+        if in_flight.schedule is not None:
+            members, elements = in_flight.group.members, in_flight.elements
+            return payload.wrong_elements(buffer, seed, flow, in_flight.schedule, members, self._rank, elements)
         assert not isinstance(op, Collective)
-        return int(np.count_nonzero(buffer != payload.total(seed, flow, [op.peer], 0, carriage.elements)))
+        return int(np.count_nonzero(buffer != payload.total(seed, flow, [op.peer], 0, in_flight.elements)))

@@ -42,9 +42,9 @@ def paths_in(answer: Mapping[str, Any]) -> tuple[Path, ...]:
     return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))
 
 
-def turn_in(answer: Mapping[str, Any]) -> SlotWindow | None:
+def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
     """The slot that an answer of the controller tells; None where circuits do not take turns."""
-    told = answer.get("turn")
+    told = answer.get("slot_window")
     return None if told is None else SlotWindow(*told)
 
 

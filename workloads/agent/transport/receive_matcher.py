@@ -42,20 +42,20 @@ class ReceiveMatcher:
 
     def find(self, connection: Connection, header: Header) -> tuple[InFlight, MessagePart] | None:
         """What a payload is for; None if its receive has not begun. ``VerifyError`` if it is not awaited like this."""
-        carriage = self.open.get(self.key(connection, header))
-        if carriage is None:
+        in_flight = self.open.get(self.key(connection, header))
+        if in_flight is None:
             return None
-        part = carriage.exchange.incoming.get(header.transfer)
+        part = in_flight.exchange.incoming.get(header.transfer)
         if part is None:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not await")
-        if part.bytes != header.length or not self._comes_by(carriage, part, connection):
+        if part.bytes != header.length or not self._comes_by(in_flight, part, connection):
             raise VerifyError(
                 f"misdelivered: {self._describe(connection, header)}, where {part.bytes} bytes from rank {part.peer} "
                 "are due on another path or in another length"
             )
-        return carriage, part
+        return in_flight, part
 
-    def keep_early(self, connection: Connection, header: Header, now: float) -> memoryview | None:
+    def keep_unexpected(self, connection: Connection, header: Header, now: float) -> memoryview | None:
         """Where a payload goes whose receive has not begun; ``VerifyError`` if there is none to come."""
         key = self.key(connection, header)
         op = self.early.receive_of(key)
@@ -68,11 +68,11 @@ class ReceiveMatcher:
                 f"misdelivered: {self._describe(connection, header)}, where {op.bytes} bytes are due ({op.name})"
             ) from None
 
-    def _comes_by(self, carriage: InFlight, part: MessagePart, connection: Connection) -> bool:
+    def _comes_by(self, in_flight: InFlight, part: MessagePart, connection: Connection) -> bool:
         """Whether ``part`` may come in by this connection: in a rotation by any with its sender."""
-        if carriage.turnstile is not None and not part.scale_up:
+        if in_flight.slot_sender is not None and not part.scale_up:
             return connection.key[0] == "scale-out" and connection.peer == part.peer
-        return self._routes.key(carriage, part, incoming=True) == connection.key
+        return self._routes.key(in_flight, part, incoming=True) == connection.key
 
     def _group(self, header: Header) -> str:
         return self._groups[header.flow.group] if header.flow.group < len(self._groups) else "?"

@@ -20,7 +20,7 @@ class Routes:
         self._forwarding = config.mode in ("native", "electrical")
         self.paths: dict[str, tuple[Path, ...]] = {}
 
-    def key(self, carriage: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
+    def key(self, in_flight: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side.
 
         In a rotation the sender alone knows it, when the slot has come.
@@ -29,20 +29,20 @@ class Routes:
         """
         if part.scale_up:
             return "scale-up", 0, part.peer, 0
-        if carriage.gate is not None and carriage.on_circuit(part):
-            own, far = carriage.gate.lanes(part.transfer)
+        if in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            own, far = in_flight.circuit_client.lanes(part.transfer)
             return "scale-out", own, part.peer, far
-        if carriage.turnstile is not None:
-            lanes = carriage.turnstile.lanes(part.peer)
+        if in_flight.slot_sender is not None:
+            lanes = in_flight.slot_sender.lanes(part.peer)
             return "scale-out", lanes.out, part.peer, lanes.into
-        place = self.place(carriage.group.name, part.peer, part.lane, incoming=incoming)
+        place = self.place(in_flight.group.name, part.peer, part.lane, incoming=incoming)
         if place is None:
             source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
             raise ControlError(
-                f"group {carriage.group.name} has no circuit between rank {source} and rank {target}, which "
-                f"{carriage.op.name} needs; the policy must light one"
+                f"group {in_flight.group.name} has no circuit between rank {source} and rank {target}, which "
+                f"{in_flight.op.name} needs; the policy must light one"
             )
-        return carriage.group.domain, place[0], part.peer, place[1]
+        return in_flight.group.domain, place[0], part.peer, place[1]
 
     def place(self, group: str, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
         """Which ports (here, at the peer) a transfer takes; None where no path is known."""

@@ -45,17 +45,19 @@ class SlotConnections:
         self._lights: dict[PeerKey, tuple[str, UpWindow | None]] = {}
         """(group, light) of circuits whose connection has not heard of it, since the peer has yet to open it."""
 
-    def stands(self, group: str, index: int, turn: SlotWindow, paths: tuple[Path, ...], now: float) -> list[PeerKey]:
+    def stands(
+        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float
+    ) -> list[PeerKey]:
         """A slot has come: the connections over its circuits. ``free`` tells what may go."""
         self._note_turn(group)
-        self._heard[group] = turn, now
-        self.turns.stands(group, index, turn, paths)
-        turnstile = self.turns.of(group)
-        assert turnstile is not None
+        self._heard[group] = slot_window, now
+        self.turns.stands(group, index, slot_window, paths)
+        slot_sender = self.turns.of(group)
+        assert slot_sender is not None
         keys = keys_at(self._rank, paths)
-        if turnstile.end is None:
+        if slot_sender.end is None:
             self._unused.update(keys)
-        light = None if turnstile.end is None else UpWindow(turnstile.began, turnstile.end)
+        light = None if slot_sender.end is None else UpWindow(slot_sender.began, slot_sender.end)
         self._lights.update(dict.fromkeys(keys, (group, light)))
         return keys
 
@@ -67,32 +69,32 @@ class SlotConnections:
 
     def offer(self, waiting: Waiting) -> None:
         """Something is to go when the turn of its peer comes. ``free`` tells what may go now."""
-        assert waiting.carriage.turnstile is not None
-        waiting.carriage.turnstile.offer(waiting.part.peer, waiting)
+        assert waiting.in_flight.slot_sender is not None
+        waiting.in_flight.slot_sender.offer(waiting.part.peer, waiting)
 
     def free(self, group: str) -> Iterable[Post]:
         """What may go now."""
-        turnstile = self.turns.of(group)
-        if turnstile is None:
+        slot_sender = self.turns.of(group)
+        if slot_sender is None:
             return
-        for waiting in turnstile.free():
-            lanes, peer = turnstile.lanes(waiting.part.peer), waiting.part.peer
+        for waiting in slot_sender.free():
+            lanes, peer = slot_sender.lanes(waiting.part.peer), waiting.part.peer
             key: PeerKey = ("scale-out", lanes.out, peer, lanes.into)
-            yield Post(key, waiting, key in self._unused, turnstile.began)
+            yield Post(key, waiting, key in self._unused, slot_sender.began)
             self._unused.discard(key)
 
-    def shine(self, connection: Connection) -> None:
+    def allow_until(self, connection: Connection) -> None:
         """Let a connection know how long its circuit has light, if it has not heard."""
         if connection.key in self._lights:
             group, light = self._lights.pop(connection.key)
-            connection.shine(light)
+            connection.allow_until(light)
             self._used.setdefault(group, {})[connection] = connection.sent_bytes
 
     def _note_turn(self, group: str) -> None:
         """What went in the last slot, for the timeline."""
         heard, used = self._heard.pop(group, None), self._used.pop(group, {})
         if heard is not None:
-            turn, told = heard
+            slot_window, told = heard
             sent = sum(connection.sent_bytes - before for connection, before in used.items())
-            fields = {"group": group, "slot": turn.number, "late_s": told - turn.began, "bytes": sent}
-            self._note("turn", turn.began, max(turn.began, told), **fields)
+            fields = {"group": group, "slot": slot_window.number, "late_s": told - slot_window.began, "bytes": sent}
+            self._note("sent_in_slot", slot_window.began, max(slot_window.began, told), **fields)

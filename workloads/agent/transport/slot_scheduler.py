@@ -24,11 +24,11 @@ class SlotScheduler(Generic[_T]):
         """The turnstile of ``group`` while its circuits take turns."""
         return self._found.get(group)
 
-    def stands(self, group: str, index: int, turn: SlotWindow, paths: Iterable[Path]) -> None:
+    def stands(self, group: str, index: int, slot_window: SlotWindow, paths: Iterable[Path]) -> None:
         """A slot of ``group`` has come."""
         if group not in self._found:
             self._found[group] = SlotSender(self._rank, group, index, self._say)
-        self._found[group].stands(turn, paths)
+        self._found[group].stands(slot_window, paths)
 
     def report(self, group: str) -> None:
         """Say that a slot is done with, if there is nothing to send in it."""

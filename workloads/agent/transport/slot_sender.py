@@ -1,8 +1,8 @@
 """One rank's part in a rotation as a state machine: what may be sent in the slot that stands, and what is said of it.
 
 Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); what is to be sent
-waits until its peer's turn comes. In a slot with an end its connection stops in time (``Connection.shine``) and goes on
-in the next one. In a slot without, the rank tells the controller when everything it had for it is sent and
+waits until its peer's turn comes. In a slot with an end its connection stops in time (``Connection.allow_until``) and
+goes on in the next one. In a slot without, the rank tells the controller when everything it had for it is sent and
 acknowledged, and then sends nothing more in it: the circuits may go at any moment.
 """
 
@@ -65,10 +65,10 @@ class SlotSender(Generic[_T]):
     @property
     def end(self) -> float | None:
         """When all that is sent in the slot that stands must be there; None if it has no end."""
-        turn = self._turn
-        return None if turn is None or turn.until is None else turn.until - turn.guard_s
+        slot_window = self._turn
+        return None if slot_window is None or slot_window.until is None else slot_window.until - slot_window.guard_s
 
-    def stands(self, turn: SlotWindow, paths: Iterable[Path]) -> None:
+    def stands(self, slot_window: SlotWindow, paths: Iterable[Path]) -> None:
         """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
 
         ``ControlError`` for one that is over before anything could be sent.
@@ -79,11 +79,11 @@ class SlotSender(Generic[_T]):
                 self._lanes[peer] = Lanes(out, into)
             elif peer == self._rank and out == into:
                 self._lanes[rank] = Lanes(into, out)
-        self._turn, self._closed, self._said = turn, False, None
+        self._turn, self._closed, self._said = slot_window, False, None
         if self.end is not None and self.end - self.began <= LATE_S:
             raise ControlError(
-                f"slot {turn.number} of group {self._group} leaves nothing beside its guard time of "
-                f"{turn.guard_s * 1e3:.3g} ms and the "
+                f"slot {slot_window.number} of group {self._group} leaves nothing beside its guard time of "
+                f"{slot_window.guard_s * 1e3:.3g} ms and the "
                 f"{LATE_S * 1e3:g} ms that this machine may be late; longer slots are right"
             )
 
@@ -107,10 +107,10 @@ class SlotSender(Generic[_T]):
 
     def report(self) -> None:
         """Say that this slot is done with, if it is and that was not said."""
-        turn = self._turn
-        if turn is None or turn.until is not None or self._under_way or self._left_for_this_slot():
+        slot_window = self._turn
+        if slot_window is None or slot_window.until is not None or self._under_way or self._left_for_this_slot():
             return
-        message = Moved(self._group, self._index, turn.number, not any(self._waiting.values()))
+        message = Moved(self._group, self._index, slot_window.number, not any(self._waiting.values()))
         self._closed = True
         if message != self._said:
             self._said = message

@@ -54,12 +54,12 @@ def partners(matrix: Matrix) -> int:
 def served(turns: Sequence[Weighted], both_ways: bool) -> dict[tuple[int, int], float]:
     """How long each (sender, receiver) has a circuit."""
     found: dict[tuple[int, int], float] = defaultdict(float)
-    for turn in turns:
-        assert turn.length > 0 and turn.pairs
-        for a, b in turn.pairs:
-            found[a, b] += turn.length
+    for share in turns:
+        assert share.length > 0 and share.pairs
+        for a, b in share.pairs:
+            found[a, b] += share.length
             if both_ways:
-                found[b, a] += turn.length
+                found[b, a] += share.length
     return found
 
 
@@ -69,14 +69,14 @@ def covers(turns: Sequence[Weighted], matrix: Matrix, both_ways: bool) -> bool:
 
 
 def total(turns: Sequence[Weighted]) -> float:
-    return sum(turn.length for turn in turns)
+    return sum(share.length for share in turns)
 
 
 def check_directed(turns: Sequence[Weighted], matrix: Matrix) -> None:
-    for turn in turns:
-        senders, receivers = zip(*turn.pairs, strict=True)
+    for share in turns:
+        senders, receivers = zip(*share.pairs, strict=True)
         assert len(set(senders)) == len(senders) and len(set(receivers)) == len(receivers)
-        assert all(matrix[i][j] > 0 for i, j in turn.pairs), "a circuit for nothing"
+        assert all(matrix[i][j] > 0 for i, j in share.pairs), "a circuit for nothing"
     assert covers(turns, matrix, both_ways=False)
 
 
@@ -115,9 +115,10 @@ def test_a_uniform_demand_becomes_n_1_equal_turns() -> None:
     matrix = [[0 if i == j else 5 for j in range(8)] for i in range(8)]
     for most in (0, 7, 100):
         turns = birkhoff_von_neumann(matrix, most)
-        assert [turn.length for turn in turns] == [5.0] * 7
-        assert sorted(pair for turn in turns for pair in turn.pairs) == [p for p in product(range(8), repeat=2)
-                                                                         if p[0] != p[1]]  # fmt: skip
+        assert [share.length for share in turns] == [5.0] * 7
+        assert sorted(pair for share in turns for pair in share.pairs) == [
+            p for p in product(range(8), repeat=2) if p[0] != p[1]
+        ]
 
 
 def test_longest_first_and_only_as_long_as_something_is_left() -> None:
@@ -165,13 +166,13 @@ def test_more_slots_come_nearer_to_the_busiest_port() -> None:
 @settings(deadline=None)
 def test_matchings_serve_both_directions_of_each_pair_once(make: object, matrix: Matrix) -> None:
     turns: tuple[Weighted, ...] = make(matrix)  # type: ignore[operator]
-    pairs = [pair for turn in turns for pair in turn.pairs]
+    pairs = [pair for share in turns for pair in share.pairs]
     assert len(set(pairs)) == len(pairs)
     assert all(a < b and (matrix[a][b] or matrix[b][a]) for a, b in pairs)
-    for turn in turns:
-        positions = [p for pair in turn.pairs for p in pair]
+    for share in turns:
+        positions = [p for pair in share.pairs for p in pair]
         assert len(set(positions)) == len(positions)
-        assert turn.length == max(max(matrix[a][b], matrix[b][a]) for a, b in turn.pairs)
+        assert share.length == max(max(matrix[a][b], matrix[b][a]) for a, b in share.pairs)
     assert covers(turns, matrix, both_ways=True)
     assert total(turns) >= max(line_sums(matrix)) * (1 - 1e-12)
 

@@ -18,32 +18,32 @@ sizes = st.integers(2, 65)
 def test_each_pair_meets_once_and_nobody_twice_in_a_turn(n: int) -> None:
     turns = one_factorization(n)
     assert len(turns) == (n - 1 if n % 2 == 0 else n)
-    assert sorted(pair for turn in turns for pair in turn) == list(combinations(range(n), 2))
-    for turn in turns:
-        positions = [position for pair in turn for position in pair]
-        assert len(turn) == n // 2
+    assert sorted(pair for slot_window in turns for pair in slot_window) == list(combinations(range(n), 2))
+    for slot_window in turns:
+        positions = [position for pair in slot_window for position in pair]
+        assert len(slot_window) == n // 2
         assert len(set(positions)) == len(positions)
 
 
 @given(sizes.filter(lambda n: n % 2 == 1))
 def test_of_an_odd_number_each_has_one_bye(n: int) -> None:
-    byes = [set(range(n)) - {p for pair in turn for p in pair} for turn in one_factorization(n)]
+    byes = [set(range(n)) - {p for pair in slot_window for p in pair} for slot_window in one_factorization(n)]
     assert byes == [{r} for r in range(n)]
 
 
 @given(sizes.filter(lambda n: n % 2 == 0))
 def test_turn_r_joins_the_last_to_r_and_mirrors_the_others_around_it(n: int) -> None:
     assert perfect_matchings(n) == one_factorization(n)
-    for r, turn in enumerate(perfect_matchings(n)):
-        for a, b in turn:
+    for r, slot_window in enumerate(perfect_matchings(n)):
+        for a, b in slot_window:
             assert (b == n - 1 and a == r) or (a + b - 2 * r) % (n - 1) == 0
 
 
 def test_the_switch_of_32_ports_has_31_matchings_of_16_circuits() -> None:
     """PIP, arXiv 2501.18136: n = 32."""
     turns = perfect_matchings(32)
-    assert [len(turn) for turn in turns] == [16] * 31
-    assert len({pair for turn in turns for pair in turn}) == 496
+    assert [len(slot_window) for slot_window in turns] == [16] * 31
+    assert len({pair for slot_window in turns for pair in slot_window}) == 496
 
 
 @given(sizes)

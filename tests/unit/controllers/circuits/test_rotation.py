@@ -115,7 +115,7 @@ def test_a_slot_is_over_when_all_have_moved_and_somebody_waits(
     moved = all(rank in last for rank in present)
     assert turns.over(present) == (moved and not all(last[rank] for rank in present))
     turns.advance()
-    assert not turns.over(present) and turns.turn is None
+    assert not turns.over(present) and turns.slot_window is None
 
 
 def test_a_slot_with_an_end_is_never_over_before() -> None:
@@ -139,10 +139,10 @@ def test_slots_of_fixed_length_follow_each_other() -> None:
     world = turning(4, FIXED)
     for number in range(5):
         (ends,) = world.ends[number:]
-        turn = world.acks[0, "ep"][-1].turn
-        assert turn is not None and ends.turn == turn and ends.switches == ("rail0",)
-        assert turn.number == number and ends.at == turn.until == pytest.approx(turn.began + 0.5)
-        assert turn.guard_s == 0.01
+        slot_window = world.acks[0, "ep"][-1].slot_window
+        assert slot_window is not None and ends.slot_window == slot_window and ends.switches == ("rail0",)
+        assert slot_window.number == number and ends.at == slot_window.until == pytest.approx(slot_window.began + 0.5)
+        assert slot_window.guard_s == 0.01
         world.over(ends)
         assert world.dark and all(world.told(rank, "ep") == list(range(number + 1)) for rank in range(4))
         world.light()

@@ -266,12 +266,12 @@ def test_a_rewiring_of_an_unknown_switch_or_port_is_named() -> None:
 class Restless(Policy):
     """Never content."""
 
-    turn = 0
+    slot_window = 0
 
     def wanted(self, group: Group, standing: Wiring) -> Wiring:
         """Something else each time."""
-        self.turn += 1
-        return {"rail0": Matching([(1, 2 + self.turn % 2)])}
+        self.slot_window += 1
+        return {"rail0": Matching([(1, 2 + self.slot_window % 2)])}
 
 
 class Broken(Policy):

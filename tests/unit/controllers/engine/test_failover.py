@@ -192,7 +192,7 @@ def test_a_switch_that_refuses_the_splice_strands_the_job_and_gives_the_spare_ba
     here.refuse(0)
     news = here.engine.news("A", 0)
     assert news is not None and (news["state"], news["reason"]) == ("stranded", "rack0 refused it")
-    assert here.goes() == A | B and here.engine.roster.free() == (8, 9)
+    assert here.goes() == A | B and here.engine.registry.free() == (8, 9)
 
 
 # ---- lives ---------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_finish_during_the_splice_leaves_nothing_behind() -> None:
     here.fail(0)
     here.do(here.engine.finish("A", 0.0))
     here.settle()
-    assert "replaced" not in here.kinds() and here.engine.roster.free() == (8, 9)
+    assert "replaced" not in here.kinds() and here.engine.registry.free() == (8, 9)
     again = replace(rented(PLAN), groups=(Group("A", "dp", (8, 1, 2, 3)),))
     here.do(here.engine.register(again, LumionPolicy(PLAN), 0.0))
     here.settle()
@@ -478,7 +478,7 @@ def test_a_policy_is_told_what_is_there_beside_its_job() -> None:
     assert told[0][1] == ClusterState()
     beside = told[2][1]
     assert beside.ranks == {0, 1, 2, 3} and len(beside.circuits) == 4 and not beside.dead
-    assert beside.policies == (here.engine.roster.job("A").policy,)
+    assert beside.policies == (here.engine.registry.job("A").policy,)
     here.fail(9)
     here.fail(1)
     assert [who for who, _ in told[4:]] == ["see", "A"]

@@ -33,7 +33,7 @@ def test_circuits(data: st.DataObject) -> None:
     here.settle()
     everybody_has_ended(here)
     for name, job in here.engine.jobs.items():
-        if here.engine.roster.job(name).state == "running":
+        if here.engine.registry.job(name).state == "running":
             ring = job.groups[0].members
             lit = here.goes()
             assert all(lit[rank, 1] == (ring[(i + 1) % len(ring)], 0) for i, rank in enumerate(ring))
@@ -53,25 +53,25 @@ def test_routes(data: st.DataObject) -> None:
     assert here.tables == here.engine.routing.held
     switch = {s.name: s.ports[0].rank for s in ELECTRICAL.network("rail")}
     for name, job in here.engine.jobs.items():
-        if here.engine.roster.job(name).state == "running":
+        if here.engine.registry.job(name).state == "running":
             for rank in job.groups[0].members:
                 for peer in job.groups[0].members:
                     crossed = {switch[hop] for hop, _ in path(ELECTRICAL, here.tables, rank, peer)}
-                    assert not crossed & here.engine.roster.dead
+                    assert not crossed & here.engine.registry.dead
 
 
 def restart(here: RackPlayer, job: str) -> None:
     try:
         here.do(here.engine.restart(job, here.now))
     except ControlError:
-        assert here.engine.roster.job(job).state == "stranded"
+        assert here.engine.registry.job(job).state == "stranded"
 
 
 def everybody_has_ended(here: RackPlayer) -> None:
     """Every failed member was replaced, or its job is stranded; the timeline says the same."""
-    for name, membership in here.engine.roster.jobs.items():
+    for name, membership in here.engine.registry.jobs.items():
         assert membership.state != "replacing"
-        alive = not here.engine.roster.dead & ranks(membership.job)
+        alive = not here.engine.registry.dead & ranks(membership.job)
         assert alive if membership.state == "running" else here.kinds(name)[-1] in ("stranded", "failed")
         ended = [
             n.fields["number"] for n in here.notes if n.kind in ("replaced", "stranded") and n.fields["job"] == name
@@ -81,6 +81,6 @@ def everybody_has_ended(here: RackPlayer) -> None:
         news = here.engine.news(name, 0)
         assert (news is None) == (membership.number == 0)
         if news is not None:
-            assert set(news["dead"]) <= here.engine.roster.dead and news["number"] == membership.number
+            assert set(news["dead"]) <= here.engine.registry.dead and news["number"] == membership.number
     used = [rank for job in here.engine.jobs.values() for rank in ranks(job)]
     assert len(used) == len(set(used)), "nobody is in two jobs"

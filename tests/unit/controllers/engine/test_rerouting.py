@@ -111,7 +111,7 @@ def test_a_job_whose_members_cannot_reach_each_other_is_stranded_though_all_of_t
     for rank in first:
         here.fail(rank)
         here.settle()
-    assert here.engine.roster.job("A").state == "running" and here.engine.news("A", 0) is None
+    assert here.engine.registry.job("A").state == "running" and here.engine.news("A", 0) is None
     here.fail(last)
     here.settle()
     news = here.engine.news("A", 0)

@@ -18,7 +18,7 @@ Pairs = list[tuple[int, int]]
 
 def turns(mesh: Mesh, n: int) -> list[Pairs]:
     ports = evenly_spaced(mesh, n)
-    return [[(ports[a], ports[b]) for a, b in turn] for turn in one_factorization(n)]
+    return [[(ports[a], ports[b]) for a, b in slot_window] for slot_window in one_factorization(n)]
 
 
 @pytest.mark.parametrize("n, optima", [(4, [8, 20, 20]), (8, [28, 36, 30, 26, 36, 32, 14])])

@@ -76,8 +76,8 @@ def test_one_circuit_takes_the_fewest_cells(size: tuple[int, int], data: st.Data
 def test_every_matching_between_evenly_spaced_ports_has_a_way(width: int, height: int, n: int) -> None:
     mesh = Mesh.of(width, height)
     ports = evenly_spaced(mesh, n)
-    for turn in one_factorization(n):
-        pairs = [(ports[a], ports[b]) for a, b in turn]
+    for slot_window in one_factorization(n):
+        pairs = [(ports[a], ports[b]) for a, b in slot_window]
         routed = route(mesh, pairs)
         assert routed is not None
         check(mesh, routed, pairs)
@@ -86,8 +86,8 @@ def test_every_matching_between_evenly_spaced_ports_has_a_way(width: int, height
 def test_32_ports_of_a_9x9_mesh() -> None:
     mesh = Mesh.of(9, 9)
     ports = choose_ports(mesh, 32)
-    for turn in one_factorization(32)[::6]:
-        pairs = [(ports[a], ports[b]) for a, b in turn]
+    for slot_window in one_factorization(32)[::6]:
+        pairs = [(ports[a], ports[b]) for a, b in slot_window]
         routed = route(mesh, pairs, time_s=15)
         assert routed is not None
         check(mesh, routed, pairs)
@@ -96,8 +96,8 @@ def test_32_ports_of_a_9x9_mesh() -> None:
 def test_ports_at_a_corner_are_lost_at_once() -> None:
     mesh = Mesh.of(9, 9)
     ports = evenly_spaced(mesh, 32)
-    for turn in one_factorization(32):
-        pairs = [(ports[a], ports[b]) for a, b in turn]
+    for slot_window in one_factorization(32):
+        pairs = [(ports[a], ports[b]) for a, b in slot_window]
         assert dead_end(mesh, pairs) is not None
         assert route(mesh, pairs) is None
 

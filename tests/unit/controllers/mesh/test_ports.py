@@ -22,8 +22,8 @@ def test_every_matching_of_a_choice_is_laid(width: int, height: int, n: int) -> 
     choice = choose(mesh, n)
     assert len(set(choice.ports)) == n
     turns = one_factorization(n)
-    for turn, routed in zip(turns, choice.matchings, strict=True):
-        check(mesh, routed, [(choice.ports[a], choice.ports[b]) for a, b in turn])
+    for slot_window, routed in zip(turns, choice.matchings, strict=True):
+        check(mesh, routed, [(choice.ports[a], choice.ports[b]) for a, b in slot_window])
 
 
 def test_evenly_spaced_ports_are_taken_where_they_do() -> None:

@@ -49,7 +49,7 @@ def check_light(switch: PipSwitch) -> None:
 
 def round_robin(n: int) -> list[Matching]:
     turns = [[(n - 1, r), *(((r + k) % (n - 1), (r - k) % (n - 1)) for k in range(1, n // 2))] for r in range(n - 1)]
-    return [Matching((a + 1, b + 1) for a, b in turn) for turn in turns]
+    return [Matching((a + 1, b + 1) for a, b in slot_window) for slot_window in turns]
 
 
 def test_a_fabric_has_one_where_the_plan_has_a_mesh() -> None:
@@ -132,12 +132,12 @@ def searched_again(*_: object, **__: object) -> None:
 
 def test_a_rotation_that_was_warmed_costs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     fabric, turns = OpticalState(pip_plan(8)), round_robin(8)
-    fabric.warm({"rail0": turn} for turn in turns)
+    fabric.warm({"rail0": slot_window} for slot_window in turns)
     monkeypatch.setattr(layouts, "route", searched_again)
     switch = fabric.switch("rail0")
     assert isinstance(switch, PipSwitch)
-    for number, turn in enumerate(turns * 2):
-        go(switch, number, *(circuit.ports for circuit in turn))
+    for number, slot_window in enumerate(turns * 2):
+        go(switch, number, *(circuit.ports for circuit in slot_window))
         check_light(switch)
 
 

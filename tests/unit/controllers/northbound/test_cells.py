@@ -27,18 +27,18 @@ class Rest:
 
     def __init__(self, plan: FabricPlan) -> None:
         ready = threading.Event()
-        self.conductor = ControllerCore(plan, lambda event: None, ready.set)
-        self.conductor.start()
-        self.conductor.joined(0x10000, self._send)
+        self.core = ControllerCore(plan, lambda event: None, ready.set)
+        self.core.start()
+        self.core.joined(0x10000, self._send)
         assert ready.wait(5)
         self.server, hosts = rest.listen("127.0.0.1:0", None)
-        self.server.set_app(rest.make_app(self.conductor, None, hosts))
+        self.server.set_app(rest.make_app(self.core, None, hosts))
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def _send(self, data: bytes) -> bool:
         for message in parse(data):
             if message.msg_type == 20:
-                threading.Thread(target=self.conductor.answered, args=(0x10000, message.xid)).start()
+                threading.Thread(target=self.core.answered, args=(0x10000, message.xid)).start()
         return True
 
     def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -22,66 +22,68 @@ class Somebody:
 
 
 def waiting(*ranks: int) -> tuple[PendingReplies, Somebody]:
-    waiters, speaker = PendingReplies(lambda job, seen: None), Somebody()
+    pending_replies, requester = PendingReplies(lambda job, seen: None), Somebody()
     for rank in ranks:
-        waiters.requests[rank, "ep", 0] = speaker, rank
-    return waiters, speaker
+        pending_replies.requests[rank, "ep", 0] = requester, rank
+    return pending_replies, requester
 
 
-def said(waiters: PendingReplies) -> list[tuple[object, dict[str, Any]]]:
+def said(pending_replies: PendingReplies) -> list[tuple[object, dict[str, Any]]]:
     """What came for which request, in order."""
-    found = [(waiter[1], json.loads(f"{{{text}}}")) for waiter, text in waiters.answers]
-    waiters.answers.clear()
+    found = [(reply_to[1], json.loads(f"{{{text}}}")) for reply_to, text in pending_replies.answers]
+    pending_replies.answers.clear()
     return found
 
 
 def test_every_slot_is_an_answer_to_the_same_request() -> None:
-    waiters, _ = waiting(0, 1)
+    pending_replies, _ = waiting(0, 1)
     for number in range(3):
-        turn = SlotWindow(number, 10.0 + number, None, 0.002)
+        slot_window = SlotWindow(number, 10.0 + number, None, 0.002)
         for rank in (0, 1):
-            waiters.report(Ack(rank, "ep", 0, PATHS, turn))
+            pending_replies.report(Ack(rank, "ep", 0, PATHS, slot_window))
         told = {
             "ok": True,
             "group": "ep",
             "index": 0,
             "paths": [[0, 0, 1, 0]],
-            "turn": [number, turn.began, None, 0.002],
+            "slot_window": [number, slot_window.began, None, 0.002],
         }
-        assert said(waiters) == [(0, told), (1, told)]
+        assert said(pending_replies) == [(0, told), (1, told)]
 
 
 def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
-    waiters, speaker = waiting(0)
-    waiters.requests[1, "other", 3] = speaker, 1
-    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0, 2.0)))
-    waiters.report(Ack(1, "other", 3, (), SlotWindow(0, 1.0, 2.0)))
-    assert [(number, answer["group"], answer["index"], answer["paths"]) for number, answer in said(waiters)] == [
+    pending_replies, requester = waiting(0)
+    pending_replies.requests[1, "other", 3] = requester, 1
+    pending_replies.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0, 2.0)))
+    pending_replies.report(Ack(1, "other", 3, (), SlotWindow(0, 1.0, 2.0)))
+    assert [
+        (number, answer["group"], answer["index"], answer["paths"]) for number, answer in said(pending_replies)
+    ] == [
         (0, "ep", 0, [[0, 0, 1, 0]]),
         (1, "other", 3, []),
     ]
 
 
 def test_without_turns_a_request_is_answered_once() -> None:
-    waiters, _ = waiting(0)
-    waiters.report(Ack(0, "ep", 0, PATHS))
-    waiters.report(Ack(0, "ep", 0, PATHS))
-    assert said(waiters) == [(0, {"ok": True, "group": "ep", "index": 0, "paths": [[0, 0, 1, 0]]})]
+    pending_replies, _ = waiting(0)
+    pending_replies.report(Ack(0, "ep", 0, PATHS))
+    pending_replies.report(Ack(0, "ep", 0, PATHS))
+    assert said(pending_replies) == [(0, {"ok": True, "group": "ep", "index": 0, "paths": [[0, 0, 1, 0]]})]
 
 
 def test_a_refusal_is_the_last_answer() -> None:
-    waiters, _ = waiting(0)
-    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0)))
-    waiters.report(Refuse(0, "ep", 0, "a port has failed"))
-    waiters.report(Ack(0, "ep", 0, PATHS, SlotWindow(1, 1.0)))
-    assert [answer["ok"] for _, answer in said(waiters)] == [True, False]
+    pending_replies, _ = waiting(0)
+    pending_replies.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0)))
+    pending_replies.report(Refuse(0, "ep", 0, "a port has failed"))
+    pending_replies.report(Ack(0, "ep", 0, PATHS, SlotWindow(1, 1.0)))
+    assert [answer["ok"] for _, answer in said(pending_replies)] == [True, False]
 
 
 def test_a_connection_that_has_ended_is_told_nothing() -> None:
-    waiters, speaker = waiting(0, 1)
+    pending_replies, requester = waiting(0, 1)
     other = Somebody()
-    waiters.requests[1, "ep", 0] = other, 1
-    waiters.forget(speaker)
+    pending_replies.requests[1, "ep", 0] = other, 1
+    pending_replies.forget(requester)
     for rank in (0, 1):
-        waiters.report(Ack(rank, "ep", 0, PATHS, SlotWindow(0, 1.0)))
-    assert [number for number, _ in said(waiters)] == [1]
+        pending_replies.report(Ack(rank, "ep", 0, PATHS, SlotWindow(0, 1.0)))
+    assert [number for number, _ in said(pending_replies)] == [1]

@@ -22,26 +22,26 @@ Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
-def echo(conductor: ControllerCore, dpid: int = 0x10000) -> None:
+def echo(core: ControllerCore, dpid: int = 0x10000) -> None:
     """A switch that does whatever it is told at once."""
 
     def send(data: bytes) -> bool:
         for message in parse(data):
             if message.msg_type == 20:
-                threading.Thread(target=conductor.answered, args=(dpid, message.xid)).start()
+                threading.Thread(target=core.answered, args=(dpid, message.xid)).start()
         return True
 
-    conductor.joined(dpid, send)
+    core.joined(dpid, send)
 
 
 def serving(token: str | None) -> Iterator[Ask]:
     ready = threading.Event()
-    conductor = ControllerCore(rail_plan(4), lambda event: None, ready.set)
-    conductor.start()
-    echo(conductor)
+    core = ControllerCore(rail_plan(4), lambda event: None, ready.set)
+    core.start()
+    echo(core)
     assert ready.wait(5)
     server, hosts = rest.listen("127.0.0.1:0", token)
-    server.set_app(rest.make_app(conductor, token, hosts))
+    server.set_app(rest.make_app(core, token, hosts))
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = server.server_address
 

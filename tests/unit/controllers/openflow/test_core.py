@@ -78,7 +78,7 @@ def test_a_bundle_error_reaches_everybody_who_waits(world: World) -> None:
 def test_a_switch_that_vanishes_in_the_dark_reaches_everybody_who_waits(world: World) -> None:
     world.register(5.0)
     pair_asks(world, 0, 2)
-    world.conductor.left(0x10000, world.sends[0x10000])
+    world.core.left(0x10000, world.sends[0x10000])
     assert world.wait(0)["error"] == "group pp-s0-d0-r0: rail0 lost its connection to the controller"
     world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
     assert world.wait("again")["error"] == "rail0 is not connected to the controller"
@@ -89,8 +89,8 @@ def test_a_switch_that_vanishes_in_the_dark_reaches_everybody_who_waits(world: W
 def test_a_late_goodbye_of_an_old_connection_is_ignored(world: World) -> None:
     old = world.sends[0x10000]
     world.join()
-    world.conductor.left(0x10000, old)
-    until(lambda: world.conductor.board.complete)
+    world.core.left(0x10000, old)
+    until(lambda: world.core.datapaths.complete)
     world.register()
 
 
@@ -105,7 +105,7 @@ def test_a_switch_that_never_answers_is_reported(world: World, monkeypatch: pyte
 def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> None:
     world.register()
     table = world.switches[0x10000]
-    world.conductor.port_changed(0x10000, 2, False)
+    world.core.port_changed(0x10000, 2, False)
     until(lambda: table.goes_to(2) is None and table.goes_to(3) is None)
     world.ask("c", op="circuits")
     ports = world.wait("c")["switches"][0]["ports"]
@@ -152,7 +152,7 @@ def test_only_the_own_user_may_name_code(world: World) -> None:
 def test_no_job_starts_before_all_switches_have_joined() -> None:
     world = World(rail_plan(4, 2))
     world.join()
-    until(lambda: world.conductor.board.missing() == ["rail1"])
+    until(lambda: world.core.datapaths.missing() == ["rail1"])
     world.ask("x", op="register", job="j", policy="opus", mode="m", groups=[])
     assert world.wait("x")["error"] == "rail1 has not joined the controller, so no job can start"
     assert not world.ready.is_set()
@@ -160,7 +160,7 @@ def test_no_job_starts_before_all_switches_have_joined() -> None:
 
 def test_an_unknown_switch_is_left_alone(world: World) -> None:
     sent: list[bytes] = []
-    world.conductor.joined(0x99, lambda data: bool(sent.append(data)))
+    world.core.joined(0x99, lambda data: bool(sent.append(data)))
     assert not sent
 
 
@@ -182,7 +182,7 @@ def path(world: World, tmp_path: Path) -> Iterator[Path]:
 
     def serve() -> None:
         with contextlib.suppress(OSError):
-            channel.serve(listener, world.conductor)
+            channel.serve(listener, world.core)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -256,8 +256,8 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
 
 
 def test_changes_close_together_give_open_vswitch_more_time() -> None:
-    line = Datapath(rail_plan(2).switches[0], lambda data: True)
-    assert line.turns_to_caches_s(10.0) == 0.0
-    assert line.turns_to_caches_s(10.001) == REVALIDATION_GAP_S
-    assert line.turns_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"
-    assert line.turns_to_caches_s(10.1) == 0.0
+    datapath = Datapath(rail_plan(2).switches[0], lambda data: True)
+    assert datapath.circuits_to_caches_s(10.0) == 0.0
+    assert datapath.circuits_to_caches_s(10.001) == REVALIDATION_GAP_S
+    assert datapath.circuits_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"
+    assert datapath.circuits_to_caches_s(10.1) == 0.0

@@ -39,13 +39,13 @@ class Agent:
         self.answers.append(json.loads(f"{{{fragment}}}"))
 
     def beat(self) -> None:
-        self.world.conductor.handle({"op": "alive", "job": self.job, "rank": self.rank}, self)
+        self.world.core.handle({"op": "alive", "job": self.job, "rank": self.rank}, self)
 
     def check_in(self) -> None:
-        self.world.conductor.handle({"id": 1, "op": "checkin", "rank": self.rank, "group": self.job}, self)
+        self.world.core.handle({"id": 1, "op": "checkin", "rank": self.rank, "group": self.job}, self)
 
     def close(self) -> None:
-        self.world.conductor.closed(self)
+        self.world.core.closed(self)
 
 
 def running(plan: FabricPlan, policy: str = "lumion", delay_s: float = 0.0, **detection: Any) -> World:
@@ -170,8 +170,8 @@ def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
 )
 def test_a_wrong_heartbeat_is_not_answered_and_means_nothing(message: dict[str, Any]) -> None:
     world = running(PHOTONIC, heartbeat_s=0.01)
-    world.conductor.handle({"op": "alive", **message}, world)
-    assert world.conductor.engine.liveness.next_check() is None
+    world.core.handle({"op": "alive", **message}, world)
+    assert world.core.engine.liveness.next_check() is None
     assert set(world.answers) == {"A", "B"}
 
 
@@ -190,7 +190,7 @@ def test_the_end_of_a_connection_is_a_failure_once_in_a_life_and_old_ones_mean_n
     old[2].beat()
     old[2].check_in()
     assert "in a life of rank 2's job that is over; open a new one" in old[2].answers[-1]["error"]
-    assert world.conductor.engine.liveness.next_check() is None, "nobody has said yet that it lives"
+    assert world.core.engine.liveness.next_check() is None, "nobody has said yet that it lives"
     new = [Agent(world, rank) for rank in (0, 8, 2, 3)]
     for agent in new:
         agent.beat()
@@ -210,7 +210,7 @@ def test_a_port_that_loses_its_carrier_takes_its_chip_with_it_if_the_job_says_so
     world = running(PHOTONIC, port=True)
     (switch,) = PHOTONIC.network("rail")
     for lane in range(3):
-        world.conductor.port_changed(switch.dpid, switch.port(2, lane).number, False)
+        world.core.port_changed(switch.dpid, switch.port(2, lane).number, False)
     until(lambda: kinds(world) == ["failed", "replaced"])
     assert light(world, 1, 1) == (8, 0) and light(world, 8, 1) == (3, 0)
 
@@ -227,7 +227,7 @@ def test_a_switch_that_refuses_or_vanishes_strands_the_job_and_says_so() -> None
     world.ask("news B", op="watch", job="B", seen=0)
     world.mute = True
     world.ask("f", op="failed", job="B", rank=4, cause="x")
-    world.conductor.left(switch.dpid, world.sends[switch.dpid])
+    world.core.left(switch.dpid, world.sends[switch.dpid])
     assert world.wait("news B")["reason"] == "rack0 lost its connection to the controller"
 
 
@@ -264,7 +264,7 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
     world = running(PHOTONIC)
     listener = channel.listen(tmp_path / "channel")
     threading.Thread(
-        target=lambda: channel.ChannelConnection(listener.accept()[0], world.conductor).serve(), daemon=True
+        target=lambda: channel.ChannelConnection(listener.accept()[0], world.core).serve(), daemon=True
     ).start()
     with ChannelClient(tmp_path / "channel", 5) as client:
         client.send(b'{"op":"alive","job":"A","rank":0}\n')
@@ -317,7 +317,7 @@ def test_an_electrical_torus_is_filled_with_routes_and_led_round_the_dead() -> N
 def test_a_dead_chip_s_router_that_is_gone_keeps_nobody_waiting() -> None:
     world = running(TORUS, policy="torus")
     node = next(s for s in TORUS.switches if s.name == "n1")
-    world.conductor.left(node.dpid, world.sends[node.dpid])
+    world.core.left(node.dpid, world.sends[node.dpid])
     world.ask("news", op="watch", job="A", seen=0)
     world.ask("f", op="failed", rank=1, cause="x")
     assert world.wait("news")["state"] == "replaced"
@@ -326,7 +326,7 @@ def test_a_dead_chip_s_router_that_is_gone_keeps_nobody_waiting() -> None:
 def test_a_living_chip_s_router_that_is_gone_strands_the_job() -> None:
     world = running(TORUS, policy="torus")
     node = next(s for s in TORUS.switches if s.name == "n2")
-    world.conductor.left(node.dpid, world.sends[node.dpid])
+    world.core.left(node.dpid, world.sends[node.dpid])
     world.ask("news", op="watch", job="A", seen=0)
     world.ask("f", op="failed", rank=1, cause="x")
     assert world.wait("news")["reason"] == "n2 is not connected to the controller"

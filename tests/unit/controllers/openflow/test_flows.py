@@ -81,18 +81,20 @@ def test_lighting_one_reconfiguration_leaves_another_dark() -> None:
 
 
 @given(matchings(), matchings(), matchings())
-def test_in_a_rotation_only_what_is_for_the_partner_passes(before: Matching, turn: Matching, after: Matching) -> None:
+def test_in_a_rotation_only_what_is_for_the_partner_passes(
+    before: Matching, slot_window: Matching, after: Matching
+) -> None:
     plan, switch = rail_plan(6).switches[0], FakeSwitch()
     macs = {port.number: port.mac for port in plan.ports}
     switch.take(flows.fill(plan, [c.ports for c in before], 1))
-    switch.take(flows.darken(replace(darken(before, turn, 0.01), quiet=True), 2, macs))
+    switch.take(flows.darken(replace(darken(before, slot_window, 0.01), quiet=True), 2, macs))
     switch.take(flows.light(7, 3))
-    changed = before.changed_ports(turn)
+    changed = before.changed_ports(slot_window)
     for port in changed:
         for other, mac in macs.items():
-            assert switch.goes_to(port, mac) == (other if turn.peer(port) == other else None)
-    switch.take(flows.darken(darken(turn, after, 0.0), 4, macs))
-    for port in turn.changed_ports(after):
+            assert switch.goes_to(port, mac) == (other if slot_window.peer(port) == other else None)
+    switch.take(flows.darken(darken(slot_window, after, 0.0), 4, macs))
+    for port in slot_window.changed_ports(after):
         assert {switch.goes_to(port, mac) for mac in macs.values()} == {after.peer(port)}, "nothing is left of the turn"
 
 

@@ -38,11 +38,13 @@ class Agent:
 
     def say(self, number: int, op: str, **fields: Any) -> None:
         message = {"id": number, "op": op, "rank": self.rank, "group": "ep", "index": 0, **fields}
-        self.world.conductor.handle(message, self)
+        self.world.core.handle(message, self)
 
     def told(self) -> list[int]:
         """The slots that came, all as answers to request 1."""
-        return [answer["turn"][0] for answer in list(self.answers) if answer["id"] == 1 and "turn" in answer]
+        return [
+            answer["slot_window"][0] for answer in list(self.answers) if answer["id"] == 1 and "slot_window" in answer
+        ]
 
 
 def rotating(cycle: Cycle | None, delay_s: float = DELAY_S) -> tuple[World, list[Agent]]:
@@ -73,7 +75,7 @@ def register(world: World, cycle: Cycle | None, delay_s: float) -> None:
 
 def light(world: World) -> set[tuple[int, int]]:
     """Which port of the switch reaches which with what is meant for it, by its flows."""
-    table, ports = world.switches[0x10000], world.conductor.plan.switches[0].ports
+    table, ports = world.switches[0x10000], world.core.plan.switches[0].ports
     ways = {(port, table.goes_to(port, far.mac)) for port in range(1, 5) for far in ports}
     return {(port, out) for port, out in ways if out is not None}
 
@@ -82,7 +84,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
     world, agents = rotating(None)
     for number in range(4):
         until(lambda number=number: all(agent.told() == list(range(number + 1)) for agent in agents))
-        (paths,) = [answer["paths"] for answer in agents[0].answers if answer.get("turn", [None])[0] == number]
+        (paths,) = [answer["paths"] for answer in agents[0].answers if answer.get("slot_window", [None])[0] == number]
         assert light(world) == {pair for a, _, b, _ in paths for pair in ((a + 1, b + 1), (b + 1, a + 1))}
         for agent in agents:
             agent.say(10 + number, "moved", slot=number, idle=number == 3)
@@ -91,7 +93,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
         agent.say(20, "release")
     assert all(agent.answers[-1] == {"id": 20, "ok": True} for agent in agents)
     assert all(agent.told() == [0, 1, 2, 3] for agent in agents)
-    assert not world.conductor._north.waiters.requests
+    assert not world.core._north.pending_replies.requests
     assert [e["slot"] for e in world.events if e.kind == "slot"] == [0, 1, 2, 3]
 
 
@@ -103,7 +105,7 @@ def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pyte
         agent.say(2, "release")
     told = [agent.told() for agent in agents]
     assert all(numbers == list(range(len(numbers))) for numbers in told)
-    turns = [a["turn"] for a in agents[0].answers if "turn" in a]
+    turns = [a["slot_window"] for a in agents[0].answers if "slot_window" in a]
     assert all(until_ - began == pytest.approx(0.03) for _, began, until_, _ in turns)
     darks = [event.seconds for event in world.events if event.kind == "reconfigure" and event["group"] == "ep"]
     assert len(darks) >= len(turns) and min(darks) >= DELAY_S - 1e-9
@@ -153,15 +155,15 @@ def test_what_an_old_life_lets_go_of_does_not_concern_the_new_one() -> None:
 
 
 def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    conductor = ControllerCore(rail_plan(4, 2), lambda event: None, clock=lambda: 5.0)
+    core = ControllerCore(rail_plan(4, 2), lambda event: None, clock=lambda: 5.0)
     planned: list[float] = []
 
     def later(moment: float, decide: Callable[[float], Iterable[Action]]) -> None:
         planned.append(moment)
 
-    monkeypatch.setattr(conductor, "later", later)
+    monkeypatch.setattr(core, "later", later)
     for number, trips in enumerate(([0.002, 0.004, 0.003], [0.001])):
-        conductor.board.connect(conductor.plan.switches[number], lambda data: True).dark_trips = trips
+        core.datapaths.connect(core.plan.switches[number], lambda data: True).dark_trips = trips
     for switches in (("rail0",), ("rail1",), ("rail0", "rail1"), ("elsewhere",)):
-        conductor._carry_out([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
+        core._carry_out([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
     assert planned == pytest.approx([5.997, 5.999, 5.997, 6.0]), "the median of each, and the slowest of several"

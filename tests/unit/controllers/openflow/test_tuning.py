@@ -34,24 +34,24 @@ class South:
     """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next."""
 
     def __init__(self, plan: FabricPlan) -> None:
-        self.engine, self.board = Engine(plan), Datapaths(plan)
-        line = self.board.connect(plan.switches[0], lambda data: True)
-        line.filled, line.round_trips, line.dark_trips = True, [REPLY_S], [REPLY_S]
+        self.engine, self.datapaths = Engine(plan), Datapaths(plan)
+        datapath = self.datapaths.connect(plan.switches[0], lambda data: True)
+        datapath.filled, datapath.round_trips, datapath.dark_trips = True, [REPLY_S], [REPLY_S]
         self.tuning = Tuning(self)
         self.now = 100.0
         self.orders: list[tuple[float, Step]] = []
         self.said: list[tuple[float, Action]] = []
-        self._agenda: list[tuple[float, int, Decide]] = []
+        self._timers: list[tuple[float, int, Decide]] = []
         self._order = itertools.count()
 
     def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, number: int = 0) -> bool:
-        xid = self.board.ask(name, step, build, now, number)
+        xid = self.datapaths.ask(name, step, build, now, number)
         self.orders.append((now, step))
-        self.later(now + REPLY_S, lambda t: self.tuning.stepped(self.board.transactions.pop(xid), t))
+        self.later(now + REPLY_S, lambda t: self.tuning.stepped(self.datapaths.transactions.pop(xid), t))
         return bool(xid)
 
     def later(self, moment: float, decide: Decide) -> None:
-        heapq.heappush(self._agenda, (moment, next(self._order), decide))
+        heapq.heappush(self._timers, (moment, next(self._order), decide))
 
     def do(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -62,8 +62,8 @@ class South:
 
     def play(self) -> None:
         """All that is planned."""
-        while self._agenda:
-            moment, _, decide = heapq.heappop(self._agenda)
+        while self._timers:
+            moment, _, decide = heapq.heappop(self._timers)
             self.now = max(self.now, moment)
             self.do(decide(self.now))
 
@@ -85,11 +85,11 @@ class South:
         """When such actions came out."""
         return sorted({t for t, action in self.said if isinstance(action, kind)})
 
-    def turn(self) -> SlotWindow:
+    def slot_window(self) -> SlotWindow:
         """The slot that all were told of."""
-        (turn,) = {action.turn for _, action in self.said if isinstance(action, Ack)}
-        assert turn is not None
-        return turn
+        (slot_window,) = {action.slot_window for _, action in self.said if isinstance(action, Ack)}
+        assert slot_window is not None
+        return slot_window
 
     def dark(self) -> list[tuple[float, float]]:
         """The dark times that were noted, from and until."""
@@ -163,7 +163,7 @@ def test_a_slot_is_lit_early_and_begins_when_the_delay_is_over(rotor: Callable[[
     dark = south.order("darken") + REPLY_S
     assert south.order("light") == pytest.approx(dark + delay_s - REPLY_S - QUIET_LEAD_S)
     assert south.dark() == [(dark, pytest.approx(dark + delay_s))]
-    assert south.turn().began == pytest.approx(dark + delay_s), "neither earlier nor later"
+    assert south.slot_window().began == pytest.approx(dark + delay_s), "neither earlier nor later"
     assert south.when(Ack) == [south.order("light") + REPLY_S], "said as soon as it is sure"
 
 
@@ -176,14 +176,14 @@ def test_a_slot_after_a_delay_shorter_than_the_caches_take_begins_when_they_have
     dark = south.order("darken") + REPLY_S
     assert south.order("light") == pytest.approx(dark), "at once"
     assert south.when(Ack) == [dark + REPLY_S]
-    assert south.turn().began == pytest.approx(dark + REPLY_S + SETTLE_S + REVALIDATION_GAP_S)
+    assert south.slot_window().began == pytest.approx(dark + REPLY_S + SETTLE_S + REVALIDATION_GAP_S)
 
 
 def test_a_slot_without_a_delay_is_one_order(rotor: Callable[[float], South]) -> None:
     south = rotor(0.0)
     south.grant(EP)
     assert [step for _, step in south.orders] == ["darken"]
-    assert south.turn().began == pytest.approx(south.order("darken") + REPLY_S + SETTLE_S)
+    assert south.slot_window().began == pytest.approx(south.order("darken") + REPLY_S + SETTLE_S)
 
 
 def test_slots_close_together_without_a_delay_wait_for_the_caches(rotor: Callable[[float], South]) -> None:
@@ -194,7 +194,7 @@ def test_slots_close_together_without_a_delay_wait_for_the_caches(rotor: Callabl
         south.do(south.engine.moved(rank, "ep", 0, 0, False, south.now))
     south.play()
     changed = south.order("darken") + REPLY_S
-    assert south.turn().began == pytest.approx(changed + SETTLE_S + REVALIDATION_GAP_S)
+    assert south.slot_window().began == pytest.approx(changed + SETTLE_S + REVALIDATION_GAP_S)
 
 
 def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
@@ -202,7 +202,7 @@ def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
     south.start(RotorPolicy(south.engine.plan), (EP,), 0.05, Cycle(slot_s=0.2))
     south.grant(EP)
     ((when, ends),) = [(t, a) for t, a in south.said if isinstance(a, SlotEnds)]
-    assert when == south.when(Ack)[0] and ends.at == pytest.approx(south.turn().began + 0.2)
+    assert when == south.when(Ack)[0] and ends.at == pytest.approx(south.slot_window().began + 0.2)
 
 
 def test_a_switch_that_goes_in_the_dark_before_a_slot_ends_the_rotation(rotor: Callable[[float], South]) -> None:

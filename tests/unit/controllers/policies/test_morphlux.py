@@ -175,7 +175,7 @@ def test_full_racks(extents: tuple[int, int, int], each: int) -> None:
     assert plan.rack is not None
     here = RackPlayer.on(plan, MorphluxPolicy, *(rented(plan, tenant.name) for tenant in plan.rack.tenants))
     for name in here.engine.jobs:
-        policy = here.engine.roster.job(name).policy
+        policy = here.engine.registry.job(name).policy
         assert isinstance(policy, MorphluxPolicy) and policy.circuits_per_hop == {name: each}
     assert max(fibres_taken(here).values(), default=0) <= 4
     light = Counter(frozenset({a, b}) for (a, _), (b, _) in here.goes().items())
@@ -199,7 +199,7 @@ def fibres_taken(here: RackPlayer) -> Counter[tuple[int, int]]:
     rank = {p.number: p.rank for p in plan.rail_of(0).ports}
     taken: Counter[tuple[int, int]] = Counter()
     for name in here.engine.jobs:
-        membership = here.engine.roster.job(name)
+        membership = here.engine.registry.job(name)
         assert isinstance(membership.policy, MorphluxPolicy)
         lit = here.engine.fabric.target()["rack0"]
         stand = {("rack0", c) for c in lit if membership.ever.issuperset({rank[c.a], rank[c.b]})}
@@ -286,7 +286,7 @@ def test_a_job_that_comes_after_a_splice_finds_its_fibres_taken() -> None:
     assert taken == 2  # to the spare in the other server and back
     here.do(here.engine.register(rented(plan, "B"), MorphluxPolicy(plan), 0.0))
     here.settle()
-    policy = here.engine.roster.job("B").policy
+    policy = here.engine.registry.job("B").policy
     assert isinstance(policy, MorphluxPolicy) and policy.circuits_per_hop == {"B": 2}
     blind = MorphluxPolicy(plan)
     blind.start([Group("B", "dp", (2, 7))])

@@ -154,7 +154,9 @@ def test_pairs_by_matchings_and_shifts_by_birkhoff_von_neumann() -> None:
         policy = started(DemandPolicy, 3, cycle, everybody(3), ports=2 if simplex else 1)
         slots = policy.rotation(everybody(3))
         found = [tuple((a, b) for a, _, b, _ in slot.paths) for slot in slots]
-        assert found == [turn.pairs for turn in sorted(turns, key=lambda turn: -turn.length)]
+        assert found == [
+            slot_window.pairs for slot_window in sorted(turns, key=lambda slot_window: -slot_window.length)
+        ]
 
 
 def test_a_slot_is_as_long_as_its_bytes_take_and_the_guard() -> None:

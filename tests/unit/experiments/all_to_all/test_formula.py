@@ -16,7 +16,7 @@ D = 1_000_000
 B = AllToAllExperiment().bytes_per_s
 
 
-def case(way: str, n: int, **values: Any) -> Trial:
+def trial(way: str, n: int, **values: Any) -> Trial:
     given = {
         "studies": ["grid"],
         "policies": [way],
@@ -26,7 +26,7 @@ def case(way: str, n: int, **values: Any) -> Trial:
         "guard_ms": 2,
         **values,
     }
-    (found,) = validated(AllToAllExperiment, given).cases()
+    (found,) = validated(AllToAllExperiment, given).trials()
     return found
 
 
@@ -38,31 +38,31 @@ def demand_of(made: Trial) -> dict[tuple[int, int], float]:
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
 def test_of_a_rotor_it_is_the_papers(n: int) -> None:
-    made = case("rotor", n)
+    made = trial("rotor", n)
     assert bytes_per_s(made) == pytest.approx(B)
     assert formula(made) == at_line_rate(made) == pytest.approx((n - 1) * (D / B + 0.02))
 
 
 @pytest.mark.parametrize("n", [3, 5, 9])
 def test_of_an_odd_number_one_is_left_out_in_each_of_n_slots(n: int) -> None:
-    assert formula(case("rotor", n)) == pytest.approx(n * (D / B + 0.02))
+    assert formula(trial("rotor", n)) == pytest.approx(n * (D / B + 0.02))
 
 
 @pytest.mark.parametrize("n", [3, 4, 9])
 def test_one_way_circuits_need_no_more_slots_for_an_odd_number(n: int) -> None:
-    assert formula(case("rotor", n, simplex=True)) == pytest.approx((n - 1) * (D / B + 0.02))
+    assert formula(trial("rotor", n, simplex=True)) == pytest.approx((n - 1) * (D / B + 0.02))
 
 
 @pytest.mark.parametrize("n", [2, 8])
 def test_of_a_packet_switch_it_is_what_a_port_sends(n: int) -> None:
-    made = case("electrical", n)
+    made = trial("electrical", n)
     assert busiest_port_bytes(made) == (n - 1) * D
     assert formula(made) == pytest.approx((n - 1) * D / B)
 
 
 @pytest.mark.parametrize("n", [4, 5, 8])
 def test_hop_by_hop_a_port_carries_what_goes_further_too(n: int) -> None:
-    made = case("multi-hop", n)
+    made = trial("multi-hop", n)
     sides = sum(min(k, n - k) for k in range(1, n)) / 2  # hops each way round, all distances together
     assert busiest_port_bytes(made) >= sides * D * (1 - 1e-9)
     assert formula(made) == pytest.approx(busiest_port_bytes(made) / (B / 2)), "each port has half the rate"
@@ -70,7 +70,7 @@ def test_hop_by_hop_a_port_carries_what_goes_further_too(n: int) -> None:
 
 @pytest.mark.parametrize("n", [4, 6])
 def test_two_hops_are_two_rounds_through_all_slots(n: int) -> None:
-    made = case("valiant", n)
+    made = trial("valiant", n)
     first, second = hops(made)
     assert sum(first.values()) == pytest.approx(n * (n - 1) * D)
     assert sum(second.values()) == pytest.approx(n * (n - 2) * D), "of each pair a piece has arrived"
@@ -79,7 +79,7 @@ def test_two_hops_are_two_rounds_through_all_slots(n: int) -> None:
 
 
 def test_an_uneven_demand_makes_each_slot_as_long_as_its_longest_transfer() -> None:
-    made = case("rotor", 4, demand="skewed")
+    made = trial("rotor", 4, demand="skewed")
     demand = demand_of(made)
     slots = [{(a, b) for a, _, b, _ in slot.paths} for slot in slots_of(made)]
     longest = [max(demand[pair] for a, b in slot for pair in ((a, b), (b, a))) for slot in slots]
@@ -89,14 +89,14 @@ def test_an_uneven_demand_makes_each_slot_as_long_as_its_longest_transfer() -> N
 def test_turns_made_for_a_demand_are_never_slower_than_a_rotor() -> None:
     for seed in range(1, 6):
         rotor, demand = (
-            formula(case(way, 6, demand="skewed", delays_ms=[0], seed=seed)) for way in ("rotor", "demand")
+            formula(trial(way, 6, demand="skewed", delays_ms=[0], seed=seed)) for way in ("rotor", "demand")
         )
         assert demand <= rotor * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("slot_ms", [50.0, 170.0])
 def test_slots_with_an_end_come_round_until_all_is_sent(slot_ms: float) -> None:
-    made, n = case("rotor", 4, slots_ms=[slot_ms]), 4
+    made, n = trial("rotor", 4, slots_ms=[slot_ms]), 4
     light_s = (slot_ms - 2) / 1e3
     rounds = ceil(D / B / light_s)
     slots = (n - 1) * rounds

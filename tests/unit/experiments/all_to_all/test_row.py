@@ -22,9 +22,9 @@ N, SLOT_S, DARK_S = 4, 0.1, 0.01
 BASE = {"predicted_after_arrival_s": 0.5, "faithful": True, "verdict": "faithful", "checks": []}
 
 
-def case(**values: Any) -> Trial:
+def trial(**values: Any) -> Trial:
     given = {"studies": ["slot"], "policies": ["rotor"], "ranks": [N], "slots_ms": [SLOT_S * 1e3], "guard_ms": 2}
-    (found,) = validated(AllToAllExperiment, given | values).cases()
+    (found,) = validated(AllToAllExperiment, given | values).trials()
     return found
 
 
@@ -40,40 +40,40 @@ def played(share: float, slots: int, made: Trial, scale: Scale) -> tuple[list[Ev
     for number in range(slots):
         t += DARK_S * scale.time
         events.append(Event(t, "controller", "slot", t + SLOT_S * scale.time, {"slot": number}))
-        events += [Event(t, "agent", "turn", t + 0.001, {"rank": rank, "bytes": size}) for rank in range(N)]
+        events += [Event(t, "agent", "sent_in_slot", t + 0.001, {"rank": rank, "bytes": size}) for rank in range(N)]
         t += SLOT_S * scale.time
     arrivals, ends = (begin,) * N, (t,) * N
     return events, CollectiveTimes((StepTimes(0, tuple(range(N)), arrivals, ends),))
 
 
 def test_in_study_slot_some_cycles_are_full_and_no_more() -> None:
-    assert full_cycles(case()) == FULL_CYCLES
-    assert full_cycles(case(scale={"rate": "1/100"}, port_gbps=5)) == FULL_CYCLES
+    assert full_cycles(trial()) == FULL_CYCLES
+    assert full_cycles(trial(scale={"rate": "1/100"}, port_gbps=5)) == FULL_CYCLES
 
 
 @pytest.mark.parametrize(("share", "cycles"), [(0.5, 0), (0.9, 0), (0.97, 1), (1.5, 1), (2.0, 2)])
 def test_a_cycle_is_full_if_everybody_has_enough_for_its_slots(share: float, cycles: int) -> None:
     size = share * (SLOT_S - 0.002) * AllToAllExperiment().bytes_per_s
-    assert full_cycles(case(studies=["grid"], sizes=[int(size)])) == cycles
+    assert full_cycles(trial(studies=["grid"], sizes=[int(size)])) == cycles
 
 
 @pytest.mark.parametrize("values", [{"slots_ms": [0]}, {"demand": "skewed"}, {"policies": ["electrical"]}])
 def test_without_slots_of_a_length_or_with_uneven_demand_no_cycle_is(values: dict[str, Any]) -> None:
-    made = case(**{"studies": ["grid"], "sizes": [10_000_000], **values})
+    made = trial(**{"studies": ["grid"], "sizes": [10_000_000], **values})
     events, times = played(1.0, 3, made, Scale(1.0))
     assert full_cycles(made) == 0 and duty_cycle(made, point(made, Scale(1.0)), events, times) is None
 
 
 @pytest.mark.parametrize("scale", [Scale(1.0), Scale(0.01), Scale(0.01, 4.0)])
 def test_the_duty_cycle_is_what_ranks_sent_of_what_ports_carry_dark_and_light(scale: Scale) -> None:
-    made = case(scale={"rate": scale.rate, "time": scale.time}, port_gbps=0.05 / scale.rate)
+    made = trial(scale={"rate": scale.rate, "time": scale.time}, port_gbps=0.05 / scale.rate)
     events, times = played(0.9, FULL_CYCLES * (N - 1) + 2, made, scale)
     found = duty_cycle(made, point(made, scale), events, times)
     assert found == pytest.approx(0.9 * SLOT_S / (SLOT_S + DARK_S))
 
 
 def test_slots_after_the_full_cycles_do_not_count() -> None:
-    made, scale = case(), Scale(1.0)
+    made, scale = trial(), Scale(1.0)
     events, times = played(0.9, FULL_CYCLES * (N - 1), made, scale)
     more = [Event(50.0, "controller", "slot", 50.1, {"slot": 99})]
     late = CollectiveTimes((StepTimes(0, tuple(range(N)), times.steps[0].arrivals, (51.0,) * N),))
@@ -83,13 +83,13 @@ def test_slots_after_the_full_cycles_do_not_count() -> None:
 
 
 def test_fewer_slots_than_full_ones_have_no_duty_cycle() -> None:
-    made, scale = case(), Scale(1.0)
+    made, scale = trial(), Scale(1.0)
     events, times = played(0.9, FULL_CYCLES * (N - 1) - 1, made, scale)
     assert duty_cycle(made, point(made, scale), events, times) is None
 
 
 def test_the_columns_without_a_ledger() -> None:
-    made, scale = case(studies=["grid"], sizes=[500_000]), Scale(1.0)
+    made, scale = trial(studies=["grid"], sizes=[500_000]), Scale(1.0)
     events, times = played(0.9, 3, made, scale)
     row = all_to_all_columns(made, point(made, scale), events, BASE, times, None)
     assert row["time_s"] == pytest.approx(3 * (SLOT_S + DARK_S)) and row["predicted_time_s"] == 0.5
@@ -116,7 +116,7 @@ def test_the_columns_without_a_ledger() -> None:
 def test_what_goes_astray_is_not_faithful(
     misdelivered: int | None, received: int, faithful: bool, verdict: str
 ) -> None:
-    made, scale = case(studies=["grid"], sizes=[500_000]), Scale(1.0)
+    made, scale = trial(studies=["grid"], sizes=[500_000]), Scale(1.0)
     events, times = played(0.9, 3, made, scale)
     ends = [("communicate", {"payload_bytes": 100}), ("transfer", {"bytes": received})]
     events += [
@@ -131,7 +131,7 @@ def test_what_goes_astray_is_not_faithful(
 
 @pytest.mark.parametrize(("received", "faithful"), [(1_000_000, True), (995_000, True), (994_000, False)])
 def test_what_many_packets_met_the_dark_is_not_faithful(received: int, faithful: bool) -> None:
-    made, scale = case(), Scale(1.0)
+    made, scale = trial(), Scale(1.0)
     events, times = played(0.9, FULL_CYCLES * (N - 1), made, scale)
     delivered = Delivery(1000, 994, 1_000_000, received, 0)
     row = all_to_all_columns(made, point(made, scale), events, BASE, times, delivered)

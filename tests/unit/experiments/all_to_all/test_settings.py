@@ -21,18 +21,18 @@ def experiment(**values: Any) -> AllToAllExperiment:
     return validated(AllToAllExperiment, {"guard_ms": 2, **values})
 
 
-def cases(**values: Any) -> list[Trial]:
-    return list(experiment(**values).cases())
+def trials(**values: Any) -> list[Trial]:
+    return list(experiment(**values).trials())
 
 
-def label(case: Trial, name: str) -> Any:
-    return dict(case.labels)[name]
+def label(trial: Trial, name: str) -> Any:
+    return dict(trial.labels)[name]
 
 
 def foreseen(**values: Any) -> list[dict[str, Any]]:
     made = experiment(**values)
     plan = TrialPlan("all-to-all", made, made.scale.scale(), made.iterations)
-    return [foreseen_row(case, plan) for case in made.cases()]
+    return [foreseen_row(trial, plan) for trial in made.trials()]
 
 
 # ---- studies ---------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def test_every_study_goes_through_its_list_and_keeps_the_first_of_the_others() -
     found = {
         study: [
             (c.schedule.n, label(c, "bytes_per_pair"), c.reconfiguration_delay_s, label(c, "slot_ms"))
-            for c in cases(studies=[study], policies=["rotor"], **lists)
+            for c in trials(studies=[study], policies=["rotor"], **lists)
         ]
         for study in STUDIES
     }
@@ -56,7 +56,7 @@ def test_every_study_goes_through_its_list_and_keeps_the_first_of_the_others() -
 
 
 def test_ways_are_compared_with_the_same_bandwidth_for_a_rank() -> None:
-    found = {label(c, "policy"): c for c in cases(studies=["skew"], port_gbps=0.1)}
+    found = {label(c, "policy"): c for c in trials(studies=["skew"], port_gbps=0.1)}
     assert set(found) == {"electrical", "rotor", "valiant", "demand", "multi-hop"}
     ports = {way: (c.fabric.kind, c.fabric.ports_per_rank, c.fabric.port_gbps) for way, c in found.items()}
     assert ports == {
@@ -75,7 +75,7 @@ def test_ways_are_compared_with_the_same_bandwidth_for_a_rank() -> None:
 
 
 def test_a_packet_switch_is_measured_once_however_many_delays_and_slots_there_are() -> None:
-    found = cases(studies=["grid"], delays_ms=[10, 20], slots_ms=[0, 100], ranks=[4], sizes=[1000])
+    found = trials(studies=["grid"], delays_ms=[10, 20], slots_ms=[0, 100], ranks=[4], sizes=[1000])
     assert [label(c, "policy") for c in found] == ["electrical"] + ["rotor"] * 4
 
 
@@ -109,23 +109,23 @@ def test_a_scaled_experiment_says_the_same_of_the_real_system() -> None:
 @pytest.mark.parametrize("way", ["electrical", "rotor", "valiant", "demand", "multi-hop"])
 @pytest.mark.parametrize("demand", ["uniform", "skewed"])
 def test_every_way_brings_the_same_bytes_to_the_same_places(way: str, demand: str) -> None:
-    (case,) = cases(studies=["grid"], policies=[way], ranks=[4], sizes=[30_000], demand=demand)
-    check(case.program(Scale(1.0), 2, 1))  # the prover: everything arrives where it should
+    (trial,) = trials(studies=["grid"], policies=[way], ranks=[4], sizes=[30_000], demand=demand)
+    check(trial.program(Scale(1.0), 2, 1))  # the prover: everything arrives where it should
     everything = 4 * 4 * 30_000 if demand == "uniform" else 4 * 3 * 30_000  # a uniform one has a share for oneself
-    assert case.bytes * 4 == pytest.approx(everything, abs=4 * 16)
+    assert trial.bytes * 4 == pytest.approx(everything, abs=4 * 16)
 
 
 def test_the_skew_is_drawn_from_the_seed() -> None:
-    first, again, other = (cases(studies=["skew"], policies=["demand"], seed=s)[0].cycle for s in (1, 1, 2))
+    first, again, other = (trials(studies=["skew"], policies=["demand"], seed=s)[0].cycle for s in (1, 1, 2))
     assert first == again != other
 
 
 def test_a_demand_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "demand.csv"
     file.write_text("0,3\n1,0\n")
-    (case,) = cases(studies=["skew"], policies=["demand"], ranks=[2], sizes=[1000], demand=str(file))
-    assert case.cycle is not None and case.cycle.demand == ((0.0, 1500.0), (500.0, 0.0))
-    assert case.schedule.weights[1:3] == (1500, 500)
+    (trial,) = trials(studies=["skew"], policies=["demand"], ranks=[2], sizes=[1000], demand=str(file))
+    assert trial.cycle is not None and trial.cycle.demand == ((0.0, 1500.0), (500.0, 0.0))
+    assert trial.schedule.weights[1:3] == (1500, 500)
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str)
     with pytest.raises(ConfigError, match=said) as caught:
         made = experiment(**{"studies": ["slot", "skew"], **values})
         scale = made.scale.scale()
-        for case in made.cases():
-            case.fabric.options(scale)
-            case.fabric.plan(scale)
+        for trial in made.trials():
+            trial.fabric.options(scale)
+            trial.fabric.plan(scale)
     assert "\n" not in str(caught.value)
 
 
@@ -176,4 +176,4 @@ def test_a_demand_of_another_shape_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "demand.csv"
     file.write_text("0,3\n1,0\n")
     with pytest.raises(ConfigError, match="demand: must be a matrix of 4 x 4"):
-        cases(studies=["skew"], ranks=[4], demand=str(file))
+        trials(studies=["skew"], ranks=[4], demand=str(file))

@@ -22,12 +22,12 @@ def experiment(**values: object) -> CollectiveExperiment:
 
 def foreseen(made: CollectiveExperiment) -> list[dict[str, object]]:
     plan = TrialPlan("collective", made, made.scale.scale(), made.iterations)
-    return [foresee_row(case, plan) for case in made.cases()]
+    return [foresee_row(trial, plan) for trial in made.trials()]
 
 
 def test_every_algorithm_at_every_size() -> None:
-    cases = list(experiment(algorithms=["ring", "tree"], sizes=["4K", "1M"], ranks=4).cases())
-    assert [(c.schedule.algorithm, c.bytes) for c in cases] == [
+    trials = list(experiment(algorithms=["ring", "tree"], sizes=["4K", "1M"], ranks=4).trials())
+    assert [(c.schedule.algorithm, c.bytes) for c in trials] == [
         ("ring", 4096), ("ring", 1 << 20), ("tree", 4096), ("tree", 1 << 20)
     ]  # fmt: skip
 
@@ -74,13 +74,13 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: s
     with pytest.raises(ConfigError, match=said) as caught:
         made = experiment(**values)
         scale = made.scale.scale()
-        for case in made.cases():
-            case.fabric.options(scale)
-            case.program(scale, 2, 1)
+        for trial in made.trials():
+            trial.fabric.options(scale)
+            trial.program(scale, 2, 1)
     assert "\n" not in str(caught.value)
 
 
 def test_more_ranks_than_the_fabric_has_are_refused() -> None:
-    case = Trial(schedule("all_reduce", 8), 1 << 20, TrialFabric(ranks=4))
+    trial = Trial(schedule("all_reduce", 8), 1 << 20, TrialFabric(ranks=4))
     with pytest.raises(ConfigError, match="made for 8 ranks and the fabric has 4"):
-        case.program(Scale(1.0), 2, 1)
+        trial.program(Scale(1.0), 2, 1)

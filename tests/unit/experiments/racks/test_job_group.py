@@ -21,16 +21,16 @@ class Play:
 
     def __init__(self, rack: Rack, kills: str = "", jobs: int = 2, **more: Any) -> None:
         self.heard: list[str] = []
-        self.jobs = [JobSupervisor(rack.site, spec) for spec in rack.specs()[:jobs]]
-        self.crew = JobGroup(rack.site, self.jobs, parse_kills(kills), self.heard.append, **more)
+        self.jobs = [JobSupervisor(rack.context, spec) for spec in rack.specs()[:jobs]]
+        self.job_group = JobGroup(rack.context, self.jobs, parse_kills(kills), self.heard.append, **more)
 
     def run(self, timeout_s: float = BOUND_S) -> list[str]:
-        self.crew.run(timeout_s)
+        self.job_group.run(timeout_s)
         return [job.state for job in self.jobs]
 
 
 def faults(rack: Rack) -> list[tuple[int, float]]:
-    return [(e["rank"], e.t) for e in rack.site.notes if e.kind == "fault"]
+    return [(e["rank"], e.t) for e in rack.context.notes if e.kind == "fault"]
 
 
 def test_the_first_job_decides_when_it_is_over_and_the_neighbour_is_ended(rack: Rack) -> None:
@@ -55,10 +55,10 @@ def test_a_job_that_lost_a_chip_goes_on_and_is_told_in_words(rack: Rack) -> None
     play = Play(rack, "1@3.5")
     assert play.run() == ["done", "done"]
     job, neighbour = play.jobs
-    assert (job.life, job.resumed, job.acknowledged[-1]) == (1, [(2, 1)], (6, 1006))
-    assert neighbour.life == 0
+    assert (job.incarnation, job.resumed, job.acknowledged[-1]) == (1, [(2, 1)], (6, 1006))
+    assert neighbour.incarnation == 0
     assert any("rank 1 is killed, a member of job A, 3 steps done" in text for text in play.heard)
-    assert any("rank 16 stands in; life 1 begins at step 2" in text for text in play.heard)
+    assert any("rank 16 stands in; incarnation 1 begins at step 2" in text for text in play.heard)
 
 
 def test_the_second_kill_counts_from_the_first_one(rack: Rack) -> None:
@@ -92,7 +92,7 @@ def test_a_neighbour_that_was_struck_last_shows_some_steps_before_the_end(rack: 
     play = Play(rack, "5@4.5")
     assert play.run() == ["done", "done"]
     neighbour = play.jobs[1]
-    assert neighbour.life == 1 and neighbour.steps_done - neighbour.first_step >= STEPS_AFTER
+    assert neighbour.incarnation == 1 and neighbour.steps_done - neighbour.first_step >= STEPS_AFTER
 
 
 def test_a_neighbour_that_starts_late_is_waited_for(rack: Rack) -> None:
@@ -108,7 +108,7 @@ def test_the_neighbour_goes_on_where_the_job_is_stranded(rack: Rack) -> None:
     play = Play(rack, "1@2.5")
     assert play.run() == ["stranded", "done"]
     assert any(text.startswith("job A stops: rank 1 has failed") for text in play.heard)
-    assert play.jobs[1].life == 0
+    assert play.jobs[1].incarnation == 0
 
 
 # ---- the controller ----------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_the_controller_dies_in_mid_recovery(rack: Rack, after_s: float) -> None
     assert set(play.jobs[0].members) == {0, 16, 2, 3}
     assert "the controller is killed" in play.heard
     assert any("was started again" in text for text in play.heard)
-    assert play.jobs[0].acknowledged[-1] == (6, 1006) and play.jobs[1].life == 1
+    assert play.jobs[0].acknowledged[-1] == (6, 1006) and play.jobs[1].incarnation == 1
 
 
 def test_all_jobs_are_known_before_a_new_controller_gives_spares_away(rack: Rack) -> None:
@@ -173,7 +173,7 @@ def test_what_a_controller_that_lives_refuses_ends_the_run(rack: Rack, monkeypat
 
 def test_a_run_that_takes_too_long_names_the_job_and_stops_everybody(rack: Rack) -> None:
     play = Play(rack)
-    with pytest.raises(AgentError, match="job A was not over within 3 s: running in life 0, 2 of 6 steps done"):
+    with pytest.raises(AgentError, match="job A was not over within 3 s: running in incarnation 0, 2 of 6 steps done"):
         play.run(3.0)
     assert all(team.stopped for team in rack.teams) and all(channel.closed for channel in rack.channels)
 
@@ -181,7 +181,7 @@ def test_a_run_that_takes_too_long_names_the_job_and_stops_everybody(rack: Rack)
 def test_a_death_that_nobody_notices_has_a_bound(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play(rack, "1@1.5", jobs=1)
     monkeypatch.setattr(rack.controller, "fail", lambda rank: None)
-    with pytest.raises(AgentError, match="job A was not over within 30 s: running in life 0, 1 of 6 steps done"):
+    with pytest.raises(AgentError, match="job A was not over within 30 s: running in incarnation 0, 1 of 6 steps done"):
         play.run(30.0)
 
 

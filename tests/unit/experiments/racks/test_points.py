@@ -57,7 +57,7 @@ def calm() -> Run:
 def test_every_job_has_a_point_before_and_after() -> None:
     found = points(sampled(struck()))
     assert set(found) == {("A", 0), ("B", 0), ("A", 1), ("B", 1)}
-    assert found["A", 1].life == 1 and found["B", 1].life == 0
+    assert found["A", 1].incarnation == 1 and found["B", 1].incarnation == 0
     assert found["A", 0].point.name.startswith("photonic-A-0")
     assert found["A", 1].point.groups["A"].members == (0, 12, 2, 3)
     steps = {key: point.metrics.steps for key, point in found.items()}

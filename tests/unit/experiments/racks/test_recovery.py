@@ -62,7 +62,7 @@ def test_who_has_the_checkpoint_loads_it_while_the_spare_fetches_it() -> None:
     run = struck()
     fetched = SECOND_LAUNCH + FORKED + CHECKPOINT
     for rank, t, end in ((0, SECOND_LAUNCH + 0.01, SECOND_LAUNCH + 0.2), (12, fetched, fetched + 0.5)):
-        run.add(t, "agent", "stage", end, rank=rank, life=1, name="load", given=False)
+        run.add(t, "agent", "stage", end, rank=rank, incarnation=1, name="load", given=False)
     parts = dict(only(run).breakdown)
     assert list(parts)[3:7] == ["launch", "checkpoint", "load", "library"]
     assert parts["checkpoint"] == pytest.approx(CHECKPOINT + FORKED - 0.01) and parts["load"] == pytest.approx(0.5)
@@ -87,7 +87,7 @@ def test_steps_lost_and_under_way() -> None:
     found = only(struck())
     assert found.lost_steps == 1, "step 3 was done by all and is done again"
     assert found.unfinished == 1
-    assert found.first_step == 3 and found.life == 1
+    assert found.first_step == 3 and found.incarnation == 1
     assert found.steps_done == {0: 9, 1: 4, 2: 9, 3: 9, 12: 5}
 
 
@@ -174,7 +174,7 @@ def test_a_second_fault_during_the_recovery() -> None:
     assert first.state == second.state == "recovered"
     assert first.outage_s == pytest.approx(done - FAULT)
     assert second.outage_s == pytest.approx(done - REPLACED - 0.5)
-    assert (first.life, second.life) == (2, 2)
+    assert (first.incarnation, second.incarnation) == (2, 2)
     assert (first.lost_steps, second.lost_steps) == (1, 0)
     assert (first.unfinished, second.unfinished) == (1, 0)
     assert second.step_time_before_s is None
@@ -202,9 +202,9 @@ def test_two_faults_one_after_the_other_each_count_their_own_life() -> None:
 
 
 def test_events_belong_to_the_life_of_their_rank() -> None:
-    lives = read_incarnations(struck().timeline())
-    assert [(life.job, life.number) for life in lives] == [("A", 0), ("B", 0), ("A", 1)]
-    first, _, second = lives
+    incarnations = read_incarnations(struck().timeline())
+    assert [(incarnation.job, incarnation.number) for incarnation in incarnations] == [("A", 0), ("B", 0), ("A", 1)]
+    first, _, second = incarnations
     assert first.steps.complete == (0, 1, 2, 3) and second.steps.complete == (3, 4, 5, 6, 7)
     assert {e["rank"] for e in first.events} == {0, 1, 2, 3}
     assert {e["rank"] for e in second.events} == {0, 12, 2, 3}
@@ -212,11 +212,11 @@ def test_events_belong_to_the_life_of_their_rank() -> None:
 
 def test_a_checksum_that_differs_is_found() -> None:
     run = struck()
-    run.add(30.0, "agent", "checkpoint", 30.1, rank=0, step=6, life=1, bytes=8, checksum=1005)
-    lives = incarnations_of(read_incarnations(run.timeline()), "A")
-    assert checksums_agree(lives) is True
-    assert checksums_agree(lives, {3: 1003, 7: 1007}) is True
-    assert checksums_agree(lives, {7: 1}) is False
+    run.add(30.0, "agent", "checkpoint", 30.1, rank=0, step=6, incarnation=1, bytes=8, checksum=1005)
+    incarnations = incarnations_of(read_incarnations(run.timeline()), "A")
+    assert checksums_agree(incarnations) is True
+    assert checksums_agree(incarnations, {3: 1003, 7: 1007}) is True
+    assert checksums_agree(incarnations, {7: 1}) is False
     assert (
         checksums_agree(read_incarnations([e for e in run.timeline() if e.kind not in ("state", "checkpoint")])) is None
     )
@@ -224,7 +224,7 @@ def test_a_checksum_that_differs_is_found() -> None:
         spoilt = Run()
         spoilt.events = [e for e in run.events if wrong or e.kind != kind or e["step"] != step]
         if wrong:
-            spoilt.add(30.2, "agent", kind, rank=2, step=step, life=1, checksum=wrong)
+            spoilt.add(30.2, "agent", kind, rank=2, step=step, incarnation=1, checksum=wrong)
         assert checksums_agree(incarnations_of(read_incarnations(spoilt.timeline()), "A")) is False, (kind, step)
 
 
@@ -292,4 +292,4 @@ def test_a_launch_of_other_members_is_a_job_of_its_own() -> None:
     run.launch(1.0, "C", 0, (5, 6))
     restart(run, (0, 12, 2, 3), STEP)
     found: Any = read_incarnations(run.timeline())
-    assert [life.job for life in found] == ["C", "A"] and not found[0].events
+    assert [incarnation.job for incarnation in found] == ["C", "A"] and not found[0].events

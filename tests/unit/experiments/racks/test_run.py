@@ -41,7 +41,7 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take(tmp_path: Path) -
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
     job = rack.job()
     seen = windows([job.spec], rack.plan, rack.scale, [])
-    launch = Event(100.0, "run", "launch", None, {"job": "A", "life": 0, "members": list(job.members)})
+    launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
     played = Played(
         rack.setting, rack.plan, (), tuple(seen), (job,), (launch,), recoveries=(), points=(), scale=rack.scale
     )

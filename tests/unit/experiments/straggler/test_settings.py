@@ -17,19 +17,19 @@ def experiment(**values: object) -> StragglerExperiment:
 
 def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_first_phase() -> None:
     made = experiment()
-    cases = list(made.cases())
+    trials = list(made.trials())
     law = made.law(8, 8 << 19)
-    delays = sorted({case.straggler_delay_s for case in cases})
-    assert {case.schedule.algorithm for case in cases} == set(COMPARED)
+    delays = sorted({trial.straggler_delay_s for trial in trials})
+    assert {trial.schedule.algorithm for trial in trials} == set(COMPARED)
     assert delays[0] == 0 and sum(d < law.critical_delay_s for d in delays) >= 2
     assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
     assert delays[-1] > law.first_phase_s
-    assert len(cases) == len(delays) * len(COMPARED)
+    assert len(trials) == len(delays) * len(COMPARED)
 
 
 def test_only_the_late_rank_computes_longer() -> None:
-    case = next(c for c in experiment(straggler=2, ranks=[4]).cases() if c.straggler_delay_s > 0)
-    program = case.program(Scale(1.0), 3, 1)
+    trial = next(c for c in experiment(straggler=2, ranks=[4]).trials() if c.straggler_delay_s > 0)
+    program = trial.program(Scale(1.0), 3, 1)
     late = [
         rank for rank, operations in enumerate(program.operations) if any(getattr(op, "late", ()) for op in operations)
     ]
@@ -52,7 +52,7 @@ def test_only_the_late_rank_computes_longer() -> None:
 )
 def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        list(experiment(**values).cases())
+        list(experiment(**values).trials())
     assert "\n" not in str(caught.value)
 
 

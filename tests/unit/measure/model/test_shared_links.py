@@ -45,14 +45,14 @@ def up_or_down(src: int, dst: int) -> list[tuple[str, int]]:
 
 def play(where: FabricPlan, messages: Sequence[tuple[int, int, int]]) -> list[float]:
     """When the last byte of each (source, destination, payload) is there; all are handed over at 0."""
-    agenda: list[tuple[float, int, object]] = []
-    wires = Wires(where, lambda time, what: agenda.append((time, len(agenda), what)), up_or_down)
+    timers: list[tuple[float, int, object]] = []
+    wires = Wires(where, lambda time, what: timers.append((time, len(timers), what)), up_or_down)
     ends: dict[int, float] = {}
     for number, (src, dst, payload) in enumerate(messages):
         wires.send(0.0, "scale-out", (src, 0), (dst, 0), payload, lambda _, end, n=number: ends.update({n: end}))  # type: ignore[misc]
-    while agenda:
-        agenda.sort(key=lambda entry: entry[:2])
-        agenda.pop(0)[2]()  # type: ignore[operator]
+    while timers:
+        timers.sort(key=lambda entry: entry[:2])
+        timers.pop(0)[2]()  # type: ignore[operator]
     return [ends[number] for number in range(len(messages))]
 
 

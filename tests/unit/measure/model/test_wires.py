@@ -20,15 +20,15 @@ Message = tuple[tuple[int, int], tuple[int, int], int]
 
 def play(messages: list[Message], now: float = 0.0, domain: Domain = "scale-out") -> list[tuple[float, float]]:
     """(first byte, last byte) of each message, all handed over at ``now``."""
-    agenda: list[tuple[float, Callable[[], None]]] = []
-    wires = Wires(WIRES, lambda time, what: agenda.append((time, what)))
+    timers: list[tuple[float, Callable[[], None]]] = []
+    wires = Wires(WIRES, lambda time, what: timers.append((time, what)))
     found: dict[int, tuple[float, float]] = {}
 
     for number, (src, dst, payload) in enumerate(messages):
         wires.send(now, domain, src, dst, payload, lambda began, end, n=number: found.update({n: (began, end)}))  # type: ignore[misc]
-    while agenda:
-        agenda.sort(key=lambda entry: entry[0])
-        agenda.pop(0)[1]()
+    while timers:
+        timers.sort(key=lambda entry: entry[0])
+        timers.pop(0)[1]()
     return [found[number] for number in range(len(messages))]
 
 

@@ -34,7 +34,7 @@ class Books:
         self.written: list[Checkpoint] = []
         self.used: list[int] = []
         self.values = np.ones(2 * accumulator.PIECE_ELEMENTS + 5, dtype=np.float32)
-        self.ledger = StateAccumulator(
+        self.accumulator = StateAccumulator(
             Incarnation(number=2, checkpoint_every=every),
             "job",
             State.new(self.values.nbytes),
@@ -50,13 +50,13 @@ class Books:
         return self.writes[-1]
 
     def step(self, number: int) -> None:
-        self.ledger.book(self.values, lambda: self.used.append(number))
-        self.ledger.end_step(number)
+        self.accumulator.book(self.values, lambda: self.used.append(number))
+        self.accumulator.end_step(number)
 
     def work(self, now: float = 0.0) -> int:
         turns = 0
-        while self.ledger.has_work:
-            self.ledger.turn(now)
+        while self.accumulator.has_work:
+            self.accumulator.step(now)
             turns += 1
         return turns
 
@@ -64,15 +64,15 @@ class Books:
 def test_a_step_is_booked_in_pieces_and_told_at_its_end() -> None:
     books = Books(every=0)
     books.step(0)
-    books.ledger.turn(1.0)
+    books.accumulator.step(1.0)
     assert not books.used and not books.said
     assert books.work(2.0) == 3, "two more pieces, and the end of the step"
     right = State.new(books.values.nbytes)
     right.add(books.values)
-    assert books.ledger.state.digest == right.digest
+    assert books.accumulator.state.digest == right.digest
     assert books.said == [{"state": 0, "checksum": right.checksum}]
-    assert books.noted == [("state", 2.0, None, {"step": 0, "life": 2, "checksum": right.checksum})]
-    assert books.used == [0] and books.ledger.quiet
+    assert books.noted == [("state", 2.0, None, {"step": 0, "incarnation": 2, "checksum": right.checksum})]
+    assert books.used == [0] and books.accumulator.quiet
 
 
 def test_a_checkpoint_holds_the_steps_before_it_and_nothing_later() -> None:
@@ -86,28 +86,28 @@ def test_a_checkpoint_holds_the_steps_before_it_and_nothing_later() -> None:
     after_two.add(books.values)
     assert (checkpoint.job, checkpoint.step, checkpoint.checksum) == ("job", 2, after_two.checksum)
     assert np.array_equal(checkpoint.words, after_two.words), "step 2 is in the state by now, and not in it"
-    assert not books.ledger.quiet and len(books.said) == 3
+    assert not books.accumulator.quiet and len(books.said) == 3
     books.writes[0].over = True
-    books.ledger.turn(7.0)
+    books.accumulator.step(7.0)
     assert books.said[-1] == {"checkpoint": 2, "checksum": after_two.checksum}
     kind, began, ended, fields = books.noted[-1]
     assert (kind, began, ended) == ("checkpoint", 5.0, 7.0)
-    assert (fields["step"], fields["life"], fields["bytes"]) == (2, 2, books.values.nbytes)
-    assert books.ledger.quiet
+    assert (fields["step"], fields["incarnation"], fields["bytes"]) == (2, 2, books.values.nbytes)
+    assert books.accumulator.quiet
 
 
 def test_a_step_waits_whose_checkpoint_would_overtake_the_one_before() -> None:
     books = Books(every=2)
-    assert not books.ledger.must_wait(1)
+    assert not books.accumulator.must_wait(1)
     books.step(0)
     books.step(1)
-    assert not books.ledger.must_wait(2), "no checkpoint is due after step 2"
-    assert books.ledger.must_wait(3), "its copy is not even taken"
+    assert not books.accumulator.must_wait(2), "no checkpoint is due after step 2"
+    assert books.accumulator.must_wait(3), "its copy is not even taken"
     books.work()
-    assert books.ledger.must_wait(3)
+    assert books.accumulator.must_wait(3)
     books.writes[0].over = True
-    books.ledger.turn(1.0)
-    assert not books.ledger.must_wait(3)
+    books.accumulator.step(1.0)
+    assert not books.accumulator.must_wait(3)
 
 
 def test_the_copy_is_not_overwritten_while_it_is_being_stored() -> None:
@@ -118,6 +118,6 @@ def test_the_copy_is_not_overwritten_while_it_is_being_stored() -> None:
     books.work()
     assert len(books.writes) == 1 and len(books.said) == 1 and books.used == [0, 1]
     books.writes[0].over = True
-    books.ledger.turn(1.0)
+    books.accumulator.step(1.0)
     books.work()
     assert [c.step for c in books.written] == [1, 2]

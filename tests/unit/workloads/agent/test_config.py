@@ -36,11 +36,11 @@ def test_configs_survive_json_and_share_their_program() -> None:
 
 
 def test_a_life_survives_json_and_wants_real_numbers() -> None:
-    life = Incarnation(3, 8, "dp", 4, 1000, "disk", 1, (0, 2), (("data", 1.5),), 0.1)
-    config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0), PLAN, "e", life=life)
+    incarnation = Incarnation(3, 8, "dp", 4, 1000, "disk", 1, (0, 2), (("data", 1.5),), 0.1)
+    config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0), PLAN, "e", incarnation=incarnation)
     assert configs_from_json(json.loads(json.dumps(configs_to_json([config])))) == [config]
-    assert config.real_payload and replace(config, life=None, verify=True).real_payload
-    assert not replace(config, life=None).real_payload
+    assert config.real_payload and replace(config, incarnation=None, verify=True).real_payload
+    assert not replace(config, incarnation=None).real_payload
 
 
 def test_a_peer_may_compute_its_whole_step_before_it_is_lost() -> None:

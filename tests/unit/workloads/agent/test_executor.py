@@ -62,7 +62,7 @@ def rank_programs(draw: st.DrawFn) -> list[Operation]:
 class Played:
     """Everything that an executor did, with what was reported done when."""
 
-    intents: list[RankAction]
+    actions: list[RankAction]
     done: list[tuple[int, int]]
     """(step, operation) in the order of completion."""
 
@@ -74,19 +74,19 @@ def play(executor: Executor, seed: int) -> Played:
     todo: list[RankAction] = []
 
     def take(new: list[RankAction]) -> None:
-        played.intents.extend(new)
+        played.actions.extend(new)
         todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
 
     take(executor.begin())
     while todo:
-        intent = todo.pop(rng.randrange(len(todo)))
-        if isinstance(intent, RequestCircuits):
-            take(executor.acknowledged(intent.group, intent.index))
+        action = todo.pop(rng.randrange(len(todo)))
+        if isinstance(action, RequestCircuits):
+            take(executor.acknowledged(action.group, action.index))
             continue
-        assert isinstance(intent, StartCompute | StartCommunication)
-        played.done.append((intent.step, intent.op.id))
-        done = executor.compute_done if isinstance(intent, StartCompute) else executor.communication_done
-        take(done(intent.op.id))
+        assert isinstance(action, StartCompute | StartCommunication)
+        played.done.append((action.step, action.op.id))
+        done = executor.compute_done if isinstance(action, StartCompute) else executor.communication_done
+        take(done(action.op.id))
     return played
 
 
@@ -110,9 +110,9 @@ def test_every_operation_runs_once_in_every_step_after_what_it_needs(
 def test_every_request_is_acknowledged_and_released_exactly_once(
     operations: list[Operation], steps: int, provisioned: bool, seed: int
 ) -> None:
-    intents = play(make(operations, steps, provisioned), seed).intents
-    asked = [(i.group, i.index) for i in intents if isinstance(i, RequestCircuits)]
-    released = [(i.group, i.index) for i in intents if isinstance(i, ReleaseCircuits)]
+    actions = play(make(operations, steps, provisioned), seed).actions
+    asked = [(i.group, i.index) for i in actions if isinstance(i, RequestCircuits)]
+    released = [(i.group, i.index) for i in actions if isinstance(i, ReleaseCircuits)]
     assert sorted(asked) == sorted(released)
     for group in ASKS:
         assert [index for g, index in asked if g == group] == list(range(sum(g == group for g, _ in asked)))
@@ -136,26 +136,26 @@ def test_data_moves_only_between_ack_and_release(
     todo: list[RankAction] = []
 
     def take(new: list[RankAction]) -> None:
-        for intent in new:
-            if isinstance(intent, StartCommunication) and intent.op.group in ASKS:
-                assert intent.op.group in held
-                moving[intent.op.id] = intent.op.group
-            if isinstance(intent, ReleaseCircuits):
-                assert intent.group not in moving.values()
-                held.remove(intent.group)
+        for action in new:
+            if isinstance(action, StartCommunication) and action.op.group in ASKS:
+                assert action.op.group in held
+                moving[action.op.id] = action.op.group
+            if isinstance(action, ReleaseCircuits):
+                assert action.group not in moving.values()
+                held.remove(action.group)
         todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
 
     take(executor.begin())
     while todo:
-        intent = todo.pop(rng.randrange(len(todo)))
-        if isinstance(intent, RequestCircuits):
-            held.add(intent.group)
-            take(executor.acknowledged(intent.group, intent.index))
-        elif isinstance(intent, StartCompute):
-            take(executor.compute_done(intent.op.id))
-        elif isinstance(intent, StartCommunication):
-            moving.pop(intent.op.id, None)
-            take(executor.communication_done(intent.op.id))
+        action = todo.pop(rng.randrange(len(todo)))
+        if isinstance(action, RequestCircuits):
+            held.add(action.group)
+            take(executor.acknowledged(action.group, action.index))
+        elif isinstance(action, StartCompute):
+            take(executor.compute_done(action.op.id))
+        elif isinstance(action, StartCommunication):
+            moving.pop(action.op.id, None)
+            take(executor.communication_done(action.op.id))
     assert not held
 
 
@@ -164,23 +164,23 @@ def test_nothing_is_asked_for_across_a_step_boundary(operations: list[Operation]
     program = Program("p", (tuple(operations),), GROUPS)
     groups = [set(phase.groups) & ASKS for phase in phases(program, 0)]
     step_requests: list[list[str]] = []
-    for intent in play(make(operations, 3, provisioned), seed).intents:
-        if isinstance(intent, StepBegan):
+    for action in play(make(operations, 3, provisioned), seed).actions:
+        if isinstance(action, StepBegan):
             step_requests.append([])
-        elif isinstance(intent, RequestCircuits):
-            step_requests[-1].append(intent.group)
-        elif isinstance(intent, StepEnded):
+        elif isinstance(action, RequestCircuits):
+            step_requests[-1].append(action.group)
+        elif isinstance(action, StepEnded):
             assert len(step_requests[-1]) == sum(map(len, groups))
 
 
 @given(rank_programs(), st.integers(0, 1 << 30))
 def test_provisioned_asks_right_after_the_phase_before(operations: list[Operation], seed: int) -> None:
-    intents = play(make(operations, 1, True), seed).intents
+    actions = play(make(operations, 1, True), seed).actions
     found = phases(Program("p", (tuple(operations),), GROUPS), 0)
-    for number, intent in enumerate(intents):
-        if isinstance(intent, PhaseEnded) and intent.phase + 1 < len(found):
-            wanted = found[intent.phase + 1].groups
-            following = intents[number + 1 : number + 1 + len(wanted)]
+    for number, action in enumerate(actions):
+        if isinstance(action, PhaseEnded) and action.phase + 1 < len(found):
+            wanted = found[action.phase + 1].groups
+            following = actions[number + 1 : number + 1 + len(wanted)]
             assert [i.group for i in following if isinstance(i, RequestCircuits)] == list(wanted)
 
 
@@ -224,7 +224,7 @@ def test_provisioned_hides_the_request_in_the_window() -> None:
 def test_a_group_that_does_not_ask_never_waits() -> None:
     executor = make(smoke(), 2, provisioned=False, asks=set())
     played = play(executor, 1)
-    assert not [i for i in played.intents if isinstance(i, RequestCircuits | ReleaseCircuits | Blocked)]
+    assert not [i for i in played.actions if isinstance(i, RequestCircuits | ReleaseCircuits | Blocked)]
     assert executor.finished
 
 
@@ -253,8 +253,8 @@ def test_computes_run_one_after_another() -> None:
 
 
 def test_a_rank_with_nothing_to_do_ends_all_steps_at_once() -> None:
-    intents = make([], 2000, provisioned=False).begin()
-    assert sum(isinstance(i, StepEnded) for i in intents) == 2000
+    actions = make([], 2000, provisioned=False).begin()
+    assert sum(isinstance(i, StepEnded) for i in actions) == 2000
 
 
 def test_a_dependency_on_a_later_operation_is_named() -> None:
@@ -272,11 +272,11 @@ def test_a_life_does_the_steps_from_its_first_on(
     played = play(executor, seed)
     assert executor.finished
     steps = list(range(first, first + count))
-    assert [i.step for i in played.intents if isinstance(i, StepBegan)] == steps
-    assert [(i.step, i.last) for i in played.intents if isinstance(i, StepEnded)] == [
+    assert [i.step for i in played.actions if isinstance(i, StepBegan)] == steps
+    assert [(i.step, i.last) for i in played.actions if isinstance(i, StepEnded)] == [
         (step, step == first + count - 1) for step in steps
     ]
     assert sorted(played.done) == [(step, op.id) for step in steps for op in operations]
     for group in ASKS:
-        asked = [i.index for i in played.intents if isinstance(i, RequestCircuits) and i.group == group]
+        asked = [i.index for i in played.actions if isinstance(i, RequestCircuits) and i.group == group]
         assert asked == list(range(len(asked))), "requests are counted in each life from 0"

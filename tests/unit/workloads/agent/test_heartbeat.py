@@ -25,9 +25,9 @@ def test_it_beats_at_once_and_on_until_it_is_stopped() -> None:
             third.set()
 
     begin = time.monotonic()
-    pulse = Heartbeat(beat, EVERY_S)
+    heartbeat = Heartbeat(beat, EVERY_S)
     assert third.wait(5), "nobody calls it"
-    pulse.stop()
+    heartbeat.stop()
     assert beats[2] - begin >= 2 * EVERY_S
     time.sleep(EVERY_S)
     heard = len(beats)
@@ -43,9 +43,9 @@ def test_beats_that_were_missed_are_not_made_up_for() -> None:
         if len(beats) == 1:
             time.sleep(5.5 * EVERY_S)
 
-    pulse = Heartbeat(beat, EVERY_S)
+    heartbeat = Heartbeat(beat, EVERY_S)
     time.sleep(8 * EVERY_S)
-    pulse.stop()
+    heartbeat.stop()
     assert 2 <= len(beats) <= 4
     assert beats[1] - beats[0] >= 5.5 * EVERY_S
 

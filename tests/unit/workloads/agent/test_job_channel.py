@@ -44,7 +44,14 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 def slot(request_id: int, number: int, index: int = 0) -> dict[str, Any]:
     """The answer for one slot."""
-    return {"id": request_id, "ok": True, "group": "ep", "index": index, "paths": [], "turn": [number, 1.0, None, 0.0]}
+    return {
+        "id": request_id,
+        "ok": True,
+        "group": "ep",
+        "index": index,
+        "paths": [],
+        "slot_window": [number, 1.0, None, 0.0],
+    }
 
 
 def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
@@ -53,7 +60,7 @@ def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
     assert asked == {"id": 0, "op": "request", "job": "j", "rank": 3, "group": "ep", "index": 0}
     for number in range(3):
         ((request, answer),) = controller.say(slot(0, number))
-        assert request == {"op": "request", "group": "ep", "index": 0} and answer["turn"][0] == number
+        assert request == {"op": "request", "group": "ep", "index": 0} and answer["slot_window"][0] == number
 
 
 def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controller) -> None:
@@ -81,7 +88,7 @@ def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) 
     assert [request["op"] for request, _ in controller.say(slot(0, 1), {"id": 1, "ok": True})] == ["release"]
     controller.channel.ask("request", group="ep", index=1)
     ((request, answer),) = controller.say(slot(0, 2), slot(2, 0, index=1))
-    assert (request["index"], answer["turn"][0]) == (1, 0)
+    assert (request["index"], answer["slot_window"][0]) == (1, 0)
 
 
 def test_a_refusal_in_mid_rotation_is_one_of_the_request(controller: Controller) -> None:

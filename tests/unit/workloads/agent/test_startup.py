@@ -42,7 +42,7 @@ def stages(
         return begun[-1]
 
     def note(kind: str, t: float, end: float, **fields: Any) -> None:
-        assert kind == "stage" and fields["life"] == 3
+        assert kind == "stage" and fields["incarnation"] == 3
         noted.append((fields["name"], t, end, fields["given"]))
 
     return StartupStages(Incarnation(number=3, given=given), Scale(1.0, 0.5), work, note, start), begun, noted
@@ -55,34 +55,34 @@ def test_nothing_to_do_is_over_at_once() -> None:
 
 def test_stages_come_one_after_another_in_their_order() -> None:
     made, begun, noted = stages({"load": lambda: None, "checkpoint": lambda: None}, (("data", 4.0),))
-    made.turn(10.0)
+    made.step(10.0)
     assert len(begun) == 1 and made.running is begun[0] and made.next_event == float("inf")
     begun[0].over = True
-    made.turn(11.0)
+    made.step(11.0)
     assert made.running is None and made.next_event == 11.0 + 2.0, "4 s of real time are 2 s here"
-    made.turn(12.9)
+    made.step(12.9)
     assert len(begun) == 1
-    made.turn(13.0)
+    made.step(13.0)
     begun[1].over = True
-    made.turn(13.5)
+    made.step(13.5)
     assert made.over
     assert noted == [("checkpoint", 10.0, 11.0, False), ("data", 11.0, 13.0, True), ("load", 13.0, 13.5, False)]
 
 
 def test_a_given_time_is_the_least() -> None:
     made, begun, noted = stages({"load": lambda: None}, (("load", 2.0),))
-    made.turn(0.0)
+    made.step(0.0)
     begun[0].over = True
-    made.turn(0.2)
+    made.step(0.2)
     assert not made.over and made.next_event == 1.0
-    made.turn(1.0)
+    made.step(1.0)
     assert noted == [("load", 0.0, 1.0, True)]
     slow, begun, noted = stages({"load": lambda: None}, (("load", 2.0),))
-    slow.turn(0.0)
-    slow.turn(1.5)
+    slow.step(0.0)
+    slow.step(1.5)
     assert not slow.over
     begun[0].over = True
-    slow.turn(1.7)
+    slow.step(1.7)
     assert noted == [("load", 0.0, 1.7, True)]
 
 
@@ -91,22 +91,22 @@ def test_what_went_wrong_in_the_background_is_raised_in_front() -> None:
         raise AgentError("no such file")
 
     made, begun, _ = stages({"load": fails})
-    made.turn(0.0)
+    made.step(0.0)
     begun[0].over = True
     with pytest.raises(AgentError, match="no such file"):
-        made.turn(1.0)
+        made.step(1.0)
 
 
 def test_an_errand_wakes_a_select_and_brings_its_error() -> None:
-    gate = threading.Event()
+    release = threading.Event()
 
     def work() -> None:
-        gate.wait(5)
+        release.wait(5)
         raise AgentError("bad")
 
     errand = BackgroundTask(work)
     assert not select.select([errand], [], [], 0)[0] and not errand.over
-    gate.set()
+    release.set()
     assert select.select([errand], [], [], 5)[0]
     end = time.monotonic() + 5
     while not errand.over and time.monotonic() < end:

@@ -165,7 +165,7 @@ VALUES = [
 ]
 
 
-def attempt(text: str) -> None:
+def point_run(text: str) -> None:
     began = time.perf_counter()
     try:
         verify(parse_msccl(text, "fuzz.xml"))
@@ -183,7 +183,7 @@ def test_changed_attributes_raise_nothing_else(data: st.DataObject, text: str) -
         value = data.draw(st.sampled_from(VALUES))
         text = text[: place.start()] + value + text[place.end() :]
         places = list(re.finditer(r'(?<==")[^"]*(?=")', text))
-    attempt(text)
+    point_run(text)
 
 
 @settings(deadline=None, max_examples=100)
@@ -194,13 +194,13 @@ def test_moved_and_missing_lines_raise_nothing_else(data: st.DataObject, text: s
         taken = lines.pop(data.draw(st.integers(0, len(lines) - 1)))
         if data.draw(st.booleans()):
             lines.insert(data.draw(st.integers(0, len(lines))), taken)
-    attempt("".join(lines))
+    point_run("".join(lines))
 
 
 @settings(deadline=None, max_examples=100)
 @given(start=st.integers(0, len(RING)), length=st.integers(0, 40), put=st.text(max_size=12))
 def test_changed_characters_raise_nothing_else(start: int, length: int, put: str) -> None:
-    attempt(RING[:start] + put + RING[start + length :])
+    point_run(RING[:start] + put + RING[start + length :])
 
 
 def test_much_in_little_is_bounded() -> None:

@@ -44,7 +44,7 @@ class Line:
         self.out.append(Header.unpack(message.head))
         self.fresh.append(message.fresh)
 
-    def shine(self, light: UpWindow | None) -> None:
+    def allow_until(self, light: UpWindow | None) -> None:
         self.lights.append(light)
 
     def arrival_s(self, size: int) -> float:
@@ -55,25 +55,25 @@ class Line:
 class Office:
     """The courier of the last rank (all peers connect to it), and what it asks the controller."""
 
-    courier: CommEngine
+    comm_engine: CommEngine
     asked: list[Any]
 
     def come(self, number: int, until: float | None = None) -> int:
         """A slot comes; the peer in it."""
         paths = SLOTS[number % len(SLOTS)]
-        self.courier.slot_stands("ep", 0, SlotWindow(number, 5.0 + number, until), paths, 5.0 + number)
+        self.comm_engine.slot_stands("ep", 0, SlotWindow(number, 5.0 + number, until), paths, 5.0 + number)
         (peer,) = {end for path in paths if RANK in (path[0], path[2]) for end in (path[0], path[2])} - {RANK}
         return peer
 
     def start(self, step: int = 0) -> None:
-        op = self.courier._config.program.operations[RANK][0]
+        op = self.comm_engine._config.program.operations[RANK][0]
         assert isinstance(op, Collective)
-        self.courier.start(step, op, 0, 5.0)
+        self.comm_engine.start(step, op, 0, 5.0)
 
     def opened(self, peer: int) -> Line:
         """The peer has opened its connection: what waited for that goes."""
         line = Line(peer)
-        self.courier.accepted(cast(Any, line), 6.0)
+        self.comm_engine.accepted(cast(Any, line), 6.0)
         return line
 
 
@@ -86,13 +86,13 @@ def office() -> Office:
     where = plan(RailTopo(servers=N, gpus=1, ports=1, rate_mbps=50, fabric="ocs"))
     config = AgentConfig(RANK, "job", "on-demand", program, Scale(1.0), where, "", steps=2)
     asked: list[Any] = []
-    courier = CommEngine(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
-    courier.rotations.groups.add("ep")
-    return Office(courier, asked)
+    comm_engine = CommEngine(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
+    comm_engine.rotations.groups.add("ep")
+    return Office(comm_engine, asked)
 
 
 def awaits(office: Office, header: Header) -> bool:
-    return office.courier.awaits(cast(Any, Line(0)), header)
+    return office.comm_engine.awaits(cast(Any, Line(0)), header)
 
 
 def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
@@ -142,17 +142,17 @@ def test_what_has_nothing_to_do_with_turns_is_taken_in_at_once(office: Office) -
 def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Office) -> None:
     office.come(0)
     office.start()
-    (carriage,) = office.courier._reception.open.values()
-    part = next(iter(carriage.exchange.incoming.values()))
-    header = Header("data", carriage.flow, part.transfer, part.bytes)
+    (in_flight,) = office.comm_engine._matcher.open.values()
+    part = next(iter(in_flight.exchange.incoming.values()))
+    header = Header("data", in_flight.flow, part.transfer, part.bytes)
     with pytest.raises(VerifyError, match="misdelivered: rank 3 got transfer"):
-        office.courier.expect(cast(Any, Line((part.peer + 1) % 3)), header)
-    assert office.courier.expect(cast(Any, Line(part.peer)), header) is None
+        office.comm_engine.expect(cast(Any, Line((part.peer + 1) % 3)), header)
+    assert office.comm_engine.expect(cast(Any, Line(part.peer)), header) is None
 
 
 def test_after_the_release_nothing_is_bound_to_slots(office: Office) -> None:
     office.come(0, until=6.5)
-    office.courier.released("ep")
-    assert office.courier.rotations.turns.of("ep") is None
+    office.comm_engine.released("ep")
+    assert office.comm_engine.rotations.turns.of("ep") is None
     assert office.opened(0).lights == [] == office.opened(1).lights == office.opened(2).lights
-    office.courier.released("still")
+    office.comm_engine.released("still")

@@ -100,7 +100,7 @@ def test_a_message_that_fits_into_the_light_goes_in_it() -> None:
     bucket.sent(0.9, 2 * bucket.burst_s * bucket.bytes_per_s)  # nothing saved up
     fits = int((0.1 - LATE_S) * goodput(bucket)) - HEADER_BYTES
     connection.send(message(fits, "a"))
-    connection.shine(UpWindow(1.0, 1.1))
+    connection.allow_until(UpWindow(1.0, 1.1))
     connection.flush(1.0)
     assert inbox.written_ == ["a"] and len(sock.taken) == fits + HEADER_BYTES
 
@@ -108,7 +108,7 @@ def test_a_message_that_fits_into_the_light_goes_in_it() -> None:
 def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
     connection, sock, inbox, bucket = outgoing()
     connection.send(message(2_000_000, "a"))
-    connection.shine(UpWindow(1.0, 1.1))
+    connection.allow_until(UpWindow(1.0, 1.1))
     connection.flush(1.0)
     first = len(sock.taken)
     assert 0.9 < first / (0.1 * goodput(bucket)) <= 1.0 and inbox.written_ == []
@@ -116,11 +116,11 @@ def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
         assert not connection.has_something_to_send(now) and not connection.wants_to_write(now)
         connection.flush(now)
     assert len(sock.taken) == first and connection.held_until() == float("inf")
-    connection.shine(UpWindow(2.0, 2.1))
+    connection.allow_until(UpWindow(2.0, 2.1))
     assert connection.has_something_to_send(2.0)
     connection.flush(2.0)
     assert len(sock.taken) == pytest.approx(2 * first, abs=2)
-    connection.shine(UpWindow(3.0, 4.0))
+    connection.allow_until(UpWindow(3.0, 4.0))
     connection.flush(3.0)
     assert inbox.written_ == ["a"]
     assert bytes(sock.taken[HEADER_BYTES:]) == bytes(message(2_000_000).payload)
@@ -131,7 +131,7 @@ def test_a_light_that_is_heard_of_late_is_shorter() -> None:
     for late in (0.0, 0.05):
         connection, sock, _, bucket = outgoing()
         connection.send(message(1_000_000))
-        connection.shine(UpWindow(1.0, 1.1))
+        connection.allow_until(UpWindow(1.0, 1.1))
         connection.flush(1.0 + late)
         sent.append(len(sock.taken) / goodput(bucket))
     assert sent[0] <= 0.1 and sent[1] <= 0.05 + 0.02, "the bucket has saved up some"
@@ -140,7 +140,7 @@ def test_a_light_that_is_heard_of_late_is_shorter() -> None:
 def test_after_its_end_a_light_carries_nothing() -> None:
     connection, sock, _, _ = outgoing()
     connection.send(message(100))
-    connection.shine(UpWindow(1.0, 1.1))
+    connection.allow_until(UpWindow(1.0, 1.1))
     connection.flush(1.2)
     assert not sock.taken
 
@@ -151,7 +151,7 @@ def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing()
         cast(socket.socket, sock), KEY, Bucket(50.0, MTU), Inbox(), connected=True, mtu=MTU, clock=late.__next__
     )
     connection.send(message(20_000))
-    connection.shine(UpWindow(1.0, 1.1))
+    connection.allow_until(UpWindow(1.0, 1.1))
     connection.flush(1.0)
     assert len(sock.taken) == 20_000 + HEADER_BYTES
     connection.send(message(100))
@@ -163,10 +163,10 @@ def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing()
 def test_a_light_without_an_end_carries_what_a_short_one_left() -> None:
     connection, sock, inbox, _ = outgoing()
     connection.send(message(2_000_000, "a"))
-    connection.shine(UpWindow(1.0, 1.1))
+    connection.allow_until(UpWindow(1.0, 1.1))
     connection.flush(1.0)
     assert inbox.written_ == []
-    connection.shine(None)
+    connection.allow_until(None)
     assert connection.has_something_to_send(5.0)
     connection.flush(5.0)
     assert inbox.written_ == ["a"] and len(sock.taken) == 2_000_000 + HEADER_BYTES
@@ -175,11 +175,11 @@ def test_a_light_without_an_end_carries_what_a_short_one_left() -> None:
 def test_a_rest_too_short_for_a_write_is_left() -> None:
     connection, sock, _, bucket = outgoing()
     connection.send(message(100_000))
-    connection.shine(UpWindow(1.0, 1.0 + LATE_S + 4000 / goodput(bucket)))
+    connection.allow_until(UpWindow(1.0, 1.0 + LATE_S + 4000 / goodput(bucket)))
     connection.flush(1.0)
     assert not sock.taken
     connection.send(message(100))
-    connection.shine(UpWindow(2.0, 2.0 + LATE_S + 4200 / goodput(bucket)))
+    connection.allow_until(UpWindow(2.0, 2.0 + LATE_S + 4200 / goodput(bucket)))
     connection.flush(2.0)
     assert 0 < len(sock.taken) <= 4200
 
@@ -203,7 +203,7 @@ def test_never_more_than_the_light_carries_and_nothing_is_lost(
     now = 10.0
     for dark, length in lights:
         began = now + dark
-        connection.shine(UpWindow(began, began + length))
+        connection.allow_until(UpWindow(began, began + length))
         before = len(sock.taken)
         for look in sorted(looks):
             now = began + max(0.0, look) * length
@@ -215,7 +215,7 @@ def test_never_more_than_the_light_carries_and_nothing_is_lost(
         now = began + max(length, now - began)
     assert bytes(sock.taken) == wanted[: len(sock.taken)]
     assert inbox.written_ == list(range(len(inbox.written_)))
-    connection.shine(UpWindow(now + 10.0, now + 10_000.0))
+    connection.allow_until(UpWindow(now + 10.0, now + 10_000.0))
     for _ in range(len(wanted) // most + len(sizes) + 1):
         connection.flush(now + 10.0)
     assert bytes(sock.taken) == wanted and inbox.written_ == list(range(len(sizes)))

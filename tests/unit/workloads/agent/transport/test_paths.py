@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.rotation import SlotWindow
-from workloads.agent.transport.paths import Path, choose_path, keys_at, paths_in, turn_in, wired_paths
+from workloads.agent.transport.paths import Path, choose_path, keys_at, paths_in, slot_window_in, wired_paths
 from workloads.program import Group
 
 
@@ -65,9 +65,9 @@ def test_every_lane_has_a_port_of_its_own_and_both_ends_agree(n: int, ports: int
     sends: set[tuple[int, int]] = set()
     arrives: set[tuple[int, int]] = set()
     for lane in range(lanes):
-        turn = -1 if lane % 2 else 1
+        slot_window = -1 if lane % 2 else 1
         for i, rank in enumerate(members):
-            peer = members[(i + turn) % n]
+            peer = members[(i + slot_window) % n]
             path = choose_path(paths, rank, peer, lane)
             assert path is not None and (path[0], path[2]) == (rank, peer)
             reverse = path[2:] + path[:2]
@@ -101,9 +101,9 @@ def test_with_one_port_every_lane_takes_it(n: int, lane: int, data: st.DataObjec
 
 
 def test_an_answer_may_tell_a_slot() -> None:
-    assert turn_in({"paths": []}) is None
-    assert turn_in({"turn": [3, 10.5, 11.0, 0.002]}) == SlotWindow(3, 10.5, 11.0, 0.002)
-    assert turn_in({"turn": [0, 10.5, None, 0.0]}) == SlotWindow(0, 10.5)
+    assert slot_window_in({"paths": []}) is None
+    assert slot_window_in({"slot_window": [3, 10.5, 11.0, 0.002]}) == SlotWindow(3, 10.5, 11.0, 0.002)
+    assert slot_window_in({"slot_window": [0, 10.5, None, 0.0]}) == SlotWindow(0, 10.5)
 
 
 def test_an_answer_tells_paths_as_numbers() -> None:

@@ -18,7 +18,7 @@ class Offers:
     """What a carriage is to a rotation."""
 
     def __init__(self, rotations: SlotConnections) -> None:
-        self.turnstile = rotations.turns.of("ep")
+        self.slot_sender = rotations.turns.of("ep")
 
 
 class Lamp:
@@ -27,7 +27,7 @@ class Lamp:
     def __init__(self, key: PeerKey) -> None:
         self.key, self.lights, self.sent_bytes = key, list[UpWindow | None](), 0
 
-    def shine(self, light: UpWindow | None) -> None:
+    def allow_until(self, light: UpWindow | None) -> None:
         self.lights.append(light)
 
 
@@ -42,7 +42,7 @@ def rotating(rank: int = 0, notes: list[dict[str, Any]] | None = None) -> SlotCo
 def shone(rotations: SlotConnections, key: PeerKey) -> list[UpWindow | None]:
     """What a connection that is there now hears."""
     lamp = Lamp(key)
-    rotations.shine(cast(Any, lamp))
+    rotations.allow_until(cast(Any, lamp))
     return lamp.lights
 
 
@@ -122,7 +122,7 @@ def test_each_turn_is_noted_when_it_is_over() -> None:
     (key,) = rotations.stands("ep", 0, SlotWindow(0, 5.0, 6.0), PAIR, 5.25)
     lamp = Lamp(key)
     lamp.sent_bytes = 1000
-    rotations.shine(cast(Any, lamp))
+    rotations.allow_until(cast(Any, lamp))
     lamp.sent_bytes = 1800
     assert notes == []
     rotations.stands("ep", 0, SlotWindow(1, 7.0, 8.0), PAIR, 7.0)

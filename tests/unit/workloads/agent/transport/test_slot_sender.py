@@ -17,7 +17,7 @@ from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.agent.transport.slot_sender import Lanes, Moved, SlotSender
 
 
-def turnstile(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:
+def slot_sender(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:
     """One of group ep, and what it says."""
     said: list[Moved] = []
     return SlotSender(rank, "ep", 3, said.append), said
@@ -27,21 +27,21 @@ def moved(slot: int, *, idle: bool = False) -> Moved:
     return Moved("ep", 3, slot, idle)
 
 
-def offer(gate: SlotSender[str], *items: str) -> list[str]:
+def offer(sender: SlotSender[str], *items: str) -> list[str]:
     """Items named by their peer, as ``1a``, all at once; what goes."""
     gone = []
     for item in items:
-        gate.offer(int(item[0]), item)
-        gone += gate.free()
-    gate.report()
+        sender.offer(int(item[0]), item)
+        gone += sender.free()
+    sender.report()
     return gone
 
 
-def come(gate: SlotSender[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
+def come(sender: SlotSender[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
     """A slot comes; what goes."""
-    gate.stands(SlotWindow(number, 10.0 + number, until, 0.01), paths)
-    gone = gate.free()
-    gate.report()
+    sender.stands(SlotWindow(number, 10.0 + number, until, 0.01), paths)
+    gone = sender.free()
+    sender.report()
     return gone
 
 
@@ -51,93 +51,93 @@ def come(gate: SlotSender[str], number: int, *paths: Path, until: float | None =
 def test_a_circuit_between_the_same_lanes_is_for_both() -> None:
     paths = ((0, 0, 1, 0), (2, 1, 0, 1), (1, 1, 2, 1))
     for rank, peers in ((0, {1: 0, 2: 1}), (1, {0: 0, 2: 1}), (2, {0: 1, 1: 1})):
-        gate, _ = turnstile(rank)
-        come(gate, 0, *paths)
-        assert gate.peers == set(peers)
-        assert {peer: gate.lanes(peer) for peer in peers} == {p: Lanes(lane, lane) for p, lane in peers.items()}
+        sender, _ = slot_sender(rank)
+        come(sender, 0, *paths)
+        assert sender.peers == set(peers)
+        assert {peer: sender.lanes(peer) for peer in peers} == {p: Lanes(lane, lane) for p, lane in peers.items()}
 
 
 def test_a_circuit_between_different_lanes_is_for_its_first_end() -> None:
     shift = tuple((rank, 1, (rank + 2) % 5, 0) for rank in range(5))
     for rank in range(5):
-        gate, _ = turnstile(rank)
-        come(gate, 0, *shift)
-        assert gate.peers == {(rank + 2) % 5} and gate.lanes((rank + 2) % 5) == Lanes(1, 0)
+        sender, _ = slot_sender(rank)
+        come(sender, 0, *shift)
+        assert sender.peers == {(rank + 2) % 5} and sender.lanes((rank + 2) % 5) == Lanes(1, 0)
 
 
 def test_before_the_first_slot_everything_waits() -> None:
-    gate, said = turnstile()
-    assert offer(gate, "1a", "2a") == []
-    assert (gate.end, gate.began, gate.peers, said) == (None, 0.0, frozenset(), [])
+    sender, said = slot_sender()
+    assert offer(sender, "1a", "2a") == []
+    assert (sender.end, sender.began, sender.peers, said) == (None, 0.0, frozenset(), [])
 
 
 def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
-    gate, _ = turnstile()
-    offer(gate, "1a", "2a", "1b")
-    assert come(gate, 0, (0, 0, 2, 0)) == ["2a"]
-    assert come(gate, 1, (0, 0, 1, 0)) == ["1a", "1b"]
-    assert come(gate, 2, (0, 0, 2, 0)) == []
+    sender, _ = slot_sender()
+    offer(sender, "1a", "2a", "1b")
+    assert come(sender, 0, (0, 0, 2, 0)) == ["2a"]
+    assert come(sender, 1, (0, 0, 1, 0)) == ["1a", "1b"]
+    assert come(sender, 2, (0, 0, 2, 0)) == []
 
 
 # ---- slots without an end --------------------------------------------------------------------------------------------
 
 
 def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
-    gate, said = turnstile()
-    offer(gate, "1a", "1b", "2a")
-    come(gate, 0, (0, 0, 1, 0))
-    gate.over()
+    sender, said = slot_sender()
+    offer(sender, "1a", "1b", "2a")
+    come(sender, 0, (0, 0, 1, 0))
+    sender.over()
     assert not said
-    gate.over()
+    sender.over()
     assert said == [moved(0)]
 
 
 def test_the_last_that_it_had_leaves_it_idle() -> None:
-    gate, said = turnstile()
-    offer(gate, "1a")
-    come(gate, 0, (0, 0, 1, 0))
-    gate.over()
+    sender, said = slot_sender()
+    offer(sender, "1a")
+    come(sender, 0, (0, 0, 1, 0))
+    sender.over()
     assert said == [moved(0, idle=True)]
 
 
 def test_nothing_for_this_slot_is_said_at_once_and_only_once() -> None:
-    gate, said = turnstile()
-    offer(gate, "2a")
-    come(gate, 0, (0, 0, 1, 0))
-    gate.report()
+    sender, said = slot_sender()
+    offer(sender, "2a")
+    come(sender, 0, (0, 0, 1, 0))
+    sender.report()
     assert said == [moved(0)]
-    come(gate, 1, (0, 0, 3, 0))
+    come(sender, 1, (0, 0, 3, 0))
     assert said == [moved(0), moved(1)]
 
 
 def test_a_rank_that_is_left_out_has_nothing_for_the_slot() -> None:
-    gate, said = turnstile()
-    offer(gate, "2a")
-    assert come(gate, 0, (1, 0, 2, 0)) == []
+    sender, said = slot_sender()
+    offer(sender, "2a")
+    assert come(sender, 0, (1, 0, 2, 0)) == []
     assert said == [moved(0)]
 
 
 def test_nothing_more_goes_in_a_slot_that_was_said_to_be_done_with() -> None:
-    gate, said = turnstile()
-    come(gate, 0, (0, 0, 1, 0))
+    sender, said = slot_sender()
+    come(sender, 0, (0, 0, 1, 0))
     assert said == [moved(0, idle=True)]
-    assert offer(gate, "1a") == [], "its circuit may go at any moment"
+    assert offer(sender, "1a") == [], "its circuit may go at any moment"
     assert said == [moved(0, idle=True), moved(0)], "but it is no longer idle"
-    offer(gate, "1b")
+    offer(sender, "1b")
     assert len(said) == 2
-    assert come(gate, 4, (0, 0, 1, 0)) == ["1a", "1b"]
+    assert come(sender, 4, (0, 0, 1, 0)) == ["1a", "1b"]
 
 
 def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
-    gate, said = turnstile()
-    gate.stands(SlotWindow(0, 10.0), ((0, 0, 1, 0),))
-    gone = list(gate.free())
+    sender, said = slot_sender()
+    sender.stands(SlotWindow(0, 10.0), ((0, 0, 1, 0),))
+    gone = list(sender.free())
     for item in ("2a", "1a"):
-        gate.offer(int(item[0]), item)
-        gone += gate.free()
-    gate.report()
+        sender.offer(int(item[0]), item)
+        gone += sender.free()
+    sender.report()
     assert gone == ["1a"] and not said
-    gate.over()
+    sender.over()
     assert said == [moved(0)]
 
 
@@ -145,23 +145,23 @@ def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
 
 
 def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
-    gate, said = turnstile()
-    assert come(gate, 0, (0, 0, 1, 0), until=11.0) == []
-    assert offer(gate, "1a") == ["1a"]
-    gate.over()
-    assert offer(gate, "1b") == ["1b"] and not said
-    assert gate.began == 10.0
-    assert gate.end == 11.0 - 0.01, "without the guard time"
+    sender, said = slot_sender()
+    assert come(sender, 0, (0, 0, 1, 0), until=11.0) == []
+    assert offer(sender, "1a") == ["1a"]
+    sender.over()
+    assert offer(sender, "1b") == ["1b"] and not said
+    assert sender.began == 10.0
+    assert sender.end == 11.0 - 0.01, "without the guard time"
 
 
 def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_many() -> None:
-    gate, _ = turnstile()
+    sender, _ = slot_sender()
     said = (
         "slot 4 of group ep leaves nothing beside its guard time of 10 ms and the 0.5 ms that this machine may be late"
     )
     with pytest.raises(ControlError, match=said):
-        come(gate, 4, (0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
-    assert come(gate, 5, (0, 0, 1, 0), until=15.0 + 0.02) == []
+        come(sender, 4, (0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
+    assert come(sender, 5, (0, 0, 1, 0), until=15.0 + 0.02) == []
 
 
 # ---- the turns of several groups -------------------------------------------------------------------------------------
@@ -195,22 +195,22 @@ def test_groups_turn_on_their_own() -> None:
 def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int, data: st.DataObject) -> None:
     """Everybody has something for some; slots change when all have moved, and end when all are idle."""
     said: dict[int, list[Moved]] = defaultdict(list)
-    gates = [SlotSender[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
+    circuit_clients = [SlotSender[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
     pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
     wanted = data.draw(st.lists(st.sampled_from(pairs), max_size=20))
     for a, b in wanted:
-        gates[a].offer(b, (a, b))
+        circuit_clients[a].offer(b, (a, b))
     arrived, matchings = list[tuple[int, int]](), one_factorization(n)
     for number, matching in enumerate(matchings):
         paths = tuple((a, 0, b, 0) for a, b in matching)
-        for gate in gates:
-            gate.stands(SlotWindow(number, 0.0), paths)
-        for gate in gates:
-            gone = gate.free()
-            gate.report()
+        for sender in circuit_clients:
+            sender.stands(SlotWindow(number, 0.0), paths)
+        for sender in circuit_clients:
+            gone = sender.free()
+            sender.report()
             for item in gone:
                 arrived.append(item)
-                gate.over()
+                sender.over()
         assert all(len(said[rank]) == number + 1 and said[rank][-1].slot == number for rank in range(n))
     assert sorted(arrived) == sorted(wanted)
     assert all(said[rank][-1].idle for rank in range(n))

@@ -21,71 +21,71 @@ class Wire:
         return 0.0 if mark <= (self.acknowledged if acknowledged else self.left) else self.again_s
 
 
-def watch(agenda: Timers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
-    agenda.watch(cast(Connection, wire), mark, acknowledged, lambda: said.append(what))
+def watch(timers: Timers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
+    timers.watch(cast(Connection, wire), mark, acknowledged, lambda: said.append(what))
 
 
-def play(agenda: Timers, until: float) -> None:
-    while agenda.next_time <= until:
-        agenda.now = agenda.next_time
-        agenda.run_due()
-    agenda.now = until
+def play(timers: Timers, until: float) -> None:
+    while timers.next_time <= until:
+        timers.now = timers.next_time
+        timers.run_due()
+    timers.now = until
 
 
 def test_calls_come_at_their_time_and_in_order() -> None:
-    agenda, said = Timers(), list[str]()
-    agenda.at(0.3, lambda: said.append("third"))
-    agenda.later(0.2, lambda: said.append("second"))
-    agenda.soon(lambda: said.append("first"))
-    play(agenda, 0.25)
-    assert said == ["first", "second"] and agenda.next_time == 0.3
-    play(agenda, 1.0)
-    assert said == ["first", "second", "third"] and agenda.next_time == float("inf")
+    timers, said = Timers(), list[str]()
+    timers.at(0.3, lambda: said.append("third"))
+    timers.later(0.2, lambda: said.append("second"))
+    timers.soon(lambda: said.append("first"))
+    play(timers, 0.25)
+    assert said == ["first", "second"] and timers.next_time == 0.3
+    play(timers, 1.0)
+    assert said == ["first", "second", "third"] and timers.next_time == float("inf")
 
 
 def test_what_is_there_already_is_said_at_once() -> None:
-    agenda, wire, said = Timers(), Wire(), list[str]()
+    timers, wire, said = Timers(), Wire(), list[str]()
     wire.left, wire.acknowledged = 10, 5
-    watch(agenda, wire, 10, False, said, "left")
-    watch(agenda, wire, 5, True, said, "acknowledged")
-    assert said == ["left", "acknowledged"] and agenda.next_time == float("inf")
+    watch(timers, wire, 10, False, said, "left")
+    watch(timers, wire, 5, True, said, "acknowledged")
+    assert said == ["left", "acknowledged"] and timers.next_time == float("inf")
 
 
 def test_without_a_word_it_is_looked_at_again() -> None:
-    agenda, wire, said = Timers(), Wire(), list[str]()
-    watch(agenda, wire, 10, True, said, "all")
-    play(agenda, 0.25)
+    timers, wire, said = Timers(), Wire(), list[str]()
+    watch(timers, wire, 10, True, said, "all")
+    play(timers, 0.25)
     assert said == [] and wire.looks == 3
     wire.acknowledged = 10
-    play(agenda, 0.35)
+    play(timers, 0.35)
     assert said == ["all"]
 
 
 def test_a_word_brings_forward_what_it_is_about_and_nothing_else() -> None:
-    agenda, wire, other, said = Timers(), Wire(), Wire(), list[str]()
-    watch(agenda, wire, 5, True, said, "half")
-    watch(agenda, wire, 10, True, said, "all")
-    watch(agenda, wire, 5, False, said, "left")
-    watch(agenda, other, 5, True, said, "other")
+    timers, wire, other, said = Timers(), Wire(), Wire(), list[str]()
+    watch(timers, wire, 5, True, said, "half")
+    watch(timers, wire, 10, True, said, "all")
+    watch(timers, wire, 5, False, said, "left")
+    watch(timers, other, 5, True, said, "other")
     wire.acknowledged = other.acknowledged = 7
-    agenda.acknowledged(cast(Connection, wire))
+    timers.acknowledged(cast(Connection, wire))
     assert said == ["half"]
-    agenda.acknowledged(cast(Connection, other))
+    timers.acknowledged(cast(Connection, other))
     assert said == ["half", "other"]
     wire.acknowledged = wire.left = 10
-    agenda.acknowledged(cast(Connection, wire))
-    play(agenda, 1.0)
+    timers.acknowledged(cast(Connection, wire))
+    play(timers, 1.0)
     assert said == ["half", "other", "all", "left"], "each once"
 
 
 def test_who_is_told_may_watch_again() -> None:
-    agenda, wire, said = Timers(), Wire(), list[str]()
+    timers, wire, said = Timers(), Wire(), list[str]()
 
     def then() -> None:
         said.append("first")
-        watch(agenda, wire, 20, True, said, "second")
+        watch(timers, wire, 20, True, said, "second")
 
-    agenda.watch(cast(Connection, wire), 10, True, then)
+    timers.watch(cast(Connection, wire), 10, True, then)
     wire.acknowledged = 20
-    agenda.acknowledged(cast(Connection, wire))
+    timers.acknowledged(cast(Connection, wire))
     assert said == ["first", "second"]
