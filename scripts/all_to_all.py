@@ -28,8 +28,9 @@ from experiments.all_to_all.slot_reach import meetings, slot_reach
 from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status
 from experiments.settings import validated
+from experiments.trials.plan import TrialPlan
 from experiments.trials.progress import TrialProgress
-from experiments.trials.run import TrialPlan, TrialRun
+from experiments.trials.run import TrialRun
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 
 QUICK = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}

@@ -29,9 +29,10 @@ from experiments.collective.settings import CollectiveExperiment
 from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
 from experiments.rails.report import exit_status, verdict_lines
 from experiments.settings import validated
+from experiments.trials.plan import TrialPlan
 from experiments.trials.progress import TrialProgress
 from experiments.trials.report import redraw_trials, trial_place
-from experiments.trials.run import TrialPlan, TrialRun, foresee_row
+from experiments.trials.run import TrialRun, foresee_row
 from measure.results.ownership import hand_over
 from measure.results.results import plain
 from measure.results.row import Row

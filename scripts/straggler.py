@@ -26,9 +26,10 @@ from experiments.settings import validated
 from experiments.straggler.findings import print_findings, print_predictions
 from experiments.straggler.run import run_studies
 from experiments.straggler.settings import STUDIES, StragglerExperiment
+from experiments.trials.plan import TrialPlan
 from experiments.trials.progress import TrialProgress
 from experiments.trials.report import print_trials, redraw_trials
-from experiments.trials.run import TrialPlan, TrialRun
+from experiments.trials.run import TrialRun
 from workloads.stragglers.injection import INJECTIONS
 
 QUICK = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}

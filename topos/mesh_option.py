@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from railyard.errors import ConfigError
+from topos.mesh import Mesh, evenly_spaced
 from topos.plan import MeshPlan
-
-if TYPE_CHECKING:
-    from controllers.mesh.geometry import Mesh
 
 CHOOSE = "choose"
 _WRITTEN = re.compile(r"(\d+)x(\d+)(?:@(.+))?")
 _MOST_LATENCY_US = 1e6
 
 
-def mesh_plan(value: object, ports: int, cell_latency_us: object) -> MeshPlan | None:
+ChoosePorts = Callable[[Mesh, int], tuple[int, ...]]
+"""Finds that many ports of a mesh between which every matching of an all-to-all has a way."""
+
+
+def mesh_plan(
+    value: object, ports: int, cell_latency_us: object, choose_ports: ChoosePorts | None = None
+) -> MeshPlan | None:
     """The mesh for a switch of ``ports`` ports; None for None.
 
-    After ``@`` stand the mesh ports behind the switch's ports 1, 2, ..., or ``choose`` for those that
-    ``controllers.mesh.ports.choose_ports`` takes; without it they are evenly spaced. ``cell_latency_us``:
-    microseconds. Raises ``ConfigError`` naming the option.
+    After ``@`` stand the mesh ports behind the switch's ports 1, 2, ...; without it they are evenly spaced.
+    ``choose`` there asks ``choose_ports``, a search that the caller hands in (``controllers.mesh.ports.choose_ports``).
+    ``cell_latency_us``: microseconds. Raises ``ConfigError`` naming the option.
     """
     latency_us = _latency(cell_latency_us)
     if value is None or str(value).lower() in ("", "none"):
@@ -39,27 +43,27 @@ def mesh_plan(value: object, ports: int, cell_latency_us: object) -> MeshPlan | 
             "(servers x ports per GPU); take a larger mesh or fewer servers",
             key="mesh",
         )
-    return MeshPlan(mesh.width, mesh.height, _chosen(mesh, ports, written[3]), latency_us)
+    return MeshPlan(mesh.width, mesh.height, _chosen(mesh, ports, written[3], choose_ports), latency_us)
 
 
 def _mesh(width: int, height: int) -> Mesh:
-    """The geometry, which is the controller's; asked for only here, so that a topology without a mesh needs none."""
-    from controllers.mesh.geometry import Mesh
-
+    """The mesh of so many hexagons; ``ConfigError`` naming the option."""
     try:
         return Mesh.of(width, height)
     except ConfigError as error:
         raise ConfigError(str(error), key="mesh") from None
 
 
-def _chosen(mesh: Mesh, count: int, written: str | None) -> tuple[int, ...]:
+def _chosen(mesh: Mesh, count: int, written: str | None, choose_ports: ChoosePorts | None) -> tuple[int, ...]:
     if written is None:
-        from controllers.mesh.geometry import evenly_spaced
-
         return evenly_spaced(mesh, count)
     if written == CHOOSE:
-        from controllers.mesh.ports import choose_ports
-
+        if choose_ports is None:
+            raise ConfigError(
+                f"@{CHOOSE} works in Railyard's own runs only; name the ports, as scripts/pip_mesh.py "
+                f"--width {mesh.width} --height {mesh.height} --ports {count} --choose prints them",
+                key="mesh",
+            )
         try:
             return choose_ports(mesh, count)
         except ConfigError as error:

@@ -35,7 +35,7 @@ class HostPort:
 @dataclass(frozen=True)
 class MeshPlan:
     """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons
-    (``controllers.mesh.geometry``).
+    (``topos.mesh``).
 
     ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is what light takes through
     one cell, in emulated microseconds: those of the real system times the time scale.

@@ -22,7 +22,7 @@ except ImportError:  # run by ``mn --custom``, which gives no ``__file__`` and d
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
 
 from railyard.errors import ConfigError
-from topos.mesh_option import mesh_plan
+from topos.mesh_option import ChoosePorts, mesh_plan
 from topos.options import flag, one_of, rate, whole
 
 RAIL_FABRICS = ("ocs", "electrical", "one-shot")
@@ -97,6 +97,7 @@ class RailTopo(FabricTopo):
         slow: Mapping[int, float] | str | None = None,
         mesh: str | None = None,
         cell_latency_us: float = 0.0,
+        choose_ports: ChoosePorts | None = None,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
@@ -113,7 +114,7 @@ class RailTopo(FabricTopo):
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
-        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, cell_latency_us)
+        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, cell_latency_us, choose_ports)
         if self.mesh is not None and self.fabric != "ocs":
             raise ConfigError(f"is that of an ocs; a fabric {fabric} has none", key="mesh")
         self._add_hosts()

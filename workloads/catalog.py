@@ -45,7 +45,8 @@ from workloads.formats.reading import Reading
 from workloads.program import Group, Program
 from workloads.training.ranks import Parallelism
 from workloads.training.recipe import Recipe, make_recipe, read_recipe
-from workloads.training.training import Training, training_step
+from workloads.training.settings import Training
+from workloads.training.step import training_step
 
 LLAMA_LAYER_S = 0.0426
 """Forward time of one layer and microbatch with its TP time (derivation above)."""

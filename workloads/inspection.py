@@ -17,6 +17,7 @@ from typing import Any
 from railyard.errors import ConfigError
 from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
+from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import Format, format_of, read_workload_file
 from workloads.formats.layer_groups import GroupLayout, Role
@@ -240,8 +241,6 @@ def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: t
 
 def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
     """The sums of a plan, without a list for every rank."""
-    from measure.metrics.transfers import bus_factor
-
     layout, steps = plan.layout, plan.steps
     counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()
     operations: Counter[str] = Counter()

@@ -114,3 +114,7 @@ class Matching:
 
     def __repr__(self) -> str:
         return f"Matching({', '.join(map(str, self))})"
+
+
+SwitchCircuit = tuple[str, Circuit]
+"""Name of a switch, and one of its circuits."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from controllers.circuits.circuits import Matching
 from railyard.errors import ConfigError
+from railyard.protocol import Hop, SlotWindow
 
 Demand = tuple[tuple[float, ...], ...]
 """Bytes from position i of a group (row) to position j; any unit will do, only proportions count."""
@@ -64,7 +65,7 @@ class Slot:
     """
 
     wiring: dict[str, Matching]
-    paths: tuple[tuple[int, int, int, int], ...]
+    paths: tuple[Hop, ...]
     seconds: float | None = None
 
     def uses(self, switch: str, port: int) -> bool:
@@ -79,19 +80,6 @@ def circuits_in_slot(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matc
         for name, circuits in slot.wiring.items():
             wiring[name] = wiring.get(name, target.get(name, Matching())).without_ports(circuits.ports)
     return {name: Matching([*others, *due.wiring.get(name, ())]) for name, others in wiring.items()}
-
-
-@dataclass(frozen=True)
-class SlotWindow:
-    """The slot that has come: its ``number`` since the rotation began, since when its circuits pass light (a little
-    later than it is said, so that everybody knows in time), and until when (None: until everybody has sent its part),
-    by the clock of the engine. What is sent must be there ``guard_s`` before that end.
-    """
-
-    number: int
-    began: float
-    until: float | None = None
-    guard_s: float = 0.0
 
 
 @dataclass

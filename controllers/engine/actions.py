@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.rotation import SlotWindow
-from controllers.policies.policy import Path
+from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event, Source
 
 
@@ -18,7 +17,7 @@ class Ack:
     rank: int
     group: str
     index: int
-    paths: tuple[Path, ...]
+    paths: tuple[Hop, ...]
     slot_window: SlotWindow | None = None
 
 
@@ -43,7 +42,7 @@ class CheckedIn:
     group: str
     domain: str
     asks: bool
-    paths: tuple[Path, ...]
+    paths: tuple[Hop, ...]
     rotates: bool = False
 
 

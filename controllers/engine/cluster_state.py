@@ -2,32 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from controllers.circuits.circuits import Circuit
-
-if TYPE_CHECKING:  # each of them needs policies
-    from controllers.engine.optical_state import OpticalState
-    from controllers.engine.registry import JobRegistry
-    from controllers.policies.policy import Policy
-
-Light = tuple[str, Circuit]
-"""(switch, circuit)."""
-
-
-@dataclass(frozen=True)
-class ClusterState:
-    """``policies`` are those of the other jobs, in order of registration, and ``ranks`` all who are or were in these.
-
-    ``circuits`` are those between ``ranks`` that stand, are being tuned, or come back if what is being tuned fails.
-    ``dead`` are all chips that have failed.
-    """
-
-    policies: tuple[Policy, ...] = ()
-    ranks: frozenset[int] = frozenset()
-    circuits: frozenset[Light] = frozenset()
-    dead: frozenset[int] = frozenset()
+from controllers.engine.optical_state import OpticalState
+from controllers.engine.registry import JobRegistry
+from controllers.policies.policy import ClusterState
 
 
 def cluster_state_beside(job: str, fabric: OpticalState, registry: JobRegistry) -> ClusterState:

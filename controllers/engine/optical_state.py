@@ -6,15 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controllers.circuits.circuits import Matching
+from controllers.circuits.circuits import Matching, SwitchCircuit
 from controllers.circuits.ocs import Change, OpticalSwitch
 from controllers.engine.actions import Darken
-from controllers.engine.cluster_state import Light
 from controllers.engine.requests import PendingRequest
 from controllers.mesh.layouts import SEARCH_S
 from controllers.mesh.switch import PipSwitch
-from controllers.policies.policy import Path
 from railyard.errors import CircuitError, ControlError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan, SwitchPlan
 
 SwitchPort = tuple[str, int]
@@ -70,7 +69,7 @@ class OpticalState:
         """All circuits of every switch, those still tuning included."""
         return {name: switch.target for name, switch in self.switches.items()}
 
-    def standing(self) -> set[Light]:
+    def standing(self) -> set[SwitchCircuit]:
         """The same one by one, and the circuits that come back if a reconfiguration under way fails."""
         found = {(name, circuit) for name, switch in self.switches.items() for circuit in switch.target}
         for darken in (running.darken for running in self._running.values()):
@@ -81,7 +80,7 @@ class OpticalState:
         """The circuits of every switch that pass light now."""
         return {name: switch.lit for name, switch in self.switches.items()}
 
-    def ports_of(self, paths: Iterable[Path]) -> tuple[SwitchPort, ...]:
+    def ports_of(self, paths: Iterable[Hop]) -> tuple[SwitchPort, ...]:
         """The optical ports under ``paths``, the far ends of their circuits included."""
         ports: dict[SwitchPort, None] = {}
         for rank, lane, peer, peer_lane in paths:

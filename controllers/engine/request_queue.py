@@ -15,8 +15,8 @@ from controllers.engine.optical_state import OpticalState, SwitchPort
 from controllers.engine.readiness import Readiness, Round
 from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing
-from controllers.policies.policy import Path
 from railyard.errors import RailyardError
+from railyard.protocol import Hop
 
 MAX_TRIES = 8
 """Reconfigurations one request may take before its policy is held to be going round in circles."""
@@ -207,7 +207,7 @@ class RequestQueue:
         }
         return [Note("ack", now, fields=fields), *acks]
 
-    def _tell(self, pending: GroupRequest, paths: tuple[Path, ...], now: float) -> list[Action]:
+    def _tell(self, pending: GroupRequest, paths: tuple[Hop, ...], now: float) -> list[Action]:
         """Every member that has not let go yet of its paths, and of the turn that has come."""
         group, index, rotating = pending.group.name, pending.slot_window.index, pending.rotating
         slot_window = rotating.begin(now) if rotating is not None else None

@@ -12,8 +12,9 @@ from controllers.circuits.rotation import RunningRotation, circuits_in_slot
 from controllers.engine.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
 from controllers.engine.jobs import Job
 from controllers.engine.readiness import Readiness, Round
-from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError
+from railyard.protocol import Hop
 from workloads.program import Group
 
 
@@ -102,7 +103,7 @@ class GroupRequest(PendingRequest):
             return self.policy.wanted(self.group, target)
         return circuits_in_slot(self.rotating.slots, self.rotating.slot, target)
 
-    def paths(self, lit: Wiring) -> tuple[Path, ...]:
+    def paths(self, lit: Wiring) -> tuple[Hop, ...]:
         """The paths of the group over what is lit."""
         if self.rotating is not None:
             return self.rotating.slot.paths

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import Pair
+from topos.mesh import Mesh
 
 
 def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()) -> dict[int, int]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controllers.mesh.corners import dead_end
-from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import (
     CellStep,
     Infeasible,
@@ -26,6 +25,7 @@ from controllers.mesh.light_paths import (
 )
 from controllers.mesh.negotiation import cells_to
 from railyard.errors import CircuitError
+from topos.mesh import Mesh
 
 WORKERS = 2
 """Threads of the solver; with one the optima of the larger meshes take three times as long."""

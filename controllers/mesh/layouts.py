@@ -13,10 +13,10 @@ from math import inf
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.mesh.corners import dead_end
-from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, settled
 from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError
+from topos.mesh import Mesh
 from topos.plan import MeshPlan
 
 SEARCH_S = 0.5

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controllers.circuits.circuits import Matching
-from controllers.mesh.geometry import Mesh
 from railyard.errors import CircuitError
+from topos.mesh import Mesh
 
 Pair = tuple[int, int]
 """Two ports of the mesh joined by a circuit, the lower first."""
@@ -19,7 +19,7 @@ Paths = Mapping[Pair, tuple[int, ...]]
 """The cells of each circuit, in the order in which light from its lower port crosses them."""
 
 CellStep = tuple[int, bool]
-"""The end by which light enters a cell (``controllers.mesh.geometry.Cell``), and whether the cell is in state cross."""
+"""The end by which light enters a cell (``topos.mesh.Cell``), and whether the cell is in state cross."""
 
 
 @dataclass(frozen=True)

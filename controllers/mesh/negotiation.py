@@ -15,8 +15,8 @@ from itertools import count
 from random import Random
 
 from controllers.mesh.corners import dead_end
-from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, laid, ordered_pairs, standing_ways
+from topos.mesh import Mesh
 
 ROUNDS = 60
 """So many rounds of negotiation, then anew in another order."""

@@ -15,10 +15,10 @@ from random import Random
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end, forced_exits
 from controllers.mesh.exact import route_exact
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.light_paths import Infeasible, Pair, Paths, Routed, ordered_pairs
 from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError, ConfigError
+from topos.mesh import Mesh, evenly_spaced
 
 SEARCH_S = 60.0
 """How long to look for ports; those of 9x9 with 32 take a second."""

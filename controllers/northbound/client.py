@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from controllers.circuits.ocs import UpdateMode
-from controllers.policies.policy import Path as LightPath
 from railyard.errors import ControlError
+from railyard.protocol import Decoder, Hop, encode, hops_from
 from workloads.program import Group
-
-
-def encode(request_id: int, op: str, **fields: Any) -> bytes:
-    """One request as a line."""
-    return json.dumps({"id": request_id, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
-
-
-class Decoder:
-    """Bytes as they arrive, to answers."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Every answer that is complete now; what is not is kept."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
 
 
 class ChannelClient:
@@ -125,10 +106,10 @@ class ChannelClient:
         """Check in; returns (``domain``, ``asks``, ``paths``) when all members have."""
         return self.call("checkin", job=job, rank=rank, group=group)
 
-    def request(self, job: str, rank: int, group: str, index: int) -> tuple[LightPath, ...]:
+    def request(self, job: str, rank: int, group: str, index: int) -> tuple[Hop, ...]:
         """Ask for circuits and wait for the ack; its paths."""
         answer = self.call("request", job=job, rank=rank, group=group, index=index)
-        return tuple((a, b, c, d) for a, b, c, d in answer["paths"])
+        return hops_from(answer["paths"])
 
     def release(self, job: str, rank: int, group: str, index: int) -> None:
         """Nothing of this rank is in flight any more."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from controllers.circuits.rotation import SlotWindow
 from controllers.engine.actions import (
     Ack,
     Action,
@@ -18,6 +17,7 @@ from controllers.engine.actions import (
     RewireRefused,
 )
 from controllers.northbound.answers import PendingReply, Requester, failure, fragment
+from railyard.protocol import SlotWindow
 
 News = Callable[[str, int], dict[str, Any] | None]
 """What is known of the members of a job beyond a number of changes (``Engine.news``)."""
@@ -75,10 +75,9 @@ class PendingReplies:
                 self.tell(self.requests.pop((rank, group, index), None), self._encoded[1])
             case Ack(rank, group, index, paths, SlotWindow() as slot_window):
                 if self._encoded[0] is not slot_window:
-                    told = (slot_window.number, slot_window.began, slot_window.until, slot_window.guard_s)
                     self._encoded = (
                         slot_window,
-                        fragment(ok=True, group=group, index=index, paths=paths, slot_window=told),
+                        fragment(ok=True, group=group, index=index, paths=paths, slot_window=slot_window),
                     )
                 self.tell(self.requests.get((rank, group, index)), self._encoded[1])
             case CheckedIn(rank, group, domain, asks, paths, rotates):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controllers.policies.policy import Path
 from controllers.policies.wiring import group_paths
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from workloads.program import Group
 
 
-def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, tuple[Path, ...]]:
+def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, tuple[Hop, ...]]:
     """By name of each EP group on the rails whose members are all in one DP group of its stage: the paths it has there.
 
     An EP group of which no DP group has all members is not among them. ``ConfigError`` for one whose members do not
@@ -45,7 +45,7 @@ def _ring_below(group: Group, groups: Iterable[Group]) -> Group | None:
     return next(rings, None)
 
 
-def _arc(paths: Sequence[Path], ring: Sequence[int], members: Sequence[int]) -> tuple[Path, ...] | None:
+def _arc(paths: Sequence[Hop], ring: Sequence[int], members: Sequence[int]) -> tuple[Hop, ...] | None:
     """Of ``paths`` round ``ring`` those between ``members``, None where they are no arc; a whole ring has all."""
     count = len(ring)
     for run in (tuple(members), tuple(reversed(members))):

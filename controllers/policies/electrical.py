@@ -6,8 +6,9 @@ on an OCS, so both fabrics carry the same bytes over the same host links.
 
 from __future__ import annotations
 
-from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.policy import Policy, Wiring
 from controllers.policies.wiring import group_paths, rail_of_group
+from railyard.protocol import Hop
 from workloads.program import Group
 
 
@@ -18,7 +19,7 @@ class ElectricalPolicy(Policy):
         """Nothing: packet switches reach everybody."""
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """Ring or pair over lanes 0 and 1 (over lane 0 alone where a GPU has one port)."""
         rail_of_group(self.plan, group)
         return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))

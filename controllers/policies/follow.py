@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controllers.circuits.circuits import Matching
-from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.policy import Policy, Wiring
 from controllers.policies.wiring import group_paths, path_circuits, rail_of_group
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from workloads.program import Group
 
 
@@ -47,7 +48,7 @@ class FollowPolicy(Policy):
         here = standing.get(switch.name, Matching())
         return {switch.name: here.replaced_by(Matching(path_circuits(switch, self._meant(group))))}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """The group's own paths, on an optical rail those whose circuits stand."""
         if group.name in self._parents:
             return ()
@@ -57,7 +58,7 @@ class FollowPolicy(Policy):
         here = standing.get(switch.name, Matching())
         return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
 
-    def _meant(self, group: Group) -> tuple[Path, ...]:
+    def _meant(self, group: Group) -> tuple[Hop, ...]:
         if group.lanes is None:
             return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))
         if len(group.members) != 2:
@@ -69,4 +70,4 @@ class FollowPolicy(Policy):
                 f"group {group.name} uses port {missing[0]} of a GPU; this fabric has {self.plan.ports_per_gpu}",
                 key="fabric.ports",
             )
-        return ((a, lane_a, b, lane_b),)
+        return (Hop(a, lane_a, b, lane_b),)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from controllers.circuits.circuits import Circuit, Matching
-from controllers.engine.cluster_state import Light
-from controllers.policies.policy import Path, Wiring
+from controllers.circuits.circuits import Circuit, Matching, SwitchCircuit
+from controllers.policies.policy import Wiring
 from controllers.policies.rack_policy import RackPolicy
 from controllers.policies.split import Lanes, split_ports
 from controllers.policies.wiring import matched_paths, path_circuits, rail_of_group
 from railyard.errors import CircuitError, ConfigError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -34,7 +34,7 @@ class LumionPolicy(RackPolicy):
         self._lanes = lanes
         return wiring
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """Those of the group's own paths whose circuits stand."""
         lanes = self._lanes.get(group.name, ())
         return tuple(
@@ -53,7 +53,7 @@ class LumionPolicy(RackPolicy):
             for switch, _, circuit in self._meant(group, lanes.get(group.name, ()))
         )
 
-    def matchings(self, lights: Iterable[Light]) -> Wiring:
+    def matchings(self, lights: Iterable[SwitchCircuit]) -> Wiring:
         """Circuits by switch; ``ConfigError`` where two want the same port."""
         circuits: dict[str, list[Circuit]] = {}
         for switch, circuit in lights:
@@ -63,7 +63,7 @@ class LumionPolicy(RackPolicy):
         except CircuitError as error:
             raise ConfigError(f"the circuits of all groups do not fit at once: {error}", key="fabric.ports") from None
 
-    def _meant(self, group: Group, lanes: Lanes) -> Iterator[tuple[str, Path, Circuit]]:
+    def _meant(self, group: Group, lanes: Lanes) -> Iterator[tuple[str, Hop, Circuit]]:
         """The switch, path and circuit of every hop of ``group``."""
         if lanes:
             switch = rail_of_group(self.plan, group)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 
+from controllers.circuits.circuits import SwitchCircuit
 from controllers.circuits.fibres import FIBRES, FibrePlant, Route
-from controllers.engine.cluster_state import ClusterState, Light
 from controllers.policies.lumion import LumionPolicy
-from controllers.policies.policy import Wiring
+from controllers.policies.policy import ClusterState, Wiring
 from controllers.policies.shares import PortDemand, Shares, share
 from controllers.policies.split import split_ports
 from railyard.errors import CircuitError, ConfigError
@@ -42,10 +42,10 @@ class MorphluxPolicy(LumionPolicy):
         self._own: tuple[Tenant, ...] | None = None
         self._beside = ClusterState()
         self._counts: dict[str, int] = {}
-        self._all: dict[Light, Route] = {}
-        self._routes: dict[Light, Route] = {}
-        self._ways: dict[Light, Route] = {}
-        self._planned: Mapping[Light, Route] | None = None
+        self._all: dict[SwitchCircuit, Route] = {}
+        self._routes: dict[SwitchCircuit, Route] = {}
+        self._ways: dict[SwitchCircuit, Route] = {}
+        self._planned: Mapping[SwitchCircuit, Route] | None = None
         self._rank = {(s.name, p.number): p.rank for s in plan.network("rail") for p in s.ports}
 
     def see(self, standing: ClusterState) -> None:
@@ -88,16 +88,16 @@ class MorphluxPolicy(LumionPolicy):
         return dict(self._counts)
 
     @property
-    def routes(self) -> Mapping[Light, Route]:
+    def routes(self) -> Mapping[SwitchCircuit, Route]:
         """The way of every circuit, those of other jobs and tenants included: the servers it passes."""
         return dict(self._all)
 
     @property
-    def own_routes(self) -> Mapping[Light, Route]:
+    def own_routes(self) -> Mapping[SwitchCircuit, Route]:
         """The way of every circuit of this job."""
         return dict(self._routes)
 
-    def way(self, light: Light) -> Route | None:
+    def way(self, light: SwitchCircuit) -> Route | None:
         """The way that a circuit of this job has, or had before it was given up; None if it never was one."""
         return self._ways.get(light)
 
@@ -160,7 +160,7 @@ class MorphluxPolicy(LumionPolicy):
                 claims += self._claims_of(tenant)
         return claims + waiting
 
-    def _taken(self, plant: FibrePlant) -> dict[Light, Route]:
+    def _taken(self, plant: FibrePlant) -> dict[SwitchCircuit, Route]:
         """The routes of other jobs' circuits: those that they mean to have, and those that stand.
 
         A circuit of a policy that counts no fibres is given a route as if one of these had set it up, where there is
@@ -168,7 +168,7 @@ class MorphluxPolicy(LumionPolicy):
         """
         others = [policy for policy in self._beside.policies if isinstance(policy, MorphluxPolicy)]
         routes = {light: route for policy in others for light, route in policy.own_routes.items()}
-        unknown: list[Light] = []
+        unknown: list[SwitchCircuit] = []
         for light in sorted(self._beside.circuits - routes.keys()):
             way = next((way for policy in others if (way := policy.way(light)) is not None), None)
             if way is None:
@@ -191,7 +191,7 @@ class MorphluxPolicy(LumionPolicy):
         ranks = {rank for group in groups for rank in group.members}
         return tuple(tenant for tenant in self.rack.tenants if not ranks.isdisjoint(tenant.ranks))
 
-    def _plan_of_tenants(self, plant: FibrePlant) -> Mapping[Light, Route]:
+    def _plan_of_tenants(self, plant: FibrePlant) -> Mapping[SwitchCircuit, Route]:
         """The routes of all tenants' rings where nothing else is there: the ones to take if they are free."""
         if self._planned is None:
             claims = [demand for tenant in self.rack.tenants for demand in self._claims_of(tenant)]

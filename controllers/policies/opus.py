@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.arcs import arcs_of
-from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.policy import Policy, Wiring
 from controllers.policies.wiring import group_paths, path_circuits, rail_of_group
 from railyard.errors import CircuitError, ConfigError
+from railyard.protocol import Hop
 from topos.plan import SwitchPlan
 from workloads.program import Dimension, Group
 
@@ -124,7 +125,7 @@ class OpusPolicy(Policy):
             bits[group.stage + 1] = CHAIN
         return {rail.switch.name: Matching([*here.without_ports(rail.ports()), *wire(rail, bits, here)])}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """Those of the group's own paths whose circuits stand; an EP group's are those of the ring below it."""
         rail = self._rail(group)
         here = standing.get(rail.switch.name, NOTHING)

@@ -8,18 +8,30 @@ the ports dark for the configured delay, and acknowledges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from controllers.circuits.circuits import Matching
+from controllers.circuits.circuits import Matching, SwitchCircuit
 from controllers.circuits.rotation import Cycle, Slot
-from controllers.engine.cluster_state import ClusterState
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
 Wiring = Mapping[str, Matching]
 """Switch name -> the circuits that stand, or shall stand, on it."""
 
-Path = tuple[int, int, int, int]
-"""(rank, lane, peer rank, peer lane): light, or a forwarding path, between two ports; usable both ways."""
+
+@dataclass(frozen=True)
+class ClusterState:
+    """``policies`` are those of the other jobs, in order of registration, and ``ranks`` all who are or were in these.
+
+    ``circuits`` are those between ``ranks`` that stand, are being tuned, or come back if what is being tuned fails.
+    ``dead`` are all chips that have failed.
+    """
+
+    policies: tuple[Policy, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    circuits: frozenset[SwitchCircuit] = frozenset()
+    dead: frozenset[int] = frozenset()
 
 
 class Policy:
@@ -76,7 +88,7 @@ class Policy:
         """
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """The paths that ``group`` may use: by default every standing circuit between two of its members."""
         return tuple(circuit_paths(self.plan, group, standing))
 
@@ -88,7 +100,7 @@ def slots_alone(policy: Policy, group: Group, cycle: Cycle | None) -> tuple[Slot
     return policy.rotation(group)
 
 
-def circuit_paths(plan: FabricPlan, group: Group, standing: Wiring) -> Iterable[Path]:
+def circuit_paths(plan: FabricPlan, group: Group, standing: Wiring) -> Iterable[Hop]:
     """Every standing circuit that joins two members of ``group``, as a path."""
     members = set(group.members)
     for switch in plan.network("rail"):
@@ -96,4 +108,4 @@ def circuit_paths(plan: FabricPlan, group: Group, standing: Wiring) -> Iterable[
         for circuit in standing.get(switch.name, Matching()):
             a, b = here[circuit.a], here[circuit.b]
             if a.rank in members and b.rank in members:
-                yield a.rank, a.lane, b.rank, b.lane
+                yield Hop(a.rank, a.lane, b.rank, b.lane)

@@ -17,9 +17,10 @@ from controllers.circuits.matchings import Pairs, cyclic_shifts, one_factorizati
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.policies.electrical import ElectricalPolicy
 from controllers.policies.opus import OpusPolicy
-from controllers.policies.policy import Path, Wiring
+from controllers.policies.policy import Wiring
 from controllers.policies.wiring import path_circuits, rail_of_group
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from topos.plan import FabricPlan, SwitchPlan
 from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
@@ -85,14 +86,14 @@ class RotorPolicy(OpusPolicy):
         """As Opus wants it; the circuits of a rotation in another stage stay. Nothing on electrical rails."""
         return super().wanted(group, standing) if self._is_optical(group) else {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """As Opus tells them; on electrical rails by the same ports, for an EP group port 0 of every two members."""
         if self._is_optical(group):
             return super().paths(group, standing)
         if not self._rotates(group):
             return self._packets.paths(group, standing)
         members = group.members
-        return tuple((a, 0, b, 0) for i, a in enumerate(members) for b in members[i + 1 :])
+        return tuple(Hop(a, 0, b, 0) for i, a in enumerate(members) for b in members[i + 1 :])
 
     def _is_optical(self, group: Group) -> bool:
         return rail_of_group(self.plan, group).kind == "ocs"
@@ -105,7 +106,7 @@ class RotorPolicy(OpusPolicy):
         members = group.members
         ends = [(1, 0)] if self.cycle.simplex else [(lane, lane) for lane in range(len(turns))]
         paths = tuple(
-            (members[a], out, members[b], into)
+            Hop(members[a], out, members[b], into)
             for (pairs, _), (out, into) in zip(turns, ends, strict=True)
             for a, b in pairs
         )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from controllers.circuits.circuits import SwitchCircuit
 from controllers.circuits.fibres import FibrePlant, Route
-from controllers.engine.cluster_state import Light
 from railyard.errors import CircuitError
 
 Ends = tuple[int, int]
@@ -23,9 +23,9 @@ class PortDemand:
     """What a ring would use: ``rounds[k]`` are the circuits that it has more with k + 1 per hop than with k."""
 
     name: str
-    rounds: tuple[Mapping[Light, Ends], ...]
+    rounds: tuple[Mapping[SwitchCircuit, Ends], ...]
 
-    def circuits(self, count: int) -> dict[Light, Ends]:
+    def circuits(self, count: int) -> dict[SwitchCircuit, Ends]:
         """Its circuits with ``count`` per hop."""
         return {light: ends for added in self.rounds[:count] for light, ends in added.items()}
 
@@ -34,7 +34,7 @@ class PortDemand:
 class Shares:
     """``routes`` of all circuits, ``counts`` of circuits per hop by claim; ``limits``: why a claim got no more."""
 
-    routes: Mapping[Light, Route]
+    routes: Mapping[SwitchCircuit, Route]
     counts: Mapping[str, int]
     limits: Mapping[str, str]
 
@@ -42,8 +42,8 @@ class Shares:
 def share(
     plant: FibrePlant,
     claims: Sequence[PortDemand],
-    kept: Mapping[Light, Route] | None = None,
-    preferred: Mapping[Light, Route] | None = None,
+    kept: Mapping[SwitchCircuit, Route] | None = None,
+    preferred: Mapping[SwitchCircuit, Route] | None = None,
 ) -> Shares:
     """The fibres of ``plant`` beside ``kept``, shared out: first as many circuits per hop for all as fit at once.
 
@@ -69,8 +69,11 @@ def share(
 
 
 def _level(
-    plant: FibrePlant, claims: Iterable[PortDemand], kept: Mapping[Light, Route], preferred: Mapping[Light, Route]
-) -> tuple[int, dict[Light, Route]]:
+    plant: FibrePlant,
+    claims: Iterable[PortDemand],
+    kept: Mapping[SwitchCircuit, Route],
+    preferred: Mapping[SwitchCircuit, Route],
+) -> tuple[int, dict[SwitchCircuit, Route]]:
     """The most circuits per hop that all claims can have at once, and their routes beside ``kept``."""
     for level in range(max((len(demand.rounds) for demand in claims), default=0), 0, -1):
         wanted = {light: ends for demand in claims for light, ends in demand.circuits(level).items()}

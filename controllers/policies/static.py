@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.arcs import arcs_of
-from controllers.policies.policy import Path, Policy, Wiring
+from controllers.policies.policy import Policy, Wiring
 from controllers.policies.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
 from railyard.errors import CircuitError, ConfigError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -22,7 +23,7 @@ class StaticPolicy(Policy):
 
     def __init__(self, plan: FabricPlan) -> None:
         super().__init__(plan)
-        self._arcs: dict[str, tuple[Path, ...]] = {}
+        self._arcs: dict[str, tuple[Hop, ...]] = {}
 
     def lanes(self, group: Group) -> tuple[int, int]:
         """The (low, high) lanes that ``group`` uses: both the same on packet switches with one port per GPU."""
@@ -52,7 +53,7 @@ class StaticPolicy(Policy):
         """Nothing ever changes."""
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """The group's paths; on an optical rail those whose circuits stand."""
         if self._found_by_packets(group):
             return ()
@@ -74,7 +75,7 @@ class StaticPolicy(Policy):
             return False
         return rail_of_group(self.plan, group).kind == "ocs"
 
-    def _meant(self, group: Group) -> tuple[Path, ...]:
+    def _meant(self, group: Group) -> tuple[Hop, ...]:
         if group.name in self._arcs:
             return self._arcs[group.name]
         low, high = self.lanes(group)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controllers.circuits.torus_routes import distances
-from controllers.engine.cluster_state import ClusterState
-from controllers.policies.policy import Path, Wiring
+from controllers.policies.policy import ClusterState, Wiring
 from controllers.policies.rack_policy import RackPolicy
 from controllers.policies.wiring import ring_neighbours
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -37,7 +37,7 @@ class TorusPolicy(RackPolicy):
         self.scale_out(groups, "electrical")
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Path, ...]:
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
         """None in particular: packet switches find each transfer's way."""
         return ()
 

@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from controllers.circuits.circuits import Circuit
-from controllers.policies.policy import Path
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
 
 
-def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Path, ...]:
+def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Hop, ...]:
     """Member i's lane ``high`` to member i+1's lane ``low``, all the way round (two members: two paths)."""
     if len(members) < 2:
         return ()
     following = [*members[1:], members[0]]
-    return tuple((rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
+    return tuple(Hop(rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
 
 
-def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Path, ...]:
+def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Hop, ...]:
     """The ring of ``members`` over all ``lanes``, which every member has: what a rack steers to one group."""
     return matched_paths(members, [lanes] * len(members))
 
 
-def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Path, ...]:
+def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Hop, ...]:
     """The same where members use different lanes: ``lanes[i]`` are those of member i, as many for each.
 
     Lanes are matched by position: circuit k of a hop joins position 2k + 1 of a member to position 2k of the next.
@@ -38,12 +38,12 @@ def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tup
     following = [*range(1, len(members)), 0]
     count = len(lanes[0])
     paths = [
-        (members[here], lanes[here][low + 1], members[there], lanes[there][low])
+        Hop(members[here], lanes[here][low + 1], members[there], lanes[there][low])
         for low in range(0, count - 1, 2)
         for here, there in enumerate(following)
     ]
     if len(members) == 2 and count % 2:
-        paths.append((members[0], lanes[0][-1], members[1], lanes[1][-1]))
+        paths.append(Hop(members[0], lanes[0][-1], members[1], lanes[1][-1]))
     return tuple(paths)
 
 
@@ -54,12 +54,12 @@ def ring_neighbours(members: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(r for r in dict.fromkeys(beside) if r != rank)
 
 
-def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
     """The upstream stage's lane ``high`` to the downstream stage's lane ``low``."""
-    return ((upstream, high, downstream, low),)
+    return (Hop(upstream, high, downstream, low),)
 
 
-def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Path, ...]:
+def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
     """The paths ``group`` is meant to have: a pair in dimension pp, a ring in every other."""
     if group.dimension == "pp":
         if len(group.members) != 2:
@@ -68,7 +68,7 @@ def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Path, ...]:
     return ring_paths(group.members, low, high)
 
 
-def path_circuits(switch: SwitchPlan, paths: Iterable[Path]) -> tuple[Circuit, ...]:
+def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ...]:
     """The circuits on ``switch`` that light up ``paths``; ``ConfigError`` where a GPU lacks the lane."""
     number = {(port.rank, port.lane): port.number for port in switch.ports}
 

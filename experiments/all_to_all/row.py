@@ -8,7 +8,8 @@ from statistics import fmean
 
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
-from experiments.trials.run import TrialPlan, foresee_row
+from experiments.trials.plan import TrialPlan
+from experiments.trials.run import foresee_row
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes

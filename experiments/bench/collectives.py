@@ -11,8 +11,9 @@ from experiments.bench import Measurement
 from experiments.settings import Settings, validated
 from experiments.straggler.findings import break_even_s
 from experiments.straggler.settings import StragglerExperiment
+from experiments.trials.plan import TrialPlan
 from experiments.trials.row import wire_bound_s
-from experiments.trials.run import QuietTrialListener, TrialPlan, TrialRun
+from experiments.trials.run import QuietTrialListener, TrialRun
 from experiments.trials.trial import Trial, TrialFabric
 from measure.live.calibration import default_calibration, load_calibration
 from railyard.scale import Scale

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from controllers.northbound.client import ChannelClient, Decoder, encode
+from controllers.northbound.client import ChannelClient
 from experiments.bench import Measurement
 from experiments.controller_process import ControllerFiles, ControllerProcess
+from railyard.protocol import Decoder, encode
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.program import Group

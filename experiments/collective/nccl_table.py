@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from measure.metrics.transfers import bus_factor
 from railyard.errors import ConfigError
+from workloads.collectives.bandwidth import bus_factor
 
 ELEMENT_BYTES = 4
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})

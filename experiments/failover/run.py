@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from controllers.policies.catalog import load_policy
-from controllers.policies.policy import Path as LightPath
 from experiments.failover.settings import FailoverExperiment, Setting
 from experiments.racks.forecast import foresee, windows
 from experiments.racks.job_spec import JobSpec
@@ -18,6 +17,7 @@ from experiments.racks.row import fault_row, neighbour_row, prediction_row, with
 from experiments.racks.run import Played, RackRun, Say
 from experiments.racks.supervisor import JobSupervisor
 from measure.results.row import Row
+from railyard.protocol import Hop
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -26,7 +26,7 @@ ENDLESS = 10_000
 """Steps of a neighbour, which is ended when the job is over."""
 
 
-def ring_paths(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> list[LightPath]:
+def ring_paths(setting: Setting, plan: FabricPlan, members: tuple[int, ...]) -> list[Hop]:
     """The circuits that the policy gives a ring of ``members``; none where packets find their way."""
     policy = load_policy(setting.policy, plan)
     group = Group("ring", "dp", members)

@@ -23,8 +23,8 @@ from matplotlib.path import Path as Curve
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
-from controllers.mesh.geometry import Mesh, bar, cross
 from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
+from topos.mesh import Mesh, bar, cross
 
 Vector = NDArray[np.float64]
 Part = tuple[list[Vector], list[int]]

@@ -20,12 +20,12 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.matchings import perfect_matchings
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
 from controllers.mesh.negotiation import route
 from controllers.mesh.ports import choose
 from experiments.settings import Section
 from railyard.errors import CircuitError, ConfigError
+from topos.mesh import Mesh, evenly_spaced
 
 DEFAULT_PORTS = 8
 MOST_SHOWN = 4

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.circuits import torus_routes
-from controllers.engine.cluster_state import ClusterState
 from controllers.policies.catalog import load_policy
+from controllers.policies.policy import ClusterState
 from experiments.racks.job_prediction import JobPrediction, predicted_jobs
 from experiments.racks.job_spec import JobSpec
 from experiments.racks.predicted_recovery import PredictedRecovery, Restart, foresee_recovery

@@ -189,7 +189,7 @@ class JobSupervisor:
                     )
         if now > self._deadline:
             late = next(rank for rank in self.members if rank not in team.ready)
-            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in life {self.incarnation}")
+            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in incarnation {self.incarnation}")
 
     def _look_for_failures(self) -> None:
         """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.

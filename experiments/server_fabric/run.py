@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from controllers.engine.jobs import Job
-from controllers.policies.policy import Path as LightPath
 from experiments.failover.run import failover_rows, ring_paths, specs_of
 from experiments.failover.settings import PAPER_STAGES, Setting
 from experiments.racks.incarnations import incarnations_of, read_incarnations
@@ -23,6 +22,7 @@ from experiments.session import Session
 from measure.live.iperf import IperfEnd, IperfLane, IperfResult, iperf_verdict, measure_iperf
 from measure.results.row import Row
 from railyard.errors import AgentError
+from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from topos.plan import FabricPlan, HostPort
 
@@ -180,12 +180,12 @@ class ServerFabricRun:
         return {"rate_scale": self._rack.scale.rate, "time_scale": self._rack.scale.time}
 
 
-def iperf_paths(spec: JobSpec, plan: FabricPlan) -> list[LightPath]:
+def iperf_paths(spec: JobSpec, plan: FabricPlan) -> list[Hop]:
     """A path for every port that can work for the slice of two: its circuits, or on the torus the one way there is."""
-    return ring_paths(spec.setting, plan, spec.members) or [(spec.members[0], 0, spec.members[1], 0)]
+    return ring_paths(spec.setting, plan, spec.members) or [Hop(spec.members[0], 0, spec.members[1], 0)]
 
 
-def _lane(session: Session, path: LightPath) -> IperfLane:
+def _lane(session: Session, path: Hop) -> IperfLane:
     rank, lane, peer, peer_lane = path
     return IperfLane(_end(session, rank, lane), _end(session, peer, peer_lane))
 

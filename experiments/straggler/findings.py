@@ -11,7 +11,8 @@ from rich.table import Table
 from experiments.straggler.figures import PUBLISHED_SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import StragglerExperiment
-from experiments.trials.run import TrialPlan, foresee_row
+from experiments.trials.plan import TrialPlan
+from experiments.trials.run import foresee_row
 from measure.results.row import Row
 from railyard.size import in_words
 

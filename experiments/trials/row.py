@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+from experiments.trials.plan import TrialPlan
+from experiments.trials.trial import Trial
 from measure.metrics.bounds import bound_s
 from measure.metrics.collective import CollectiveTimes
 from measure.metrics.fidelity import Verdict
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
-from measure.metrics.transfers import bus_factor
 from measure.results.row import Row
 from railyard.scale import goodput_share
-
-if TYPE_CHECKING:
-    from experiments.trials.run import TrialPlan
-    from experiments.trials.trial import Trial
+from workloads.collectives.bandwidth import bus_factor
 
 
 def trial_row(

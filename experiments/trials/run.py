@@ -14,7 +14,7 @@ from experiments.point_run import PointRun
 from experiments.rails.forecast import costs
 from experiments.record import Record, run_manifest
 from experiments.session import Session
-from experiments.settings import Settings
+from experiments.trials.plan import TrialPlan
 from experiments.trials.row import predicted_columns, trial_row
 from experiments.trials.trial import WORLD, Trial, TrialFabric
 from measure.live.annotation import annotate
@@ -75,20 +75,6 @@ class QuietTrialListener:
 
     def note(self, text: str) -> None:
         """Not said."""
-
-
-@dataclass(frozen=True)
-class TrialPlan:
-    """How cases are run: ``steps`` measured steps after one that warms up, at ``scale``."""
-
-    experiment: str
-    settings: Settings
-    scale: Scale
-    steps: int
-
-    def rounds(self, trial: Trial) -> int:
-        """Steps of ``trial``, the warm-up included."""
-        return (trial.steps or self.steps) + 1
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from controllers.circuits.rotation import Cycle
+from controllers.mesh.ports import choose_ports
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import Policy
 from railyard.errors import ConfigError
@@ -81,7 +82,7 @@ class TrialFabric:
         if self.gpus_per_server > 1:
             options |= {"scale_up": True, "scale_up_mbps": scale.emulated_mbps(self.scale_up_gbps)}
         if self.mesh and self.kind == "ocs":
-            options["mesh"] = self.mesh
+            options |= {"mesh": self.mesh, "choose_ports": choose_ports}
         return options | ({"slow": self.slow} if self.slow else {})
 
     def topology(self, scale: Scale) -> RailTopo:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from measure.metrics.critical import Critical
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 from railyard.timeline import Event
+from workloads.collectives.bandwidth import bus_factor
 
 _TOGETHER = 0.1
 """How far apart the members may begin, as a share of the operation."""
@@ -61,20 +61,6 @@ class Bandwidth:
     busbw_gb_s: float
     seconds: float
     bytes: float
-
-
-def bus_factor(kind: str, members: int) -> float:
-    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): what a link carries per byte of it.
-
-    ``ConfigError`` for a kind that has none.
-    """
-    if kind == "all_reduce":
-        return 2 * (members - 1) / members
-    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
-        return (members - 1) / members
-    if kind in ("reduce", "broadcast", "send_recv"):
-        return 1.0
-    raise ConfigError(f"{kind!r} is no operation that nccl-tests knows a bus bandwidth of", key="kind")
 
 
 def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[ObservedTransfer, ...]:

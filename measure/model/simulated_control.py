@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from controllers.circuits.rotation import SlotWindow
 from controllers.engine.actions import Ack, Action, CheckedIn, Darken, Note, Refuse, RegisterRefused, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
+from railyard.protocol import SlotWindow
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.executor import ReleaseCircuits, RequestCircuits

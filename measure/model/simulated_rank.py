@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controllers.policies.policy import Path
+from railyard.protocol import Hop
 from workloads.agent.circuit_client import CircuitClient
 from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.deferred_release import DeferredRelease
@@ -67,7 +67,7 @@ class SimulatedRank:
     dimensions: tuple[Dimension, ...]
     circuit_clients: CircuitRequests[SimulatedFlow]
     turns: SlotScheduler[InSlot]
-    paths: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    paths: dict[str, tuple[Hop, ...]] = field(default_factory=dict)
     flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
     early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fabric_plans import rail_plan
 
-from controllers.mesh.geometry import Mesh, evenly_spaced
+from topos.mesh import Mesh, evenly_spaced
 from topos.plan import FabricPlan, MeshPlan
 
 

@@ -19,8 +19,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError, PeerLost, VerifyError
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.check_in import CheckIn
 from workloads.agent.config import AgentConfig
 from workloads.agent.deferred_release import DeferredRelease
@@ -43,7 +43,7 @@ from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.in_flight import InFlight
-from workloads.agent.transport.paths import Path, paths_in, slot_window_in
+from workloads.agent.transport.paths import paths_in, slot_window_in
 from workloads.agent.transport.slot_sender import Moved
 from workloads.agent.waits import Waits
 from workloads.phases import phases
@@ -286,9 +286,7 @@ class Agent:
                     slot = partial(self._slot_stands, group, index, slot_window, paths)
                     self._comm_engine.at(slot_window.began, slot, now)
 
-    def _slot_stands(
-        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float
-    ) -> None:
+    def _slot_stands(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
         """The circuits of a slot of a rotation pass light."""
         assert self._channel is not None
         if not self._channel.is_open(group, index):
@@ -298,7 +296,7 @@ class Agent:
             self._granted(group, index, paths, now)
         self._comm_engine.rotations.turns.report(group)
 
-    def _granted(self, group: str, index: int, paths: tuple[Path, ...], now: float) -> None:
+    def _granted(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
         """The controller has acknowledged a request."""
         assert self._executor is not None
         self._comm_engine.paths[group] = paths

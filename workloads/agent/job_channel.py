@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any
 
-from controllers.northbound.client import Decoder, encode
 from railyard.errors import ControlError, PeerLost
+from railyard.protocol import Decoder, encode
 
 _RETRY_S = 0.05
 

@@ -12,17 +12,14 @@ sharded by TP too: what arrives is gathered over the TP group and reduced over i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from railyard.errors import ConfigError
 from workloads.collectives.catalog import algorithm_for, schedule
 from workloads.program import Collective, Group, Operation, Program
 from workloads.schedule import Schedule
-from workloads.training.ranks import Parallelism
+from workloads.training.settings import Training
 from workloads.training.shape import ModelShape, Unit
-
-if TYPE_CHECKING:
-    from workloads.training.training import Training
 
 Direction = Literal["dispatch", "combine"]
 WEIGHT_OF_ONE = 1_000_000
@@ -52,20 +49,6 @@ def blocks_of(shape: ModelShape, unit: Unit, microbatch: int, load: float) -> tu
     before, chosen = shape.attention_flops(microbatch) / whole, shape.routed_flops(microbatch) / whole
     gathered = experts.top_k * load + (1 if experts.shared else 0)
     return Block("attention", before), Block("experts", 1 - before - chosen + chosen * load, gathered, exchanged=True)
-
-
-def check_experts(shape: ModelShape, parallelism: Parallelism) -> None:
-    """Raise ``ConfigError`` naming the key where experts do not divide over the EP dimension."""
-    if parallelism.ep == 1:
-        return
-    if shape.experts is None:
-        raise ConfigError(
-            f"EP {parallelism.ep} needs a model with experts; give model.experts, or EP 1", key="parallelism.ep"
-        )
-    if shape.experts.count % parallelism.ep:
-        raise ConfigError(
-            f"model.experts {shape.experts.count} must be a multiple of EP {parallelism.ep}", key="parallelism.ep"
-        )
 
 
 def ep_demand(training: Training, group: Group) -> tuple[tuple[float, ...], ...]:

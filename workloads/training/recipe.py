@@ -56,8 +56,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from railyard.errors import ConfigError
 from workloads.training.experts import Experts
 from workloads.training.ranks import Parallelism
+from workloads.training.settings import Training
 from workloads.training.shape import ModelShape, OuterUnits
-from workloads.training.training import Training
 
 GBPS = 1e9
 

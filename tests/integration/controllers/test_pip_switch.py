@@ -12,9 +12,9 @@ from urllib.request import Request, urlopen
 import pytest
 from raw_frames import Fabric, reaches, running
 
-from controllers.mesh.geometry import Mesh
 from railyard.errors import ControlError
 from topos.kernel.path_latency import NO_NETEM, missing
+from topos.mesh import Mesh
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root

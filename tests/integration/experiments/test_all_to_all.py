@@ -17,7 +17,8 @@ from experiments.all_to_all.settings import AllToAllExperiment
 from experiments.all_to_all.slot_reach import rotor_slots
 from experiments.session import Session
 from experiments.settings import Settings, validated
-from experiments.trials.run import QuietTrialListener, TrialPlan, TrialRun
+from experiments.trials.plan import TrialPlan
+from experiments.trials.run import QuietTrialListener, TrialRun
 from experiments.trials.trial import Trial
 from measure.live.delivery import Delivery
 from measure.live.ping_matrix import PingMatrix

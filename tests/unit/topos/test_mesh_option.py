@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from controllers.mesh.geometry import Mesh
+from controllers.mesh.ports import choose_ports
 from railyard.errors import ConfigError
 from topos.describe import plan
+from topos.mesh import Mesh
 from topos.plan import FabricPlan, MeshPlan
 from topos.racks import RackTopo
 from topos.rails import RailTopo
@@ -41,7 +42,7 @@ def test_ports_can_be_named_in_text() -> None:
 
 
 def test_ports_can_be_chosen() -> None:
-    (mesh,) = meshes(servers=4, gpus=1, ports=1, mesh="3x3@choose")
+    (mesh,) = meshes(servers=4, gpus=1, ports=1, mesh="3x3@choose", choose_ports=choose_ports)
     assert mesh is not None and len(set(mesh.ports)) == 4
     Mesh.of(3, 3).check_ports(mesh.ports)
 
@@ -64,7 +65,16 @@ def test_json_round_trip(ports: int) -> None:
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/28"}, "port 28 is not on a mesh of 3x3, which has 28: 0 to 27"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/x"}, "port x is not on a mesh"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 stands there twice"),
-        ("mesh", {"servers": 14, "gpus": 1, "mesh": "3x3@choose"}, "take fewer ports or a larger mesh"),
+        (
+            "mesh",
+            {"servers": 14, "gpus": 1, "mesh": "3x3@choose", "choose_ports": choose_ports},
+            "take fewer ports or a larger mesh",
+        ),
+        (
+            "mesh",
+            {"servers": 4, "gpus": 1, "mesh": "3x3@choose"},
+            "--width 3 --height 3 --ports 8 --choose prints them",
+        ),
         ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "is that of an ocs; a fabric electrical has none"),
         ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "a fabric one-shot has none"),
         ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),

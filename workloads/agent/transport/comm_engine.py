@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from controllers.circuits.rotation import SlotWindow
 from railyard.errors import PeerLost
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.config import AgentConfig
 from workloads.agent.exchange import MessagePart, Progress
@@ -27,7 +27,6 @@ from workloads.agent.transport.credits import HeldMessage, ReceiverCredits
 from workloads.agent.transport.in_flight import FlowKey, InFlight, Waiting
 from workloads.agent.transport.loading import Loader
 from workloads.agent.transport.message import Header
-from workloads.agent.transport.paths import Path
 from workloads.agent.transport.receive_matcher import ReceiveMatcher
 from workloads.agent.transport.routes import Routes
 from workloads.agent.transport.slot_connections import SlotConnections
@@ -81,7 +80,7 @@ class CommEngine:
         self._timers.now = now
 
     @property
-    def paths(self) -> dict[str, tuple[Path, ...]]:
+    def paths(self) -> dict[str, tuple[Hop, ...]]:
         """The paths that each group was told."""
         return self._routes.paths
 
@@ -204,7 +203,7 @@ class CommEngine:
         else:
             what(now)
 
-    def slot_stands(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float) -> None:
+    def slot_stands(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
         """The controller says that a slot of a rotation has come."""
         self._now = now
         for in_flight in self._under_way():
@@ -232,7 +231,7 @@ class CommEngine:
     def _open(self, key: PeerKey) -> Connection | None:
         """The connection of ``key``; None where the peer has yet to open it."""
         domain, lane, peer, peer_lane = key
-        return self.transport.connection(domain, (self._rank, lane, peer, peer_lane), self._now)
+        return self.transport.connection(domain, Hop(self._rank, lane, peer, peer_lane), self._now)
 
     def _blank_bytes(self, count: int) -> memoryview:
         """``count`` bytes of no meaning, from one buffer."""

@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator
 
 from railyard.errors import AgentError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Connection, Inbox, PeerKey
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.paths import NETWORK_OF_DOMAIN, Path
+from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
 from workloads.agent.transport.port_counter import left_port
 from workloads.agent.transport.sockets import new_socket
 from workloads.program import Domain
@@ -67,7 +68,7 @@ class Transport:
                 ) from None
             self._listeners[sock] = place
 
-    def connection(self, domain: Domain, path: Path, now: float) -> Connection | None:
+    def connection(self, domain: Domain, path: Hop, now: float) -> Connection | None:
         """The connection over ``path`` (seen from this rank); None if the peer has yet to open it."""
         _, lane, peer, peer_lane = path
         key = (domain, lane, peer, peer_lane)

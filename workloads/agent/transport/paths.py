@@ -10,16 +10,14 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 from typing import Any
 
-from controllers.circuits.rotation import SlotWindow
+from railyard.protocol import Hop, SlotWindow, hops_from
 from topos.plan import Network
 from workloads.program import Domain, Group
-
-Path = tuple[int, int, int, int]
 
 NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "scale-up", "front-end": "front-end"}
 
 
-def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
+def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
     """The paths that ``group`` has without asking.
 
     On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all
@@ -31,15 +29,15 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Path, ...]:
         return ()
     out = min(1, ports_per_gpu - 1)
     if group.domain != "scale-out":
-        return tuple((a, 0, b, 0) for a, b in permutations(members, 2) if a < b)
+        return tuple(Hop(a, 0, b, 0) for a, b in permutations(members, 2) if a < b)
     if group.dimension == "pp" and len(members) == 2:
-        return ((members[0], out, members[1], 0),)
-    return tuple((a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
+        return (Hop(members[0], out, members[1], 0),)
+    return tuple(Hop(a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
 
 
-def paths_in(answer: Mapping[str, Any]) -> tuple[Path, ...]:
+def paths_in(answer: Mapping[str, Any]) -> tuple[Hop, ...]:
     """The paths that an answer of the controller tells."""
-    return tuple((int(r), int(lane), int(p), int(pl)) for r, lane, p, pl in answer.get("paths", ()))
+    return hops_from(answer.get("paths", ()))
 
 
 def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
@@ -48,14 +46,14 @@ def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
     return None if told is None else SlotWindow(*told)
 
 
-def keys_at(rank: int, paths: Iterable[Path]) -> list[tuple[Domain, int, int, int]]:
+def keys_at(rank: int, paths: Iterable[Hop]) -> list[tuple[Domain, int, int, int]]:
     """What the connections of ``rank`` over these paths of the rails are called (``connection.PeerKey``)."""
     return [("scale-out", lane, peer, far) for r, lane, peer, far in _both_ways(paths) if r == rank]
 
 
 def choose_path(
-    paths: Iterable[Path], src: int, dst: int, lane: int, *, forwarded: bool = False, ports_per_gpu: int = 2
-) -> Path | None:
+    paths: Iterable[Hop], src: int, dst: int, lane: int, *, forwarded: bool = False, ports_per_gpu: int = 2
+) -> Hop | None:
     """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same.
 
     Of several, in the order of the sender's port lanes, lane 2k takes the k-th from the top and lane 2k + 1 the k-th
@@ -72,10 +70,10 @@ def choose_path(
         return None
     low = 2 * (turn % max(1, ports_per_gpu // 2))
     high = min(low + 1, ports_per_gpu - 1)
-    return (src, low, dst, high) if counter else (src, high, dst, low)
+    return Hop(src, low, dst, high) if counter else Hop(src, high, dst, low)
 
 
-def _both_ways(paths: Iterable[Path]) -> Iterable[Path]:
+def _both_ways(paths: Iterable[Hop]) -> Iterable[Hop]:
     for rank, lane, peer, peer_lane in paths:
-        yield rank, lane, peer, peer_lane
-        yield peer, peer_lane, rank, lane
+        yield Hop(rank, lane, peer, peer_lane)
+        yield Hop(peer, peer_lane, rank, lane)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from railyard.errors import ControlError
+from railyard.protocol import Hop
 from workloads.agent.config import AgentConfig
 from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
 from workloads.agent.transport.in_flight import InFlight
-from workloads.agent.transport.paths import Path, choose_path
+from workloads.agent.transport.paths import choose_path
 
 
 class Routes:
@@ -18,7 +19,7 @@ class Routes:
         self._groups = config.program.groups
         self._ports_per_gpu = config.plan.ports_per_gpu
         self._forwarding = config.mode in ("native", "electrical")
-        self.paths: dict[str, tuple[Path, ...]] = {}
+        self.paths: dict[str, tuple[Hop, ...]] = {}
 
     def key(self, in_flight: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from controllers.circuits.rotation import SlotWindow
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.connection import Connection, PeerKey
 from workloads.agent.transport.in_flight import Waiting
-from workloads.agent.transport.paths import Path, keys_at
+from workloads.agent.transport.paths import keys_at
 from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.agent.transport.slot_sender import Moved
 from workloads.agent.transport.up_window import UpWindow
@@ -46,7 +46,7 @@ class SlotConnections:
         """(group, light) of circuits whose connection has not heard of it, since the peer has yet to open it."""
 
     def stands(
-        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Path, ...], now: float
+        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float
     ) -> list[PeerKey]:
         """A slot has come: the connections over its circuits. ``free`` tells what may go."""
         self._note_turn(group)

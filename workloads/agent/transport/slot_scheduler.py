@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from controllers.circuits.rotation import SlotWindow
-from workloads.agent.transport.paths import Path
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.slot_sender import Moved, SlotSender
 
 _T = TypeVar("_T")
@@ -24,7 +23,7 @@ class SlotScheduler(Generic[_T]):
         """The turnstile of ``group`` while its circuits take turns."""
         return self._found.get(group)
 
-    def stands(self, group: str, index: int, slot_window: SlotWindow, paths: Iterable[Path]) -> None:
+    def stands(self, group: str, index: int, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
         """A slot of ``group`` has come."""
         if group not in self._found:
             self._found[group] = SlotSender(self._rank, group, index, self._say)

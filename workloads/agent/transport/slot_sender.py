@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.paths import Path
 
 _T = TypeVar("_T")
 
@@ -68,7 +67,7 @@ class SlotSender(Generic[_T]):
         slot_window = self._turn
         return None if slot_window is None or slot_window.until is None else slot_window.until - slot_window.guard_s
 
-    def stands(self, slot_window: SlotWindow, paths: Iterable[Path]) -> None:
+    def stands(self, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
         """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
 
         ``ControlError`` for one that is over before anything could be sent.

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from slot_player import Turner
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.circuits.rotation import Cycle, RunningRotation, Slot, SlotWindow
+from controllers.circuits.rotation import Cycle, RunningRotation, Slot
 from controllers.engine.actions import CheckedIn, Rewired, RewireRefused
 from controllers.engine.engine import Engine, rotation_of
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy, Wiring
 from controllers.policies.rotor import RotorPolicy
 from railyard.errors import ConfigError, ControlError
+from railyard.protocol import SlotWindow
 from topos.plan import FabricPlan
 from workloads.program import Group
 

@@ -9,11 +9,10 @@ import pytest
 from rack_player import RackPlayer, rack, rented, ring
 
 from controllers.circuits.circuits import Matching
-from controllers.engine.cluster_state import ClusterState
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Detection, Job
 from controllers.policies.lumion import LumionPolicy
-from controllers.policies.policy import Policy, Wiring
+from controllers.policies.policy import ClusterState, Policy, Wiring
 from railyard.errors import ConfigError, ControlError
 from workloads.program import Group
 

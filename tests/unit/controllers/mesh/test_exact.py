@@ -8,10 +8,10 @@ import pytest
 
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.exact import _Program, route_exact
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.light_paths import Infeasible, Routed, check
 from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError
+from topos.mesh import Mesh, evenly_spaced
 
 Pairs = list[tuple[int, int]]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.mesh.geometry import Mesh
 from controllers.mesh.light_paths import Routed, check, flips, hops, laid, path_latency_s, path_loss_db, settled
 from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError, ConfigError
+from topos.mesh import Mesh
 
 MESH = Mesh.of(3, 3)
 PAIRS = [(0, 21), (7, 14)]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.light_paths import Infeasible, check
 from controllers.mesh.negotiation import cells_to, route
 from controllers.mesh.ports import choose_ports
 from railyard.errors import CircuitError, ConfigError
+from topos.mesh import Mesh, evenly_spaced
 
 sizes = st.sampled_from([(3, 3), (5, 3), (5, 5), (7, 3)])
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

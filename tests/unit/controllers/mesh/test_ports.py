@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end, forced_exits
 from controllers.mesh.exact import route_exact
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.light_paths import Infeasible, check
 from controllers.mesh.negotiation import route
 from controllers.mesh.ports import choices, choose, choose_ports, spaced_clear, why_not
 from railyard.errors import ConfigError
+from topos.mesh import Mesh, evenly_spaced
 
 
 @pytest.mark.parametrize("width, height, n", [(3, 3, 4), (3, 3, 7), (5, 5, 8), (7, 3, 12), (7, 7, 24)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controllers.circuits.rotation import SlotWindow
 from controllers.engine.actions import Ack, Refuse
 from controllers.northbound.pending_replies import PendingReplies
+from railyard.protocol import SlotWindow
 
 PATHS = ((0, 0, 1, 0),)
 

@@ -19,9 +19,10 @@ from core_world import World, until
 from fabric_plans import pipeline_groups, rail_plan
 
 from controllers.northbound import channel
-from controllers.northbound.client import ChannelClient, encode
+from controllers.northbound.client import ChannelClient
 from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapath
 from railyard.errors import ControlError, MachineError
+from railyard.protocol import encode
 
 pytestmark = pytest.mark.live
 

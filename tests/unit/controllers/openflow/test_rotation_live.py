@@ -12,10 +12,11 @@ import pytest
 from core_world import World, until
 from fabric_plans import rail_plan
 
-from controllers.circuits.rotation import Cycle, SlotWindow
+from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Action, SlotEnds
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.datapaths import Datapath
+from railyard.protocol import SlotWindow
 from workloads.program import Group
 
 pytestmark = pytest.mark.live

@@ -11,7 +11,7 @@ import pytest
 from fabric_plans import rail_plan
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.rotation import Cycle, SlotWindow
+from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
@@ -21,6 +21,7 @@ from controllers.openflow.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
 from controllers.policies.rotor import RotorPolicy
+from railyard.protocol import SlotWindow
 from topos.plan import FabricPlan
 from workloads.program import Group
 

@@ -12,9 +12,9 @@ from rack_plans import electrical_plan, photonic_plan
 
 from controllers.circuits.circuits import Matching
 from controllers.policies.lumion import LumionPolicy
-from controllers.policies.policy import Path
 from controllers.policies.wiring import steered_paths
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from topos.torus import Torus
 from workloads.program import Group
@@ -131,7 +131,7 @@ def test_both_groups_of_a_dead_chip_are_spliced() -> None:
     assert policy.replace([tp, dp], 0, (64, 65)) == {0: 64}
     after = joined(plan, policy.start([with_member(g, 0, 64) for g in (tp, dp)])["rack0"])
     assert len(before - after) == len(after - before) == 4
-    paths: tuple[Path, ...] = policy.paths(
+    paths: tuple[Hop, ...] = policy.paths(
         with_member(dp, 0, 64), policy.start([with_member(g, 0, 64) for g in (tp, dp)])
     )
     assert {r for a, _, b, _ in paths for r in (a, b)} == {64, 16, 32, 48}

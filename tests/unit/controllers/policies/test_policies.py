@@ -16,10 +16,11 @@ from controllers.policies.catalog import POLICIES, load_policy
 from controllers.policies.electrical import ElectricalPolicy
 from controllers.policies.oneshot import OneShotPolicy, split_bandwidth
 from controllers.policies.opus import OpusPolicy
-from controllers.policies.policy import Path, Policy
+from controllers.policies.policy import Policy
 from controllers.policies.static import StaticPolicy
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from workloads.agent.transport.paths import choose_path
 from workloads.program import Group
 
@@ -64,7 +65,7 @@ def expert_groups(ep: int, dp: int, pp: int = 1) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def meant(group: Group, ep: int, dp: int) -> tuple[Path, ...]:
+def meant(group: Group, ep: int, dp: int) -> tuple[Hop, ...]:
     """The paths that Opus must tell ``group``: an arc has one path less than a ring."""
     return group_paths(group)[: ep - 1] if group.dimension == "ep" and dp > 1 else group_paths(group)
 
@@ -116,7 +117,7 @@ def test_an_ep_group_that_is_the_whole_ring_has_all_of_it_and_one_without_a_ring
         ((3, 2, 1, 0), ring_paths((0, 1, 2, 3))),
     ],
 )
-def test_an_arc_may_wrap_and_run_either_way(members: tuple[int, ...], paths: tuple[Path, ...]) -> None:
+def test_an_arc_may_wrap_and_run_either_way(members: tuple[int, ...], paths: tuple[Hop, ...]) -> None:
     assert arcs_of([Group("dp", "dp", (0, 1, 2, 3)), Group("ep", "ep", members)]) == {"ep": paths}
 
 
@@ -255,7 +256,7 @@ def test_a_policy_that_cannot_be_loaded_is_named(name: str, reason: str) -> None
         load_policy(name, rail_plan(2))
 
 
-def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
+def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Hop) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from controllers.policies.policy import Policy\nclass Mine(Policy):\n    pass\n")
     assert type(load_policy(f"{file}:Mine", rail_plan(2))).__name__ == "Mine"

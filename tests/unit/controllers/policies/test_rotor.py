@@ -15,10 +15,11 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.decomposition import birkhoff_von_neumann, covering_matchings
 from controllers.circuits.matchings import one_factorization
 from controllers.circuits.rotation import Cycle, Slot
-from controllers.policies.policy import Path, Wiring
+from controllers.policies.policy import Wiring
 from controllers.policies.rotor import DemandPolicy, RotorPolicy
 from controllers.policies.wiring import group_paths, path_circuits, ring_paths
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
@@ -291,7 +292,7 @@ def test_on_electrical_rails_nothing_turns(kind: type[RotorPolicy], ports: int) 
     ep, dp, pp = everybody(4), Group("dp", "dp", (0, 1, 2, 3)), Group("pp", "pp", (0, 1))
     assert policy.start([ep, dp, pp]) == {}
     assert policy.rotation(ep) == () and all(policy.wanted(group, {}) == {} for group in (ep, dp, pp))
-    wanted: list[Path] = [(a, 0, b, 0) for a, b in combinations(range(4), 2)]
+    wanted: list[Hop] = [(a, 0, b, 0) for a, b in combinations(range(4), 2)]
     assert sorted(policy.paths(ep, {})) == wanted
     assert policy.paths(dp, {}) == ring_paths((0, 1, 2, 3), high=ports - 1)
     assert policy.paths(pp, {}) == group_paths(pp, high=ports - 1)

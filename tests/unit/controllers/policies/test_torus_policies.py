@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rack_plans import electrical_plan, photonic_plan
 
-from controllers.engine.cluster_state import ClusterState
+from controllers.policies.policy import ClusterState
 from controllers.policies.torus import MigratePolicy, TorusPolicy
 from railyard.errors import ConfigError
 from topos.torus import Torus

@@ -10,7 +10,7 @@ import pytest
 from experiments.all_to_all.row import foreseen_row
 from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllExperiment
 from experiments.settings import validated
-from experiments.trials.run import TrialPlan
+from experiments.trials.plan import TrialPlan
 from experiments.trials.trial import Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale

@@ -8,7 +8,8 @@ import pytest
 
 from experiments.collective.settings import CollectiveExperiment
 from experiments.settings import validated
-from experiments.trials.run import TrialPlan, foresee_row
+from experiments.trials.plan import TrialPlan
+from experiments.trials.run import foresee_row
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import Scale

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Curve
 
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from controllers.mesh.negotiation import route
 from experiments.mesh.figure import Lit, bend, colour_of, drawn, mesh_figure, path_of_light, place, port_place
+from topos.mesh import Mesh, evenly_spaced
 
 SIZES = [(1, 1), (3, 3), (7, 3), (9, 9)]
 

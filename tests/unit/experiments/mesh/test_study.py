@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from controllers.mesh.geometry import Mesh, evenly_spaced
 from experiments.mesh.study import (
     MeshStudy,
     answers,
@@ -19,6 +18,7 @@ from experiments.mesh.study import (
 )
 from experiments.settings import validated
 from railyard.errors import CircuitError, ConfigError
+from topos.mesh import Mesh, evenly_spaced
 
 NO_WAY = {"width": 1, "height": 1, "matching": "0-6"}
 """Light that enters a single hexagon at port 0 goes round it one way, and port 6 lies the other way."""

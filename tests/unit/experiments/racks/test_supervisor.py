@@ -83,7 +83,7 @@ def test_an_agent_that_never_gets_ready_ends_the_run(rack: Rack) -> None:
     rack.now += 39.0  # the stage, and more
     job.poll(rack.now)
     rack.now += 2.0
-    with pytest.raises(AgentError, match="rank 1 of job A did not get ready in life 0"):
+    with pytest.raises(AgentError, match="rank 1 of job A did not get ready in incarnation 0"):
         job.poll(rack.now)
 
 

@@ -18,8 +18,9 @@ from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_a
 from workloads.training.experts import Experts
 from workloads.training.ranks import Parallelism, groups
 from workloads.training.recipe import make_recipe
+from workloads.training.settings import Training
 from workloads.training.shape import ModelShape
-from workloads.training.training import Training, training_step
+from workloads.training.step import training_step
 
 SHAPE = ModelShape(2, 64, 32, heads=4, experts=Experts(8, top_k=2, ffn_hidden=48, shared=1))
 ACTIVATION = 2 * 32 * 64 * 2

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from controllers.circuits.matchings import one_factorization
-from controllers.circuits.rotation import SlotWindow
 from railyard.errors import VerifyError
+from railyard.protocol import SlotWindow
 from railyard.scale import Scale
 from topos.describe import plan
 from topos.rails import RailTopo

@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.circuits.rotation import SlotWindow
-from workloads.agent.transport.paths import Path, choose_path, keys_at, paths_in, slot_window_in, wired_paths
+from railyard.protocol import Hop, SlotWindow
+from workloads.agent.transport.paths import choose_path, keys_at, paths_in, slot_window_in, wired_paths
 from workloads.program import Group
 
 
@@ -47,7 +47,7 @@ def test_with_one_port_everything_leaves_by_lane_0() -> None:
     assert choose_path(paths, 2, 0, 0) == (2, 0, 0, 0)
 
 
-def rack_paths(members: tuple[int, ...], ports: int) -> tuple[Path, ...]:
+def rack_paths(members: tuple[int, ...], ports: int) -> tuple[Hop, ...]:
     """The circuits of a photonic rack: all ports of a chip are steered to its neighbours on the ring."""
     hops = list(zip(members, members[1:] + members[:1], strict=True))
     paths = [(a, 2 * k + 1, b, 2 * k) for a, b in hops for k in range(ports // 2)]

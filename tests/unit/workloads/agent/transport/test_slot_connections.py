@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from controllers.circuits.rotation import SlotWindow
+from railyard.protocol import SlotWindow
 from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
 from workloads.agent.transport.in_flight import InFlight, Waiting

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.matchings import one_factorization
-from controllers.circuits.rotation import SlotWindow
 from railyard.errors import ControlError
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.paths import Path
 from workloads.agent.transport.slot_scheduler import SlotScheduler
 from workloads.agent.transport.slot_sender import Lanes, Moved, SlotSender
 
@@ -37,7 +36,7 @@ def offer(sender: SlotSender[str], *items: str) -> list[str]:
     return gone
 
 
-def come(sender: SlotSender[str], number: int, *paths: Path, until: float | None = None) -> list[str]:
+def come(sender: SlotSender[str], number: int, *paths: Hop, until: float | None = None) -> list[str]:
     """A slot comes; what goes."""
     sender.stands(SlotWindow(number, 10.0 + number, until, 0.01), paths)
     gone = sender.free()

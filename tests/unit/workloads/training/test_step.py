@@ -16,8 +16,9 @@ from workloads.check import check
 from workloads.phases import phase_changes
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.training.ranks import Parallelism
+from workloads.training.settings import Training
 from workloads.training.shape import ModelShape, stage_units
-from workloads.training.training import Training, training_step
+from workloads.training.step import training_step
 
 
 def kind_of(op: Any) -> str:

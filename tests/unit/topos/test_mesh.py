@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.mesh.geometry import Mesh, bar, cross, evenly_spaced
 from railyard.errors import ConfigError
+from topos.mesh import Mesh, bar, cross, evenly_spaced
 
 sizes = st.sampled_from([(1, 1), (1, 4), (3, 2), (3, 3), (5, 3), (5, 5), (7, 3)])
 
