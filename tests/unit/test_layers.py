@@ -1,0 +1,121 @@
+"""The layers of the project: imports point down only, and modules that decide touch neither clock nor machine."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import networkx
+import pytest
+from checkout import ROOT
+
+LAYERS = ("railyard", "topos", "workloads", "controllers", "measure", "experiments", "scripts")
+"""Lowest first: a module imports modules of its own layer and of those before it."""
+
+FRAMEWORK = {"ryu", "os_ken", "eventlet"}
+FRAMEWORK_MODULE = "controllers.openflow.app"
+
+MACHINE = {"mininet", "socket", "select", "selectors", "subprocess", "threading", "time", "signal", "fcntl", "pyroute2"}
+"""Top-level packages by which a module reads a clock, waits, or acts on this machine."""
+
+PURE = (
+    "controllers.circuits",
+    "controllers.engine",
+    "controllers.policies",
+    "measure.metrics",
+    "measure.model",
+    "railyard.protocol",
+    "railyard.scale",
+    "topos.plan",
+    "topos.slices",
+    "topos.torus",
+    "workloads.agent.circuit_client",
+    "workloads.agent.exchange",
+    "workloads.agent.executor",
+    "workloads.agent.transport.slot_scheduler",
+    "workloads.agent.transport.slot_sender",
+    "workloads.check",
+    "workloads.collectives",
+    "workloads.phases",
+    "workloads.program",
+    "workloads.schedule",
+    "workloads.training",
+)
+"""Modules and folders whose time comes in as an argument."""
+
+MOST_FILES = 24
+
+
+@cache
+def sources() -> dict[str, Path]:
+    """Module name -> file, of everything that is not a test."""
+    files = [file for layer in LAYERS for file in (ROOT / layer).rglob("*.py")]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """What ``module`` imports, those for type checking included, as names of modules."""
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(sources()[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in sources() else node.module
+
+
+def within(module: str, place: str) -> bool:
+    return module == place or module.startswith(f"{place}.")
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_point_down(layer: str) -> None:
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    upward = [
+        f"{module} imports {name}"
+        for module in sources()
+        if within(module, layer)
+        for name in imports(module)
+        if name.partition(".")[0] in above
+    ]
+    assert upward == []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = networkx.DiGraph((module, name) for module in sources() for name in imports(module) if name in sources())
+    circles = [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+    assert circles == []
+
+
+def test_one_module_imports_the_controller_framework() -> None:
+    found = {module for module in sources() for name in imports(module) if name.partition(".")[0] in FRAMEWORK}
+    assert found == {FRAMEWORK_MODULE}
+
+
+@pytest.mark.parametrize("place", PURE)
+def test_pure_modules_do_not_touch_the_machine(place: str) -> None:
+    modules = [module for module in sources() if within(module, place)]
+    assert modules, f"{place} is no module of the project"
+    acting = [
+        f"{module} imports {name}"
+        for module in modules
+        for name in imports(module)
+        if name.partition(".")[0] in MACHINE
+    ]
+    assert acting == []
+
+
+def test_no_folder_is_crowded() -> None:
+    files = [*sources().values(), *(ROOT / "tests").rglob("*.py")]
+    crowded = {
+        str(folder): count for folder, count in Counter(file.parent for file in files).items() if count > MOST_FILES
+    }
+    assert crowded == {}
