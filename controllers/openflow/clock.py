@@ -8,9 +8,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import Protocol
 
 SPIN_S = 0.0018
 """How long before the moment the alarm stops sleeping and only yields: eventlet's timers round up to a millisecond."""
+
+
+class AlarmClock(Protocol):
+    """Calls functions at given moments of a clock; tests hand in a fake one."""
+
+    def start(self) -> None:
+        """Begin to call."""
+
+    def at(self, moment: float, call: Callable[[], None]) -> None:
+        """Call ``call`` at ``moment``, or at once if it is past."""
 
 
 class Alarm:

@@ -19,7 +19,7 @@ from controllers.northbound.answers import Requester, failure
 from controllers.northbound.messages import Message
 from controllers.northbound.operations import Operations
 from controllers.openflow import flows
-from controllers.openflow.clock import Alarm
+from controllers.openflow.clock import Alarm, AlarmClock
 from controllers.openflow.datapath_sender import Decide
 from controllers.openflow.datapaths import Datapaths, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
@@ -34,7 +34,10 @@ ANSWER_S = 10.0
 
 
 class ControllerCore:
-    """``record`` takes each event of the timeline, ``on_ready`` is called once all switches of ``plan`` have joined."""
+    """``record`` takes each event of the timeline, ``on_ready`` is called once all switches of ``plan`` have joined.
+
+    ``clock`` tells the time in seconds, ``alarm`` calls functions at given times of that clock.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class ControllerCore:
         record: Callable[[Event], None],
         on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        alarm: AlarmClock | None = None,
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
@@ -50,7 +54,7 @@ class ControllerCore:
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
         self._lock = threading.Lock()
-        self._alarm = Alarm()
+        self._alarm = alarm or Alarm()
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
         self._watch = HeartbeatAlarm(self.engine, self.later)

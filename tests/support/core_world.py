@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import threading
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from fabric_plans import pipeline_groups
+from fake_clock import FakeClock
 from fake_openflow import FakeSwitch
 
 from controllers.openflow.core import ControllerCore
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
+REPLY_S = 0.0005
+"""How long a switch in memory takes to answer, in fake time."""
+
 
 class World:
-    """A conductor, its switches and what came of it."""
+    """A controller core, its switches and what came of it, on a fake clock (``RunningClock`` beside real sockets)."""
 
-    def __init__(self, plan: FabricPlan) -> None:
+    def __init__(self, plan: FabricPlan, clock: FakeClock | None = None) -> None:
         self.plan = plan
+        self.clock = clock or FakeClock()
         self.events: list[Event] = []
         self.ready = threading.Event()
-        self.core = ControllerCore(self.plan, self.events.append, self.ready.set)
+        self.core = ControllerCore(self.plan, self.events.append, self.ready.set, self.clock, self.clock)
         self.core.start()
         self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
         self.sends: dict[int, Any] = {}
@@ -39,14 +44,14 @@ class World:
             switch.take(data)
             sent, switch.sent = switch.sent, []
             if not self.mute:
-                threading.Thread(target=self.reply, args=(dpid, sent)).start()
+                self.clock.after(REPLY_S, lambda: self.reply(dpid, sent))
             return True
 
         self.sends[dpid] = send
         self.core.joined(dpid, send)
 
     def reply(self, dpid: int, sent: list[tuple[str, int]]) -> None:
-        """Answer one message, and no other: a thread that comes late must not speak for a switch that is mute."""
+        """Answer what one message asked for."""
         for kind, number in sent:
             if kind == "barrier":
                 self.core.answered(dpid, number)
@@ -63,18 +68,15 @@ class World:
         self.core.handle({"id": request_id, **message}, self)
 
     def wait(self, request_id: object) -> dict[str, Any]:
-        until(lambda: request_id in self.answers)
+        self.until(lambda: request_id in self.answers)
         return self.answers[request_id]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let time pass until ``condition`` holds."""
+        self.clock.until(condition)
 
     def register(self, delay_s: float = 0.02) -> None:
         groups = json.loads(json.dumps([asdict(g) for g in pipeline_groups(2, 2)]))
         message = {"job": "j", "policy": "opus", "mode": "x", "reconfiguration_delay_s": delay_s, "groups": groups}
         self.ask("register", op="register", **message)
         assert self.wait("register") == {"ok": True}
-
-
-def until(condition: Any, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.001)

@@ -9,37 +9,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from core_world import World
 from fabric_plans import rail_plan
-from fake_openflow import parse
+from fake_clock import RunningClock
 from mesh_plans import pip_plan
 
 from controllers.northbound import rest
-from controllers.openflow.core import ControllerCore
 from topos.plan import FabricPlan
-
-pytestmark = pytest.mark.live
 
 CELLS = "/ocs/rail0/cells"
 
 
 class Rest:
-    """A controller with a switch that does whatever it is told at once, over REST."""
+    """A controller with a switch in memory, over REST."""
 
     def __init__(self, plan: FabricPlan) -> None:
-        ready = threading.Event()
-        self.core = ControllerCore(plan, lambda event: None, ready.set)
-        self.core.start()
-        self.core.joined(0x10000, self._send)
-        assert ready.wait(5)
+        self.clock = RunningClock()
+        world = World(plan, self.clock)
+        world.join()
+        assert world.ready.wait(5)
         self.server, hosts = rest.listen("127.0.0.1:0", None)
-        self.server.set_app(rest.make_app(self.core, None, hosts))
+        self.server.set_app(rest.make_app(world.core, None, hosts))
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def _send(self, data: bytes) -> bool:
-        for message in parse(data):
-            if message.msg_type == 20:
-                threading.Thread(target=self.core.answered, args=(0x10000, message.xid)).start()
-        return True
 
     def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:
         host, port = self.server.server_address[:2]
@@ -59,6 +50,7 @@ class Rest:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+        self.clock.stop()
 
 
 @pytest.fixture

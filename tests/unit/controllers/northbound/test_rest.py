@@ -9,39 +9,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from core_world import World
 from fabric_plans import rail_plan
-from fake_openflow import parse
+from fake_clock import RunningClock
 
 from controllers.northbound import rest
-from controllers.openflow.core import ControllerCore
 from railyard.errors import ConfigError
-
-pytestmark = pytest.mark.live
 
 Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
-def echo(core: ControllerCore, dpid: int = 0x10000) -> None:
-    """A switch that does whatever it is told at once."""
-
-    def send(data: bytes) -> bool:
-        for message in parse(data):
-            if message.msg_type == 20:
-                threading.Thread(target=core.answered, args=(dpid, message.xid)).start()
-        return True
-
-    core.joined(dpid, send)
-
-
 def serving(token: str | None) -> Iterator[Ask]:
-    ready = threading.Event()
-    core = ControllerCore(rail_plan(4), lambda event: None, ready.set)
-    core.start()
-    echo(core)
-    assert ready.wait(5)
+    clock = RunningClock()
+    world = World(rail_plan(4), clock)
+    world.join()
+    assert world.ready.wait(5)
     server, hosts = rest.listen("127.0.0.1:0", token)
-    server.set_app(rest.make_app(core, token, hosts))
+    server.set_app(rest.make_app(world.core, token, hosts))
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = server.server_address
 
@@ -61,6 +46,7 @@ def serving(token: str | None) -> Iterator[Ask]:
     yield ask
     server.shutdown()
     server.server_close()
+    clock.stop()
 
 
 @pytest.fixture

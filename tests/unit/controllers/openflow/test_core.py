@@ -9,14 +9,14 @@ import re
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from core_world import World, until
+from core_world import World
 from fabric_plans import pipeline_groups, rail_plan
+from fake_clock import RunningClock
 
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
@@ -24,14 +24,12 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapath
 from railyard.errors import ControlError, MachineError
 from railyard.protocol import encode
 
-pytestmark = pytest.mark.live
-
 
 @pytest.fixture
 def world() -> World:
     made = World(rail_plan(4))
     made.join()
-    until(made.ready.is_set)
+    made.until(made.ready.is_set)
     return made
 
 
@@ -45,13 +43,13 @@ def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
     table = world.switches[0x10000]
     assert (table.goes_to(2), table.goes_to(5)) == (3, 8)
     pair_asks(world, 0)
-    time.sleep(0.01)
+    world.clock.advance(0.01)
     assert 0 not in world.answers and table.goes_to(2) == 3
     pair_asks(world, 2)
     assert table.goes_to(2) is None
     assert world.wait(0) == {"ok": True, "group": "pp-s0-d0-r0", "index": 0, "paths": [[0, 1, 2, 0]]}
     assert table.goes_to(2) == 5 and table.goes_to(5) == 2
-    until(lambda: any(e.kind == "ack" for e in world.events))
+    world.until(lambda: any(e.kind == "ack" for e in world.events))
     (event,) = (e for e in world.events if e.kind == "reconfigure" and e["delay_s"])
     assert 0.045 < event.seconds < 1, "the upper bound leaves room for a busy machine"
     dropped = [e for e in world.events if e.kind == "dropped"]
@@ -62,7 +60,7 @@ def test_a_dark_too_short_to_read_the_ports_twice_is_not_counted(world: World) -
     world.register(0.004)
     pair_asks(world, 0, 2)
     assert world.wait(0)["ok"]
-    until(lambda: any(e.kind == "ack" for e in world.events))
+    world.until(lambda: any(e.kind == "ack" for e in world.events))
     assert world.arrived == 0
     assert not [e for e in world.events if e.kind == "dropped"]
 
@@ -84,14 +82,14 @@ def test_a_switch_that_vanishes_in_the_dark_reaches_everybody_who_waits(world: W
     world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
     assert world.wait("again")["error"] == "rail0 is not connected to the controller"
     world.join()
-    until(lambda: world.switches[0x10000].goes_to(2) == 3)
+    world.until(lambda: world.switches[0x10000].goes_to(2) == 3)
 
 
 def test_a_late_goodbye_of_an_old_connection_is_ignored(world: World) -> None:
     old = world.sends[0x10000]
     world.join()
     world.core.left(0x10000, old)
-    until(lambda: world.core.datapaths.complete)
+    world.until(lambda: world.core.datapaths.complete)
     world.register()
 
 
@@ -107,12 +105,12 @@ def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> Non
     world.register()
     table = world.switches[0x10000]
     world.core.port_changed(0x10000, 2, False)
-    until(lambda: table.goes_to(2) is None and table.goes_to(3) is None)
+    world.until(lambda: table.goes_to(2) is None and table.goes_to(3) is None)
     world.ask("c", op="circuits")
     ports = world.wait("c")["switches"][0]["ports"]
     assert (ports["2"], ports["1"]) == ("failed", "tuned")
     world.ask("f", op="fault", switch="rail0", port=2, state="restored")
-    until(lambda: table.goes_to(2) == 3)
+    world.until(lambda: table.goes_to(2) == 3)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_only_the_own_user_may_name_code(world: World) -> None:
 def test_no_job_starts_before_all_switches_have_joined() -> None:
     world = World(rail_plan(4, 2))
     world.join()
-    until(lambda: world.core.datapaths.missing() == ["rail1"])
+    world.until(lambda: world.core.datapaths.missing() == ["rail1"])
     world.ask("x", op="register", job="j", policy="opus", mode="m", groups=[])
     assert world.wait("x")["error"] == "rail1 has not joined the controller, so no job can start"
     assert not world.ready.is_set()
@@ -168,7 +166,7 @@ def test_an_unknown_switch_is_left_alone(world: World) -> None:
 def test_electrical_switches_forward_from_the_start() -> None:
     world = World(rail_plan(4, kind="electrical"))
     world.join()
-    until(world.ready.is_set)
+    world.until(world.ready.is_set)
     port = world.plan.switches[0].ports[5]
     assert world.switches[0x10000].goes_to(1, port.mac) == port.number
 
@@ -177,13 +175,24 @@ def test_electrical_switches_forward_from_the_start() -> None:
 
 
 @pytest.fixture
-def path(world: World, tmp_path: Path) -> Iterator[Path]:
+def served() -> Iterator[World]:
+    """A world that answers real sockets: its clock runs, and nothing has to be waited for."""
+    clock = RunningClock()
+    made = World(rail_plan(4), clock)
+    made.join()
+    assert made.ready.wait(5)
+    yield made
+    clock.stop()
+
+
+@pytest.fixture
+def path(served: World, tmp_path: Path) -> Iterator[Path]:
     where = tmp_path / "channel"
     listener = channel.listen(where)
 
     def serve() -> None:
         with contextlib.suppress(OSError):
-            channel.serve(listener, world.core)
+            channel.serve(listener, served.core)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -193,7 +202,7 @@ def path(world: World, tmp_path: Path) -> Iterator[Path]:
     thread.join(5)
 
 
-def test_a_job_over_the_channel(world: World, path: Path) -> None:
+def test_a_job_over_the_channel(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a, ChannelClient(path, 5) as b:
         people.register("j", "opus", "on-demand", pipeline_groups(2, 2), 0.01)
@@ -216,13 +225,14 @@ def test_a_job_over_the_channel(world: World, path: Path) -> None:
         people.finish("j")
 
 
-def test_an_agent_that_dies_is_named_to_those_who_wait(world: World, path: Path) -> None:
+def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path) -> None:
     with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a:
         people.register("j", "opus", "on-demand", pipeline_groups(2, 2))
         dying = ChannelClient(path, 5)
         dying.send(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
         a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
-        time.sleep(0.05)
+        waiting = served.core._north.pending_replies
+        served.until(lambda: waiting.check_ins and waiting.requests)
         dying.close()
         answer = json.loads(a.receive())
         assert answer["error"].endswith("rank 2 of the group has left")

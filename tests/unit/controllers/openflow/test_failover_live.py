@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from core_world import World, until
+from core_world import World
+from fake_clock import FakeClock, RunningClock
 from rack_player import rack, rented
 
 from controllers.northbound import channel
@@ -18,8 +18,6 @@ from controllers.northbound.client import ChannelClient
 from controllers.openflow.heartbeat_alarm import LATE_S, HeartbeatAlarm
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
-
-pytestmark = pytest.mark.live
 
 PHOTONIC = rack()
 TORUS = rack(fabric="electrical-torus", torus="4x4", reserve="2x2@2,2")
@@ -48,12 +46,14 @@ class Agent:
         self.world.core.closed(self)
 
 
-def running(plan: FabricPlan, policy: str = "lumion", delay_s: float = 0.0, **detection: Any) -> World:
+def running(
+    plan: FabricPlan, policy: str = "lumion", delay_s: float = 0.0, clock: FakeClock | None = None, **detection: Any
+) -> World:
     """A world with the jobs of tenants A and B."""
-    world = World(plan)
+    world = World(plan, clock)
     for switch in plan.switches:
         world.join(switch.dpid)
-    until(world.ready.is_set)
+    world.until(world.ready.is_set)
     for tenant in "AB":
         world.ask(tenant, op="register", policy=policy, mode="x", **registration(plan, tenant, delay_s, detection))
         assert world.wait(tenant) == {"ok": True}
@@ -94,7 +94,7 @@ def test_a_reported_failure_is_spliced_and_the_watcher_is_told() -> None:
         "reason": "",
     }
     assert light(world, 0, 1) == (8, 0) and light(world, 8, 1) == (2, 0)
-    until(lambda: kinds(world) == ["failed", "replaced"])
+    world.until(lambda: kinds(world) == ["failed", "replaced"])
     (event,) = (e for e in world.events if e.kind == "replaced")
     assert 0.03 <= event.seconds < 1, "the upper bound leaves room for a busy machine"
     world.ask("late", op="watch", job="A", seen=0)
@@ -107,23 +107,19 @@ def test_a_reported_failure_is_spliced_and_the_watcher_is_told() -> None:
 def test_an_agent_that_falls_silent_is_replaced_at_the_moment_its_patience_is_over() -> None:
     world = running(PHOTONIC, heartbeat_s=0.05, misses=3)
     agents = [Agent(world, rank) for rank in (0, 1, 2, 3)]
-    stop = threading.Event()
+    silent_from = world.clock.now + 0.2
 
     def beat() -> None:
-        while not stop.wait(0.05):
-            for agent in agents:
-                if agent.rank != 2 or time.monotonic() < silent_from:
-                    agent.beat()
+        for agent in agents:
+            if agent.rank != 2 or world.clock.now < silent_from:
+                agent.beat()
+        world.clock.after(0.05, beat)
 
-    silent_from = time.monotonic() + 0.2
-    thread = threading.Thread(target=beat)
-    thread.start()
-    until(lambda: "replaced" in kinds(world))
-    stop.set()
-    thread.join()
+    beat()
+    world.until(lambda: "replaced" in kinds(world))
     (failed,) = (e for e in world.events if e.kind == "failed")
     assert failed["rank"] == 2 and failed["cause"] == "its agent missed 3 heartbeats of 0.05 s"
-    assert 0.15 <= failed.t - failed["heard"] < 0.15 + 0.1
+    assert failed.t - failed["heard"] == pytest.approx(0.15)
     assert not any(agent.answers for agent in agents), "heartbeats are not answered"
 
 
@@ -182,7 +178,7 @@ def test_the_end_of_a_connection_is_a_failure_once_in_a_life_and_old_ones_mean_n
         agent.check_in()
         agent.beat()
     old[1].close()
-    until(lambda: kinds(world) == ["failed", "replaced"])
+    world.until(lambda: kinds(world) == ["failed", "replaced"])
     assert next(e for e in world.events if e.kind == "failed")["cause"] == "its agent's connection ended"
     old[0].close()
     world.ask("restart", op="restart", job="A")
@@ -202,7 +198,7 @@ def test_the_end_of_a_connection_is_a_failure_once_in_a_life_and_old_ones_mean_n
     world.ask("end", op="finish", job="A")
     for agent in new:
         agent.close()
-    time.sleep(0.35)
+    world.clock.advance(0.35)
     assert kinds(world) == ["failed", "replaced"], "nor is the end of a job that was finished"
 
 
@@ -211,7 +207,7 @@ def test_a_port_that_loses_its_carrier_takes_its_chip_with_it_if_the_job_says_so
     (switch,) = PHOTONIC.network("rail")
     for lane in range(3):
         world.core.port_changed(switch.dpid, switch.port(2, lane).number, False)
-    until(lambda: kinds(world) == ["failed", "replaced"])
+    world.until(lambda: kinds(world) == ["failed", "replaced"])
     assert light(world, 1, 1) == (8, 0) and light(world, 8, 1) == (3, 0)
 
 
@@ -261,7 +257,8 @@ def test_wrong_messages_are_named(message: dict[str, Any], reason: str) -> None:
 
 
 def test_news_over_the_job_channel(tmp_path: Path) -> None:
-    world = running(PHOTONIC)
+    clock = RunningClock()
+    world = running(PHOTONIC, clock=clock)
     listener = channel.listen(tmp_path / "channel")
     threading.Thread(
         target=lambda: channel.ChannelConnection(listener.accept()[0], world.core).serve(), daemon=True
@@ -273,6 +270,7 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
         with pytest.raises(ControlError, match="job Z is not registered"):
             client.call("watch", job="Z")
     listener.close()
+    clock.stop()
 
 
 # ---- electrical ----------------------------------------------------------------------------------------------------
@@ -335,13 +333,13 @@ def test_a_living_chip_s_router_that_is_gone_strands_the_job() -> None:
 def test_migration_takes_its_delay_and_the_second_rack_has_no_routes_before() -> None:
     world = running(RACKS, policy="migrate", delay_s=0.15)
     assert way(world, 0, 3) is not None and way(world, 8, 11) is None
-    began = time.monotonic()
+    began = world.clock.now
     world.ask("news", op="watch", job="A", seen=0)
     world.ask("f", op="failed", rank=1, cause="x")
-    until(lambda: way(world, 0, 1) is None)
+    world.until(lambda: way(world, 0, 1) is None)
     assert way(world, 8, 11) is None
     news = world.wait("news")
-    assert 0.15 <= time.monotonic() - began < 1
+    assert 0.15 <= world.clock.now - began < 1
     assert RACKS.rack is not None
     assert news["members"]["A"] == [rank + 8 for rank in RACKS.rack.tenant("A").ranks]
     assert way(world, 8, 11) is not None and way(world, 4, 7) is not None

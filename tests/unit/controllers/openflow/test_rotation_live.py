@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from core_world import World, until
+from core_world import World
 from fabric_plans import rail_plan
 
 from controllers.circuits.rotation import Cycle
@@ -18,8 +18,6 @@ from controllers.openflow.core import ControllerCore
 from controllers.openflow.datapaths import Datapath
 from railyard.protocol import SlotWindow
 from workloads.program import Group
-
-pytestmark = pytest.mark.live
 
 EP = Group("ep", "ep", (0, 1, 2, 3))
 DELAY_S = 0.01
@@ -52,7 +50,7 @@ def rotating(cycle: Cycle | None, delay_s: float = DELAY_S) -> tuple[World, list
     """Four agents that have asked for the circuits of an all-to-all."""
     world = World(rail_plan(4, ports=1))
     world.join()
-    until(world.ready.is_set)
+    world.until(world.ready.is_set)
     register(world, cycle, delay_s)
     agents = [Agent(world, rank) for rank in EP.members]
     for agent in agents:
@@ -84,7 +82,7 @@ def light(world: World) -> set[tuple[int, int]]:
 def test_slots_come_as_long_as_somebody_has_something() -> None:
     world, agents = rotating(None)
     for number in range(4):
-        until(lambda number=number: all(agent.told() == list(range(number + 1)) for agent in agents))
+        world.until(lambda number=number: all(agent.told() == list(range(number + 1)) for agent in agents))
         (paths,) = [answer["paths"] for answer in agents[0].answers if answer.get("slot_window", [None])[0] == number]
         assert light(world) == {pair for a, _, b, _ in paths for pair in ((a + 1, b + 1), (b + 1, a + 1))}
         for agent in agents:
@@ -101,7 +99,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
 def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Datapath, "dark_trip_s", 0.0)  # no slot ends before its time, however long orders took before
     world, agents = rotating(Cycle(slot_s=0.03), DELAY_S)
-    until(lambda: all(len(agent.told()) >= 4 for agent in agents))
+    world.until(lambda: all(len(agent.told()) >= 4 for agent in agents))
     for agent in agents:
         agent.say(2, "release")
     told = [agent.told() for agent in agents]
@@ -114,8 +112,8 @@ def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pyte
 
 
 def test_agents_hear_at_check_in_that_circuits_will_take_turns() -> None:
-    _, agents = rotating(None)
-    until(lambda: all(agent.told() for agent in agents))
+    world, agents = rotating(None)
+    world.until(lambda: all(agent.told() for agent in agents))
     assert [agent.answers[0]["rotates"] for agent in agents] == [True] * 4
 
 
@@ -129,15 +127,15 @@ def test_agents_hear_at_check_in_that_circuits_will_take_turns() -> None:
     ],
 )
 def test_wrong_words_are_named(wrong: dict[str, Any], reason: str) -> None:
-    _, agents = rotating(None)
-    until(lambda: all(agent.told() for agent in agents))
+    world, agents = rotating(None)
+    world.until(lambda: all(agent.told() for agent in agents))
     agents[0].say(9, "moved", **wrong)
     assert agents[0].answers[-1]["error"].startswith(reason)
 
 
 def test_what_an_old_life_lets_go_of_does_not_concern_the_new_one() -> None:
     world, old = rotating(None)
-    until(lambda: all(agent.told() for agent in old))
+    world.until(lambda: all(agent.told() for agent in old))
     world.ask("again", op="restart", job="j")
     assert world.wait("again")["ok"]
     new = [Agent(world, rank) for rank in EP.members]
@@ -149,7 +147,7 @@ def test_what_an_old_life_lets_go_of_does_not_concern_the_new_one() -> None:
         agent.say(2, "release")
         assert agent.answers[-1] == {"id": 2, "ok": True}
     new[0].say(1, "request")
-    until(lambda: all(agent.told() == [0] for agent in new))
+    world.until(lambda: all(agent.told() == [0] for agent in new))
 
 
 # ---- the end of a slot -----------------------------------------------------------------------------------------------
