@@ -28,6 +28,9 @@ check() { # check NAME ARGUMENTS...: one tool of the virtual environment
 check "ruff check" ruff check .
 check "ruff format" ruff format --check .
 check "mypy" mypy
+export RAILYARD_TIMED_TALLY # a file: each run of pytest adds how many timed tests were inconclusive, and of how many
+RAILYARD_TIMED_TALLY=$(mktemp)
+trap 'rm -f "$RAILYARD_TIMED_TALLY"' EXIT
 if [ "$#" -gt 0 ]; then
     check "pytest" pytest "$@"
 else # most of what needs root measures time on real packets: one after another, and nothing beside it
@@ -36,6 +39,8 @@ else # most of what needs root measures time on real packets: one after another,
     check "pytest (with root)" pytest -m "root and not beside"
 fi
 
+awk '{ inconclusive += $1; timed += $2 } END { if (timed) printf "test.sh: %d of %d timed tests inconclusive%s\n",
+    inconclusive, timed, inconclusive ? ": the machine did not keep up (named above)" : "" }' "$RAILYARD_TIMED_TALLY"
 if [ "${#failed[@]}" -gt 0 ]; then
     (IFS=,; echo "test.sh: failed: ${failed[*]}") >&2
     exit 1

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from hypothesis import settings
+from tries import Tries
 
 pytest_plugins = ["synthetic_job"]
 
@@ -13,14 +14,13 @@ settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ
 settings.load_profile("railyard")
 
 
-TRIES = 3
-"""What a fault of ours fails, it fails every time; what another's work delayed passes when that is over."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Timed tests count only where the machine kept up."""
+    config.pluginmanager.register(Tries(config), "railyard-tries")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, visibly, what needs root when there is none; try what goes by the clock again, as visibly."""
+    """Leave out, visibly, what needs root when there is none."""
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo scripts/test.sh"))
-        elif item.get_closest_marker("root") or item.get_closest_marker("live"):
-            item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
