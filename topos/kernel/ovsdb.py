@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import socket
 from pathlib import Path
@@ -39,6 +40,7 @@ class Ovsdb:
             self._socket.close()
             raise
         self._decoder = json.JSONDecoder()
+        self._text = codecs.getincrementaldecoder("utf-8")()
         self._buffer = ""
         self._id = 0
 
@@ -76,7 +78,7 @@ class Ovsdb:
                     raise MachineError("Open vSwitch did not answer in time") from None
                 if not data:
                     raise MachineError("the private ovsdb-server closed the connection") from None
-                self._buffer += data.decode()
+                self._buffer += self._text.decode(data)
                 continue
             self._buffer = self._buffer[end:].lstrip()
             return dict(message)

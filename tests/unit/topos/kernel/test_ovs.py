@@ -1,0 +1,173 @@
+"""The private Open vSwitch: what it asks the database for, and what it says of daemons that end. No root."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railyard.errors import ConfigError, MachineError
+from topos.kernel import ovs
+from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs, choose_datapath
+
+RAIL = Bridge("rail0", 0x10000, (BridgePort("a", 1), BridgePort("b", 2)), ("unix:/x/ofp",))
+
+
+class Database:
+    """What the switch would have made of the transactions: tables of rows by name."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[str, Any]] = []
+        self.configuration = 0
+        self.bad: list[dict[str, Any]] = []
+        self.connected = 0
+        self.closed = False
+
+    def transact(self, *operations: dict[str, Any]) -> list[dict[str, Any]]:
+        self.done += operations
+        return [self._result(operation) for operation in operations]
+
+    def _result(self, operation: dict[str, Any]) -> dict[str, Any]:
+        if operation["op"] == "mutate":
+            self.configuration += 1
+        if operation["op"] != "select":
+            return {}
+        rows: dict[str, list[dict[str, Any]]] = {
+            "Open_vSwitch": [{"cur_cfg": self.configuration}],
+            "Interface": self.bad,
+            "Controller": [{"_uuid": number} for number in range(self.connected)],
+        }
+        return {"rows": rows[operation["table"]]}
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [op["row"] for op in self.done if op["op"] == "insert" and op["table"] == table]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def switch(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateOvs]:
+    monkeypatch.setattr(ovs, "kernel_datapath", lambda: True)
+    made = PrivateOvs(tmp_path, -1, "system")
+    made._db = database  # type: ignore[assignment]
+    yield made
+    made.stop()
+
+
+def ended(status: int) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"raise SystemExit({status})"])
+    child.wait()
+    return child
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernel", "chosen"),
+    [("auto", True, "system"), ("auto", False, "netdev"), ("netdev", True, "netdev"), ("system", True, "system")],
+)
+def test_the_kernel_s_datapath_is_taken_where_there_is_one(
+    asked: Datapath, kernel: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ovs, "kernel_datapath", lambda: kernel)
+    assert choose_datapath(asked) == chosen
+
+
+def test_a_datapath_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ovs, "kernel_datapath", lambda: False)
+    with pytest.raises(MachineError, match=r"no Open vSwitch datapath; datapath netdev \(or auto\) would run"):
+        choose_datapath("system")
+    with pytest.raises(ConfigError, match="must be auto, system or netdev, not fast") as caught:
+        choose_datapath("fast")  # type: ignore[arg-type]
+    assert caught.value.key == "datapath"
+
+
+def test_all_bridges_are_one_transaction(switch: PrivateOvs, database: Database) -> None:
+    switch.add([RAIL, Bridge("mgmt", 7, (BridgePort("m", 1),), standalone=True)])
+    first, second = database.rows("Bridge")
+    assert (first["name"], first["fail_mode"], first["datapath_type"]) == ("rail0", "secure", "system")
+    assert ["datapath-id", f"{0x10000:016x}"] in first["other_config"][1]
+    assert (second["name"], second["fail_mode"]) == ("mgmt", "standalone")
+    assert len(first["controller"][1]) == 1 and second["controller"] == ["set", []]
+    assert [row["target"] for row in database.rows("Controller")] == ["unix:/x/ofp"]
+    interfaces = {row["name"]: row for row in database.rows("Interface")}
+    assert {name: row.get("ofport_request") for name, row in interfaces.items()} == {
+        "rail0": None,
+        "a": 1,
+        "b": 2,
+        "mgmt": None,
+        "m": 1,
+    }
+    assert interfaces["rail0"]["type"] == "internal"
+    (mutation,) = [op for op in database.done if op["op"] == "mutate"]
+    assert mutation["mutations"][0] == ["bridges", "insert", ["set", [["named-uuid", "b0"], ["named-uuid", "b1"]]]]
+    names = [op["uuid-name"] for op in database.done if op["op"] == "insert"]
+    assert len(set(names)) == len(names), "a name stands for one row"
+
+
+def test_no_bridge_asks_nothing(switch: PrivateOvs, database: Database) -> None:
+    switch.add([])
+    assert database.done == []
+
+
+def test_an_interface_that_the_switch_cannot_take_is_named(switch: PrivateOvs, database: Database) -> None:
+    database.bad = [{"name": "b", "error": "could not open network device b"}]
+    with pytest.raises(MachineError, match="cannot take interface b: could not open network device b"):
+        switch.add([RAIL])
+
+
+def test_connections_are_counted(switch: PrivateOvs, database: Database) -> None:
+    database.connected = 2
+    assert switch.is_connected(2) and not switch.is_connected(3)
+
+
+def test_a_daemon_that_ended_is_named_with_the_last_line_of_its_log(switch: PrivateOvs) -> None:
+    switch._children["ovs-vswitchd"] = ended(7)
+    with pytest.raises(MachineError, match="the private ovs-vswitchd ended with status 7: it wrote no log"):
+        switch.check()
+    (switch.run_dir / "ovs-vswitchd.out").write_text("usage\n")
+    with pytest.raises(MachineError, match="status 7: usage"):
+        switch.check()
+    (switch.run_dir / "ovs-vswitchd.log").write_text("starting\nout of memory\n\n")
+    with pytest.raises(MachineError, match="status 7: out of memory"):
+        switch.check()
+
+
+def test_a_switch_that_dies_while_it_makes_bridges_is_named(switch: PrivateOvs, database: Database) -> None:
+    switch._children["ovs-vswitchd"] = ended(1)
+    database.configuration = -5  # it never gets there
+    with pytest.raises(MachineError, match="the private ovs-vswitchd ended with status 1"):
+        switch.add([RAIL])
+
+
+def test_a_database_that_does_not_listen_is_named(switch: PrivateOvs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ovs, "_START_S", 0.0)
+    with pytest.raises(MachineError, match="ovsdb-server did not listen within 0 s: it wrote no log"):
+        switch._connect(switch.run_dir / "db.sock")
+
+
+def test_a_missing_program_is_named(switch: PrivateOvs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ovs.shutil, "which", lambda tool: None if tool == "ovs-vswitchd" else f"/usr/bin/{tool}")
+    with pytest.raises(MachineError, match=r"ovs-vswitchd is missing; scripts/setup.sh installs it"):
+        switch.start()
+
+
+def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, database: Database) -> None:
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
+    switch._children["ovsdb-server"] = child
+    assert switch.pids == {"ovsdb-server": child.pid}
+    switch.stop()
+    assert child.returncode is not None and database.closed and switch.pids == {}
+    switch.stop()
+
+
+def test_tools_reach_this_instance_by_their_environment(switch: PrivateOvs) -> None:
+    assert set(switch.environment.values()) == {str(switch.run_dir)}
