@@ -315,7 +315,6 @@ def test_whatever_can_run_is_read_and_proved(tmp_path: Path, ranks: list[list[N]
 # -- files of others -------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not ASTRA_SIM.is_dir(), reason="../shared/cases is not beside the checkout")
 class TestRealFiles:
     def test_ring_all_reduce(self) -> None:
         program = read(ASTRA_SIM / "custom_ring_allreduce_8npus_1MB")
