@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from checkout import CASES, ROOT
+
+from railyard import __version__
 
 ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
 MODULES = {"pyyaml": "yaml", "os-ken": "os_ken"}
@@ -97,3 +100,16 @@ def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> N
     listed = [file for row in rows for file in CASES.glob(row)]
     held = [file for file in CASES.rglob("*") if file.is_file() and file.name not in ("LICENSE", "README.md")]
     assert sorted(listed) == sorted(held)
+
+
+def test_the_citation_agrees_with_the_package_and_the_readme() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    said = yaml.safe_load(text)
+    assert said["cff-version"] == "1.2.0"
+    assert (said["title"], said["type"], said["version"]) == ("Railyard", "software", __version__)
+    assert said["license"] == setup_cfg()["metadata"]["license"]
+    assert said["authors"] == [{"name": "The Railyard authors"}]
+    assert said["message"] and said["abstract"] and said["keywords"]
+    assert all(paper["type"] and paper["title"] and paper["authors"] for paper in said["references"])
+    number = r"\d{4}\.\d{5}"
+    assert set(re.findall(rf"arXiv:({number})", text)) == set(re.findall(number, (ROOT / "README.md").read_text()))
