@@ -152,7 +152,7 @@ def by_hand(n: int) -> Schedule:
     late = n - 1
     transfers = [Transfer(0, p, owner, owner, "reduce") for owner in range(late) for p in range(late) if p != owner]
     for number, moves in enumerate(BY_HAND[n]):
-        for src, to, dst, what, chunk in moves.split():
+        for src, to, dst, what, chunk in map(tuple, moves.split()):
             assert to == ">" and what in "+="
             op: Literal["copy", "reduce"] = "reduce" if what == "+" else "copy"
             transfers.append(Transfer(1 + number, int(src), int(dst), int(chunk), op))
