@@ -6,5 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
-CASES = ROOT.parent / "shared" / "cases"
-"""Input files of other tools that no one in this project wrote; not every checkout has them beside it."""
+CASES = ROOT / "tests" / "data"
+"""Input files of other projects, as they were published; origin and licence of each are in its README.md."""

@@ -15,7 +15,7 @@ from topos.kernel.emulation import Emulation
 def pings(net: Emulation, source: str, *arguments: str) -> bool:
     child = net[source].popen(["ping", "-c1", "-W2", *arguments])
     child.communicate(timeout=10)
-    return child.returncode == 0
+    return bool(child.returncode == 0)
 
 
 @contextmanager

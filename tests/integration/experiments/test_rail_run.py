@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from script_runs import PATIENCE_S, ROOT, descendants, finish, rows, runs_of, start, wait_for_agents
+from checkout import ROOT
+from script_runs import PATIENCE_S, descendants, finish, rows, runs_of, start, wait_for_agents
 
 from topos.kernel.remains import Run
 

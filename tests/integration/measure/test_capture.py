@@ -116,9 +116,9 @@ def test_the_file_reads_back(net: Emulation, captured: Captured, tmp_path: Path)
     write_pcapng(path, captured.packets, comments, interfaces=ports)
     with RawPcapNgReader(str(path)) as reader:
         found = list(reader)
-        assert [options["name"].decode() for _, _, options in reader.interfaces] == ports
+        assert [options["name"].decode() for _, _, options in reader.interfaces] == ports  # type: ignore[attr-defined]
     assert [data for data, _ in found] == [packet.data for packet in captured.packets]
-    told = [tuple(line.decode() for line in meta.comments or ()) for _, meta in found]
+    told = [tuple(line.decode() for line in meta.comments or ()) for _, meta in found]  # type: ignore[attr-defined]
     assert told == comments
 
 

@@ -109,7 +109,7 @@ def test_a_slow_link_is_slow_both_ways_and_its_peers_are_not() -> None:
 def test_it_ends_by_itself_when_its_time_is_over(net: Emulation) -> None:
     ports = [net.plan.rail_of(rank).port(rank, 0) for rank in (0, 1)]
     ends = [TrafficEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
-    with Background(*ends, rate_mbps=10, mtu=net.plan.mtu, most_s=0.3) as traffic:
+    with Background(ends[0], ends[1], rate_mbps=10, mtu=net.plan.mtu, most_s=0.3) as traffic:
         time.sleep(1.0)
         sent = traffic.stop()
     assert sent.seconds == pytest.approx(0.3, abs=0.1)

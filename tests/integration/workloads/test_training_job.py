@@ -200,7 +200,7 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
 ) -> None:
     listener = Listener(tmp_path / "channel")
     job = Job(net, launcher, tmp_path, mode="electrical", channel=str(tmp_path / "channel"))
-    big = {"state_bytes": 20_000_000, "checkpoint_every": 1}
+    big: dict[str, Any] = {"state_bytes": 20_000_000, "checkpoint_every": 1}
     try:
         team = job.launch(BEFORE, heartbeat_s=0.05, given=(("library", 0.3), ("data", 0.2)), **big)
         team.wait_ready(10)

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+import yaml
+from checkout import CASES, ROOT
+
+from railyard import __version__
 
 ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
 MODULES = {"pyyaml": "yaml", "os-ken": "os_ken"}
@@ -80,3 +83,33 @@ def test_every_import_is_of_a_declared_package(room: str) -> None:
 def test_every_folder_with_modules_is_a_package(room: str) -> None:
     folders = {file.parent for file in (ROOT / room).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_licence_is_the_one_that_the_package_names() -> None:
+    metadata = setup_cfg()["metadata"]
+    assert (metadata["license"], metadata["license_files"]) == ("Apache-2.0", "LICENSE")
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text and "Version 2.0, January 2004" in text
+    assert "Copyright 2026 The Railyard authors" in text and "[yyyy]" not in text
+
+
+def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> None:
+    folders = [folder for folder in CASES.iterdir() if folder.is_dir()]
+    assert folders and [folder.name for folder in folders if not (folder / "LICENSE").is_file()] == []
+    rows = re.findall(r"^\| `([^`]+)` \|", (CASES / "README.md").read_text(), re.MULTILINE)
+    listed = [file for row in rows for file in CASES.glob(row)]
+    held = [file for file in CASES.rglob("*") if file.is_file() and file.name not in ("LICENSE", "README.md")]
+    assert sorted(listed) == sorted(held)
+
+
+def test_the_citation_agrees_with_the_package_and_the_readme() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    said = yaml.safe_load(text)
+    assert said["cff-version"] == "1.2.0"
+    assert (said["title"], said["type"], said["version"]) == ("Railyard", "software", __version__)
+    assert said["license"] == setup_cfg()["metadata"]["license"]
+    assert said["authors"] == [{"name": "The Railyard authors"}]
+    assert said["message"] and said["abstract"] and said["keywords"]
+    assert all(paper["type"] and paper["title"] and paper["authors"] for paper in said["references"])
+    number = r"\d{4}\.\d{5}"
+    assert set(re.findall(rf"arXiv:({number})", text)) == set(re.findall(number, (ROOT / "README.md").read_text()))

@@ -142,7 +142,7 @@ def test_numbers_that_differ_in_everything_are_decomposed_exactly() -> None:
 
 
 def test_a_decomposition_for_32_ports_takes_a_moment() -> None:
-    matrix = [[0 if i == j else 1 + (i * 7919 + j * 104729) % 1000 for j in range(32)] for i in range(32)]
+    matrix: Matrix = [[0 if i == j else 1 + (i * 7919 + j * 104729) % 1000 for j in range(32)] for i in range(32)]
     began = time.process_time()
     turns = birkhoff_von_neumann(matrix, 40)
     assert time.process_time() - began < 20
@@ -152,7 +152,7 @@ def test_a_decomposition_for_32_ports_takes_a_moment() -> None:
 
 def test_more_slots_come_nearer_to_the_busiest_port() -> None:
     rng = random.Random(16)
-    matrix = [[0 if i == j else round(1e6 * rng.lognormvariate(0, 1)) for j in range(16)] for i in range(16)]
+    matrix: Matrix = [[0 if i == j else round(1e6 * rng.lognormvariate(0, 1)) for j in range(16)] for i in range(16)]
     lengths = [total(birkhoff_von_neumann(matrix, most)) / max(line_sums(matrix)) for most in (15, 24, 32, 64, 0)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] < 1.4 and lengths[2] < 1.1 and lengths[3] < 1.01

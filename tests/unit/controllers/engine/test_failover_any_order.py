@@ -44,7 +44,7 @@ def test_circuits(data: st.DataObject) -> None:
 def test_routes(data: st.DataObject) -> None:
     here = RackPlayer.on(ELECTRICAL, TorusPolicy, rented(ELECTRICAL, "A"), rented(ELECTRICAL, "B"))
     for _ in range(data.draw(st.integers(0, 12))):
-        if here.rerouting and data.draw(st.booleans()):
+        if bool(here.rerouting) and data.draw(st.booleans()):
             here.route(data.draw(st.integers(0, len(here.rerouting) - 1)))
         else:
             here.fail(data.draw(st.integers(0, ELECTRICAL.ranks - 1)))

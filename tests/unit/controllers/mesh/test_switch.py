@@ -163,7 +163,8 @@ def test_a_stale_plan_is_not_carried_out() -> None:
 
 def layouts_of(switch: PipSwitch, circuit: Circuit) -> list[LaidMatching]:
     """Ways to lay one circuit, found by light alone."""
-    random, found = Random(5), []
+    random = Random(5)
+    found: list[LaidMatching] = []
     blocked = switch.ports - set(circuit.ports)
     while len(found) < 5:
         try:

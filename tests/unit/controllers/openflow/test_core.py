@@ -159,7 +159,12 @@ def test_no_job_starts_before_all_switches_have_joined() -> None:
 
 def test_an_unknown_switch_is_left_alone(world: World) -> None:
     sent: list[bytes] = []
-    world.core.joined(0x99, lambda data: bool(sent.append(data)))
+
+    def send(data: bytes) -> bool:
+        sent.append(data)
+        return False
+
+    world.core.joined(0x99, send)
     assert not sent
 
 

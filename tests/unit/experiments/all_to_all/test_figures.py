@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from all_to_all_rows import EVERY, row, whole_run
 from matplotlib.axes import Axes
@@ -41,7 +42,11 @@ def words(figure: Figure) -> Iterator[str]:
 def marks(axes: Axes) -> set[tuple[float, float]]:
     """Every point that is drawn as measured."""
     lines = [line for line in axes.get_lines() if line.get_marker() not in ("None", "", "x")]
-    return {(round(float(x), 6), round(float(y), 6)) for line in lines for x, y in zip(*line.get_data(), strict=True)}
+    return {
+        (round(float(x), 6), round(float(y), 6))
+        for line in lines
+        for x, y in zip(*map(np.asarray, line.get_data()), strict=True)
+    }
 
 
 def test_a_figure_for_each_thing_that_varies(figures: dict[str, Figure]) -> None:
@@ -74,7 +79,7 @@ def test_the_duty_cycle_stands_beside_its_formula(rows: list[dict[str, Any]], fi
     duty, below = figures["all_to_all_duty"].axes
     mine = [r for r in rows if r["study"] == "slot"]
     assert marks(duty) == {(r["slot_ms"], round(r["duty_cycle"], 6)) for r in mine}
-    ends = [(line.get_xdata()[-1], round(line.get_ydata()[-1], 4)) for line in duty.get_lines()]  # type: ignore[index]
+    ends = [(x[-1], round(y[-1], 4)) for x, y in (map(np.asarray, line.get_data()) for line in duty.get_lines())]
     for delay in (10, 50):
         assert (400.0, round(400 / (400 + delay), 4)) in ends
         assert (400.0, round(398 / (400 + delay), 4)) in ends, "less the guard time"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from checkout import ROOT
 from rich.console import Console
@@ -171,7 +172,7 @@ def test_model_points_between_the_measured_ones(folder: Path) -> None:
     dense = [{"mode": "on-demand", "reconfiguration_delay_ms": d, "step_time_s": 1.0} for d in (10, 20)]
     figure = sweep(rows, dense)
     assert figure is not None
-    assert max(len(line.get_xdata()) for line in figure.axes[0].lines) == 4
+    assert max(np.size(line.get_xdata()) for line in figure.axes[0].lines) == 4
 
 
 def test_words_for_scale_and_time() -> None:

@@ -12,7 +12,6 @@ from railyard.scale import Scale
 from workloads.inspection import traffic_of
 
 RING = CASES / "astra-sim/custom_ring_allreduce_8npus_1MB"
-pytestmark = pytest.mark.skipif(not RING.is_dir(), reason="../shared/cases is not beside this checkout")
 
 
 @pytest.mark.parametrize("mode", ["native", "electrical", "on-demand", "provisioned"])

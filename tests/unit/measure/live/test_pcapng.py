@@ -26,7 +26,7 @@ def _read(path: Path) -> tuple[list[Any], list[tuple[bytes, Any]]]:
     """The interfaces and the packets of a file."""
     with RawPcapNgReader(str(path)) as reader:
         packets = list(reader)
-        return reader.interfaces, packets
+        return reader.interfaces, packets  # type: ignore[attr-defined]
 
 
 def test_every_packet_comes_back_in_order_with_its_comments(tmp_path: Path) -> None:

@@ -27,6 +27,6 @@ def test_every_new_folder_is_handed_over_and_no_old_one(tmp_path: Path, monkeypa
     given: list[Path] = []
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(ownership, "invoker", lambda: (1000, 1000))
-    monkeypatch.setattr(os, "chown", lambda path, *_, follow_symlinks: given.append(path) or follow_symlinks)
+    monkeypatch.setattr(os, "chown", lambda path, *_, follow_symlinks: given.append(path))
     ownership.make_folder(tmp_path / "a" / "b")
     assert given == [tmp_path / "a", tmp_path / "a" / "b"]

@@ -256,7 +256,7 @@ def test_a_schedule_with_scratch_and_an_input_of_its_own() -> None:
 
 def test_several_sums_into_one_slot_in_one_round() -> None:
     rows = [(0, src, 0, 0, "reduce", -1) for src in range(1, 6)]
-    plan = Schedule("gather-sum", "reduce", 6, 1, (0,), transfers(*rows))  # type: ignore[arg-type]
+    plan = Schedule("gather-sum", "reduce", 6, 1, (0,), transfers(*rows))
     buffers = carry(plan, list(range(6)), 9, random.Random(2))
     assert wrong(plan, list(range(6)), 9, buffers)[0] == 0
 

@@ -184,10 +184,13 @@ def test_provisioned_asks_right_after_the_phase_before(operations: list[Operatio
             assert [i.group for i in following if isinstance(i, RequestCircuits)] == list(wanted)
 
 
+FORWARD = Compute(1, "forward", 1.0, (0,))
+
+
 def smoke() -> list[Operation]:
     return [
         Collective(0, "gather", "all_gather", "dp", 8),
-        Compute(1, "forward", 1.0, (0,)),
+        FORWARD,
         Send(2, "send", "pp", 2, 8, (1,)),
         Recv(3, "recv", "pp", 2, 8, (1,)),
         Compute(4, "backward", 1.0, (3,)),
@@ -200,7 +203,7 @@ def test_on_demand_asks_when_the_operation_is_runnable() -> None:
     first = executor.begin()
     assert [type(i) for i in first] == [StepBegan, PhaseBegan, RequestCircuits, Blocked]
     assert [type(i) for i in executor.acknowledged("dp", 0)] == [StartCommunication]
-    assert executor.communication_done(0) == [ReleaseCircuits("dp", 0), PhaseEnded(0, 0), StartCompute(0, smoke()[1])]
+    assert executor.communication_done(0) == [ReleaseCircuits("dp", 0), PhaseEnded(0, 0), StartCompute(0, FORWARD)]
     after = executor.compute_done(1)
     assert [i for i in after if isinstance(i, RequestCircuits)] == [RequestCircuits("pp", 0)]
     assert [i.op.id for i in executor.acknowledged("pp", 0) if isinstance(i, StartCommunication)] == [2, 3]
@@ -214,7 +217,7 @@ def test_provisioned_hides_the_request_in_the_window() -> None:
         ReleaseCircuits("dp", 0),
         PhaseEnded(0, 0),
         RequestCircuits("pp", 0),
-        StartCompute(0, smoke()[1]),
+        StartCompute(0, FORWARD),
     ]
     assert executor.acknowledged("pp", 0) == []
     started = [i.op.id for i in executor.compute_done(1) if isinstance(i, StartCommunication)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import collective_exchange
+from workloads.agent.exchange import MessagePart, collective_exchange
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Flow
 from workloads.collectives.catalog import schedule
@@ -42,7 +43,8 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
     buffers = [payload.initial(1, FLOW, made, members, m, elements) for m in members]
     exchanges = [collective_exchange(made, members, m, elements) for m in members]
     steps = [(m, step) for m in members for step in exchanges[m].begin().steps]
-    wire, rng = [], random.Random(seed)
+    rng = random.Random(seed)
+    wire: list[tuple[int, MessagePart, payload.Floats]] = []
     staged: dict[tuple[int, int], payload.Floats] = {}
     while steps or wire:
         while steps:
@@ -204,7 +206,9 @@ def test_the_proof_names_weights_that_cannot_be() -> None:
     ],
 )
 def test_weights_that_are_no_matrix_are_named(matrix: Weights, reason: str) -> None:
-    for make in (lambda: straight_all_to_all(2, 1, matrix), lambda: valiant_all_to_all(2, matrix)):
+    made: list[Callable[[], Schedule]]
+    made = [lambda: straight_all_to_all(2, 1, matrix), lambda: valiant_all_to_all(2, matrix)]
+    for make in made:
         with pytest.raises(ConfigError, match=reason):
             make()
     with pytest.raises(ConfigError, match="pieces: must be at least 1, not 0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy
@@ -229,7 +230,7 @@ def mutant(made: Schedule, data: st.DataObject) -> Schedule:
     position, chunk = st.integers(0, made.n - 1), st.integers(0, made.chunks - 1)
     how = data.draw(st.sampled_from(["lost", "again", "src", "dst", "chunk", "op", "round"]))
     round_ = data.draw(st.integers(0, made.rounds))
-    changed = {
+    changes: dict[str, Callable[[], tuple[Transfer, ...]]] = {
         "lost": lambda: (),
         "again": lambda: (old, replace(old, round=round_)),
         "src": lambda: (replace(old, src=data.draw(position)),),
@@ -237,8 +238,8 @@ def mutant(made: Schedule, data: st.DataObject) -> Schedule:
         "chunk": lambda: (replace(old, chunk=data.draw(chunk)),),
         "op": lambda: (replace(old, op="copy" if old.op == "reduce" else "reduce"),),
         "round": lambda: (replace(old, round=round_),),
-    }[how]()
-    return replace(made, transfers=(*rest, *changed), one_port=False, straggler=None, first_phase=0)
+    }
+    return replace(made, transfers=(*rest, *changes[how]()), one_port=False, straggler=None, first_phase=0)
 
 
 @given(some_schedule, st.data())

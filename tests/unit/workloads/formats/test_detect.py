@@ -105,14 +105,13 @@ def test_options_of_the_other_sort_are_refused(tmp_path: Path) -> None:
         load_workload("smok")
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [
         ("astra-sim/custom_ring_allreduce_8npus_1MB", 8),
         ("astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", 8),
         ("astra-sim/all_reduce_4npus_1MB/all_reduce", 4),
-        ("msccl/ag-1k-512k.xml", 8),
+        ("msccl-scheduler/ag-1k-512k.xml", 8),
     ],
 )
 def test_real_files_are_workloads(name: str, ranks: int) -> None:

@@ -350,7 +350,6 @@ def test_binary_and_absent_files(tmp_path: Path) -> None:
 # -- files of others -------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason="../shared/cases is not beside the checkout")
 class TestRealFiles:
     @pytest.mark.parametrize(
         ("name", "layers", "sent"),

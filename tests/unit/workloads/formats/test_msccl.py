@@ -28,7 +28,7 @@ def test_the_ring_of_astra_sim_sends_what_a_ring_must() -> None:
 
 
 def test_the_all_gather_of_azure_is_one_round_between_all() -> None:
-    made = case("msccl/ag-1k-512k.xml")
+    made = case("msccl-scheduler/ag-1k-512k.xml")
     assert (made.kind, made.n, made.chunks, made.rounds) == ("all_gather", 8, 16, 1)
     assert made.owner == tuple(c // 2 for c in range(16))
     assert wires(made) == Counter(

@@ -18,7 +18,7 @@ from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 
 @pytest.mark.parametrize(
-    "name", ["astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", "msccl/ag-1k-512k.xml"]
+    "name", ["astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", "msccl-scheduler/ag-1k-512k.xml"]
 )
 def test_real_files_are_written_and_read_back(name: str) -> None:
     made = case(name)

@@ -163,6 +163,6 @@ def test_accuracy_leaves_out_steps_without_a_straggler() -> None:
 def test_what_cannot_be_is_refused() -> None:
     for options in ({"n": 1}, {"n": 4, "first": 4}, {"n": 4, "memory": 0}, {"n": 4, "margin": 9}):
         with pytest.raises(ConfigError):
-            Detector(**options)  # type: ignore[arg-type]
+            Detector(**options)
     with pytest.raises(ConfigError, match="arrivals of 4 ranks, not 3"):
         Detector(4).observe([0.0, 1.0, 2.0])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from railyard.errors import ConfigError
 from workloads.stragglers.gaps import Fixed, LogNormal, Replay
 
-CASE = ROOT.parent / "shared" / "cases" / "stragglar" / "measured_delay_4xA100_llama32_3B.json"
 EXAMPLE = ROOT / "docs" / "examples" / "straggler_gaps.json"
 
 
@@ -116,13 +115,31 @@ def test_our_example_was_drawn_by_our_own_generator() -> None:
     assert Replay.read(EXAMPLE).gaps_s == pytest.approx(own, abs=5e-6)
 
 
-def test_the_measured_gaps_have_the_published_statistics() -> None:
-    if not CASE.exists():
-        pytest.skip("needs ../shared/cases beside the checkout")
-    gaps = sorted(Replay.read(CASE).gaps_s)
+SYNTHETIC_MS = {0: 1.5, 12: 5.0, 24: 7.0, 36: 14.0, 44: 19.0, 48: 22.0}
+"""Synthetic, not measured: 49 gaps in order of size, straight lines between these places. Median, mean, p90 and maximum
+are those of the gaps of 4 A100s as published (StragglAR, arXiv 2505.23523): 7, 9.5, 19 and 22 ms.
+"""
+
+
+def synthetic_gaps_ms() -> list[float]:
+    """The 49 gaps, shuffled: a file of measured gaps has them in the order of the steps."""
+    places = list(SYNTHETIC_MS.items())
+    gaps = [places[0][1]]
+    for (first, low), (last, high) in pairwise(places):
+        gaps += [low + (high - low) * k / (last - first) for k in range(1, last - first + 1)]
+    random.Random(1).shuffle(gaps)
+    return gaps
+
+
+def test_gaps_with_the_published_statistics_are_read_and_fitted(tmp_path: Path) -> None:
+    file = tmp_path / "gaps.json"
+    file.write_text(json.dumps({"what": "synthetic", "unit": "ms", "gaps_ms": synthetic_gaps_ms()}))
+    assert Replay.read(file).gaps_s == pytest.approx([gap / 1e3 for gap in synthetic_gaps_ms()])
+    gaps = sorted(Replay.read(file).gaps_s)
     assert len(gaps) == 49
     assert statistics.median(gaps) == pytest.approx(0.007, abs=0.0005)
     assert statistics.fmean(gaps) == pytest.approx(0.0095, abs=0.0002)
     assert gaps[-5] == pytest.approx(0.019, abs=0.0005) and gaps[-1] == pytest.approx(0.022, abs=0.0005)
     fitted = LogNormal.fit(gaps)
     assert 0.005 < fitted.median_s < 0.010 and 0.6 < fitted.sigma < 0.9
+    assert fitted.most_s == pytest.approx(0.022)

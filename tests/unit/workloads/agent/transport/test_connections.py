@@ -14,6 +14,9 @@ from workloads.agent.transport.message import Header
 
 
 class NoInbox:
+    def awaits(self, connection: Connection, header: Header) -> bool:
+        raise AssertionError
+
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
         raise AssertionError
 

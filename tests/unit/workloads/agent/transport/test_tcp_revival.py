@@ -73,7 +73,7 @@ def test_the_word_is_an_icmp_message_about_the_first_segment_that_is_not_acknowl
     near, far = pair
     ports = near.getsockname()[1], far.getsockname()[1]
     monkeypatch.setattr(tcp_revival, "_first_unacknowledged", lambda sock: 0xFFFF0001)
-    monkeypatch.setattr(tcp_revival.socket, "socket", Raw)
+    monkeypatch.setattr(socket, "socket", Raw)
     tcp_revival._unreachable(near)
     ((message, to),) = sent
     assert to == ("127.0.0.1", 0)
