@@ -16,7 +16,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy, Wiring
 from controllers.policies.rotor import RotorPolicy
 from railyard.errors import ConfigError, ControlError
-from railyard.protocol import SlotWindow
+from railyard.protocol import Hop, SlotWindow
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -85,7 +85,7 @@ def test_a_cycle_is_scaled_in_time_and_in_size() -> None:
 
 
 def of_two_slots(seconds: float | None = None) -> RunningRotation:
-    return RunningRotation((Slot({}, (), seconds), Slot({}, ((0, 0, 1, 0),), seconds)), guard_s=0.25)
+    return RunningRotation((Slot({}, (), seconds), Slot({}, (Hop(0, 0, 1, 0),), seconds)), guard_s=0.25)
 
 
 def test_after_the_last_slot_the_first_comes_again() -> None:

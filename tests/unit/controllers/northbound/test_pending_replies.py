@@ -7,9 +7,9 @@ from typing import Any
 
 from controllers.engine.actions import Ack, Refuse
 from controllers.northbound.pending_replies import PendingReplies
-from railyard.protocol import SlotWindow
+from railyard.protocol import Hop, SlotWindow
 
-PATHS = ((0, 0, 1, 0),)
+PATHS = (Hop(0, 0, 1, 0),)
 
 
 class Somebody:

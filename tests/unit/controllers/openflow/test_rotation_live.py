@@ -82,7 +82,8 @@ def light(world: World) -> set[tuple[int, int]]:
 def test_slots_come_as_long_as_somebody_has_something() -> None:
     world, agents = rotating(None)
     for number in range(4):
-        world.until(lambda number=number: all(agent.told() == list(range(number + 1)) for agent in agents))
+        slots = list(range(number + 1))
+        world.until(lambda slots=slots: all(agent.told() == slots for agent in agents))  # type: ignore[misc]
         (paths,) = [answer["paths"] for answer in agents[0].answers if answer.get("slot_window", [None])[0] == number]
         assert light(world) == {pair for a, _, b, _ in paths for pair in ((a + 1, b + 1), (b + 1, a + 1))}
         for agent in agents:

@@ -256,7 +256,7 @@ def test_a_policy_that_cannot_be_loaded_is_named(name: str, reason: str) -> None
         load_policy(name, rail_plan(2))
 
 
-def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Hop) -> None:
+def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from controllers.policies.policy import Policy\nclass Mine(Policy):\n    pass\n")
     assert type(load_policy(f"{file}:Mine", rail_plan(2))).__name__ == "Mine"

@@ -292,7 +292,7 @@ def test_on_electrical_rails_nothing_turns(kind: type[RotorPolicy], ports: int) 
     ep, dp, pp = everybody(4), Group("dp", "dp", (0, 1, 2, 3)), Group("pp", "pp", (0, 1))
     assert policy.start([ep, dp, pp]) == {}
     assert policy.rotation(ep) == () and all(policy.wanted(group, {}) == {} for group in (ep, dp, pp))
-    wanted: list[Hop] = [(a, 0, b, 0) for a, b in combinations(range(4), 2)]
+    wanted: list[Hop] = [Hop(a, 0, b, 0) for a, b in combinations(range(4), 2)]
     assert sorted(policy.paths(ep, {})) == wanted
     assert policy.paths(dp, {}) == ring_paths((0, 1, 2, 3), high=ports - 1)
     assert policy.paths(pp, {}) == group_paths(pp, high=ports - 1)

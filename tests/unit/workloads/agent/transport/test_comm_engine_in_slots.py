@@ -9,7 +9,7 @@ import pytest
 
 from controllers.circuits.matchings import one_factorization
 from railyard.errors import VerifyError
-from railyard.protocol import SlotWindow
+from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
 from topos.describe import plan
 from topos.rails import RailTopo
@@ -22,7 +22,7 @@ from workloads.collectives.straight import straight_all_to_all
 from workloads.program import Collective, Group, Program
 
 N, RANK, SIZE = 4, 3, 1000
-SLOTS = [tuple((a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)]
+SLOTS = [tuple(Hop(a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)]
 """The slots of a rotor between all."""
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from railyard.protocol import SlotWindow
+from railyard.protocol import Hop, SlotWindow
 from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
 from workloads.agent.transport.in_flight import InFlight, Waiting
 from workloads.agent.transport.slot_connections import Post, SlotConnections
 from workloads.agent.transport.up_window import UpWindow
 
-PAIR, SHIFT = ((0, 0, 1, 0), (2, 0, 3, 0)), ((0, 1, 1, 0), (1, 1, 2, 0), (2, 1, 0, 0))
+PAIR, SHIFT = (Hop(0, 0, 1, 0), Hop(2, 0, 3, 0)), (Hop(0, 1, 1, 0), Hop(1, 1, 2, 0), Hop(2, 1, 0, 0))
 
 
 class Offers:

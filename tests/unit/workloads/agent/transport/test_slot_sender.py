@@ -48,7 +48,7 @@ def come(sender: SlotSender[str], number: int, *paths: Hop, until: float | None 
 
 
 def test_a_circuit_between_the_same_lanes_is_for_both() -> None:
-    paths = ((0, 0, 1, 0), (2, 1, 0, 1), (1, 1, 2, 1))
+    paths = (Hop(0, 0, 1, 0), Hop(2, 1, 0, 1), Hop(1, 1, 2, 1))
     for rank, peers in ((0, {1: 0, 2: 1}), (1, {0: 0, 2: 1}), (2, {0: 1, 1: 1})):
         sender, _ = slot_sender(rank)
         come(sender, 0, *paths)
@@ -57,7 +57,7 @@ def test_a_circuit_between_the_same_lanes_is_for_both() -> None:
 
 
 def test_a_circuit_between_different_lanes_is_for_its_first_end() -> None:
-    shift = tuple((rank, 1, (rank + 2) % 5, 0) for rank in range(5))
+    shift = tuple(Hop(rank, 1, (rank + 2) % 5, 0) for rank in range(5))
     for rank in range(5):
         sender, _ = slot_sender(rank)
         come(sender, 0, *shift)
@@ -73,9 +73,9 @@ def test_before_the_first_slot_everything_waits() -> None:
 def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
     sender, _ = slot_sender()
     offer(sender, "1a", "2a", "1b")
-    assert come(sender, 0, (0, 0, 2, 0)) == ["2a"]
-    assert come(sender, 1, (0, 0, 1, 0)) == ["1a", "1b"]
-    assert come(sender, 2, (0, 0, 2, 0)) == []
+    assert come(sender, 0, Hop(0, 0, 2, 0)) == ["2a"]
+    assert come(sender, 1, Hop(0, 0, 1, 0)) == ["1a", "1b"]
+    assert come(sender, 2, Hop(0, 0, 2, 0)) == []
 
 
 # ---- slots without an end --------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
 def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
     sender, said = slot_sender()
     offer(sender, "1a", "1b", "2a")
-    come(sender, 0, (0, 0, 1, 0))
+    come(sender, 0, Hop(0, 0, 1, 0))
     sender.over()
     assert not said
     sender.over()
@@ -94,7 +94,7 @@ def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
 def test_the_last_that_it_had_leaves_it_idle() -> None:
     sender, said = slot_sender()
     offer(sender, "1a")
-    come(sender, 0, (0, 0, 1, 0))
+    come(sender, 0, Hop(0, 0, 1, 0))
     sender.over()
     assert said == [moved(0, idle=True)]
 
@@ -102,34 +102,34 @@ def test_the_last_that_it_had_leaves_it_idle() -> None:
 def test_nothing_for_this_slot_is_said_at_once_and_only_once() -> None:
     sender, said = slot_sender()
     offer(sender, "2a")
-    come(sender, 0, (0, 0, 1, 0))
+    come(sender, 0, Hop(0, 0, 1, 0))
     sender.report()
     assert said == [moved(0)]
-    come(sender, 1, (0, 0, 3, 0))
+    come(sender, 1, Hop(0, 0, 3, 0))
     assert said == [moved(0), moved(1)]
 
 
 def test_a_rank_that_is_left_out_has_nothing_for_the_slot() -> None:
     sender, said = slot_sender()
     offer(sender, "2a")
-    assert come(sender, 0, (1, 0, 2, 0)) == []
+    assert come(sender, 0, Hop(1, 0, 2, 0)) == []
     assert said == [moved(0)]
 
 
 def test_nothing_more_goes_in_a_slot_that_was_said_to_be_done_with() -> None:
     sender, said = slot_sender()
-    come(sender, 0, (0, 0, 1, 0))
+    come(sender, 0, Hop(0, 0, 1, 0))
     assert said == [moved(0, idle=True)]
     assert offer(sender, "1a") == [], "its circuit may go at any moment"
     assert said == [moved(0, idle=True), moved(0)], "but it is no longer idle"
     offer(sender, "1b")
     assert len(said) == 2
-    assert come(sender, 4, (0, 0, 1, 0)) == ["1a", "1b"]
+    assert come(sender, 4, Hop(0, 0, 1, 0)) == ["1a", "1b"]
 
 
 def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
     sender, said = slot_sender()
-    sender.stands(SlotWindow(0, 10.0), ((0, 0, 1, 0),))
+    sender.stands(SlotWindow(0, 10.0), (Hop(0, 0, 1, 0),))
     gone = list(sender.free())
     for item in ("2a", "1a"):
         sender.offer(int(item[0]), item)
@@ -145,7 +145,7 @@ def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
 
 def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
     sender, said = slot_sender()
-    assert come(sender, 0, (0, 0, 1, 0), until=11.0) == []
+    assert come(sender, 0, Hop(0, 0, 1, 0), until=11.0) == []
     assert offer(sender, "1a") == ["1a"]
     sender.over()
     assert offer(sender, "1b") == ["1b"] and not said
@@ -159,8 +159,8 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
         "slot 4 of group ep leaves nothing beside its guard time of 10 ms and the 0.5 ms that this machine may be late"
     )
     with pytest.raises(ControlError, match=said):
-        come(sender, 4, (0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
-    assert come(sender, 5, (0, 0, 1, 0), until=15.0 + 0.02) == []
+        come(sender, 4, Hop(0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
+    assert come(sender, 5, Hop(0, 0, 1, 0), until=15.0 + 0.02) == []
 
 
 # ---- the turns of several groups -------------------------------------------------------------------------------------
@@ -171,18 +171,18 @@ def test_groups_turn_on_their_own() -> None:
     turns: SlotScheduler[str] = SlotScheduler(0, said.append)
     turns.report("ep")
     assert turns.of("ep") is None and not said
-    turns.stands("ep", 0, SlotWindow(0, 1.0), ((0, 0, 1, 0),))
-    turns.stands("other", 7, SlotWindow(0, 1.0), ((0, 1, 2, 1),))
+    turns.stands("ep", 0, SlotWindow(0, 1.0), (Hop(0, 0, 1, 0),))
+    turns.stands("other", 7, SlotWindow(0, 1.0), (Hop(0, 1, 2, 1),))
     first, second = turns.of("ep"), turns.of("other")
     assert first is not None and second is not None and first is not second
     turns.report("other")
     assert said == [Moved("other", 7, 0, True)]
-    turns.stands("ep", 0, SlotWindow(1, 2.0), ((0, 0, 3, 0),))
+    turns.stands("ep", 0, SlotWindow(1, 2.0), (Hop(0, 0, 3, 0),))
     assert turns.of("ep") is first and first.peers == {3}
     turns.end("ep")
     turns.end("ep")
     assert turns.of("ep") is None and turns.of("other") is second
-    turns.stands("ep", 1, SlotWindow(0, 3.0), ((0, 0, 1, 0),))
+    turns.stands("ep", 1, SlotWindow(0, 3.0), (Hop(0, 0, 1, 0),))
     turns.report("ep")
     assert said[-1] == Moved("ep", 1, 0, True), "of the next request"
 
@@ -201,7 +201,7 @@ def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int
         circuit_clients[a].offer(b, (a, b))
     arrived, matchings = list[tuple[int, int]](), one_factorization(n)
     for number, matching in enumerate(matchings):
-        paths = tuple((a, 0, b, 0) for a, b in matching)
+        paths = tuple(Hop(a, 0, b, 0) for a, b in matching)
         for sender in circuit_clients:
             sender.stands(SlotWindow(number, 0.0), paths)
         for sender in circuit_clients:
