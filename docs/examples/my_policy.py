@@ -1,14 +1,14 @@
-"""A policy of your own: neighbours first, and never more than one job's need at a time.
+"""A policy of your own: it moves only the circuits that the asking group needs.
 
 Opus moves a whole pipeline stage when one pair asks. This policy moves only the pair or the ring that asked: fewer
 ports go dark at once, at the price of more reconfigurations. Run it with
 
     sudo scripts/rail_reconfiguration.py --policy docs/examples/my_policy.py:PairByPair
 
-What you write is one class with one method, ``wanted``: given the group that asked and all circuits that stand, return
-the complete circuits of each switch that must change. You never see a clock, a socket or a flow. The engine does the
-rest for every policy: it waits until all members have asked, leaves circuits with traffic alone and asks you again
-later, keeps the ports dark for the configured delay, and acknowledges.
+A policy is one class with one method, ``wanted``: given the group that asked and all existing circuits, it returns the
+complete circuits of each switch that must change. It uses no clock, no socket and no flow table. The engine does the
+rest for every policy: it waits until all members have asked, leaves circuits with traffic alone and asks the policy
+again later, keeps the ports dark for the configured delay, and acknowledges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workloads.program import Group
 
 
 class PairByPair(Policy):
-    """Joins exactly the ports that the asking group needs, and takes them from whoever had them."""
+    """Joins exactly the ports that the asking group needs, and takes them from the groups that had them."""
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """Begin with the first ring of each rail, so that the first phase costs nothing."""
@@ -33,7 +33,7 @@ class PairByPair(Policy):
         return wiring
 
     def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """The circuits that stand on the group's rail, with the group's own circuits put over them."""
+        """The existing circuits of the group's rail, with the group's own circuits in place of those on its ports."""
         rail = rail_of_group(self.plan, group)
         mine = Matching(path_circuits(rail, group_paths(group)))
         return {rail.name: standing.get(rail.name, Matching()).replaced_by(mine)}

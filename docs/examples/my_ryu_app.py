@@ -5,14 +5,14 @@ Start it first, then a run that leaves the switches to it:
     RAILYARD_PLAN=results/plan.json .venv/bin/python docs/examples/my_ryu_app.py
     sudo scripts/rail_reconfiguration.py --controller remote --modes native ...
 
-(Ryu 4.34 of 2020 asks a current eventlet for a name that is gone, so plain ``ryu-manager`` does not start there; the
-four lines before the imports and the last ones of this file are all it takes.)
+(Ryu 4.34 of 2020 imports a name that current versions of eventlet no longer have, so plain ``ryu-manager`` does not
+start. The lines before the Ryu imports and the last lines of this file repair that.)
 
 The plan is plain JSON (``topos/plan.py``): every switch with its datapath id, kind and ports. Nothing else of Railyard
 is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``.
 
-An optical switch drops what has no flow, so light between two ports is two flows, one each way. An electrical switch
-forwards by address: one flow for each host port.
+An optical switch drops packets without a flow, so a circuit between two ports is two flows, one for each direction. An
+electrical switch forwards by address: one flow for each host port.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NeighbourCircuits(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def switch_joined(self, event):
-        """Fill a switch that has connected."""
+        """Install the flows of a switch that has connected."""
         datapath = event.msg.datapath
         with open(self.plan_path, encoding="utf-8") as file:  # written by the run, just before its switches call
             switches = {switch["dpid"]: switch for switch in json.load(file)["switches"]}
@@ -59,7 +59,7 @@ class NeighbourCircuits(app_manager.RyuApp):
             self.forward(datapath, {"in_port": b}, a)
 
     def forward(self, datapath, match, port):
-        """Send what matches out of ``port``."""
+        """Install a flow that sends matching packets out of ``port``."""
         ofproto, parser = datapath.ofproto, datapath.ofproto_parser
         actions = [parser.OFPActionOutput(port)]
         datapath.send_msg(
