@@ -5,4 +5,4 @@ insides; this package holds what all of them share (errors, scale, the experimen
 leads them.
 """
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
