@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from measure import calibrate
-from measure.bench import Measurement
+from measure.bench import Measurement, not_measured
 from railyard.case import Case, Fabric
 from railyard.case_row import wire_bound_s
 from railyard.case_run import CasePlan, CaseRun, QuietCaseListener
@@ -37,8 +37,11 @@ def against_bounds() -> list[Measurement]:
     with _run(_STEPS) as run:
         for case in sorted(_cases(), key=lambda case: case.fabric.gpus_per_server):
             row = run.measure(case).row
-            ratio = row["after_arrival_s"] / wire_bound_s(case, alpha_s)
             name = f"{case.schedule.algorithm} {case.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+            if not row["after_arrival_s"]:
+                found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
+                continue
+            ratio = row["after_arrival_s"] / wire_bound_s(case, alpha_s)
             found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
     return found
 
@@ -60,9 +63,15 @@ def stragglar() -> list[Measurement]:
             run.measure(case)
         after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in run.record.rows}
     for n, published in SPEEDUPS.items():
-        ratio = after[n, "ring"] / after[n, "stragglar"]
-        ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
         name = f"ring / stragglar after arrival, {n} ranks (published {published:g})"
+        ring, other = after.get((n, "ring")), after.get((n, "stragglar"))
+        if not ring or not other:
+            found.append(
+                not_measured(name, f"the runs of {n} ranks gave {ring} s for Ring and {other} s for StragglAR")
+            )
+            continue
+        ratio = ring / other
+        ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
         found.append(Measurement(name, ratio, "ratio", limit=published, ok=ok))
     return [*found, _break_even()]
 
@@ -72,11 +81,13 @@ def _break_even() -> Measurement:
     with _run(3) as run:
         for case in experiment.cases():
             run.measure(case)
-        measured = break_even_s(run.record.rows) or 0.0
+        measured = break_even_s(run.record.rows)
+    name = "break-even delay of StragglAR and Ring, 8 ranks: measured / law"
+    if measured is None:
+        return not_measured(name, "StragglAR was not faster than Ring at any delay that was measured")
     law = experiment.law(8, experiment.size_of(8)[0]).critical_delay_s
     ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE
-    return Measurement("break-even delay of StragglAR and Ring, 8 ranks: measured / law", measured / law, "ratio",
-                       limit=1.0, ok=ok)  # fmt: skip
+    return Measurement(name, measured / law, "ratio", limit=1.0, ok=ok)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from measure.bench.rings import ring_goodput
-from railyard.errors import MachineError
+from railyard.errors import MachineError, RailyardError
 from topos import namespaces
 from topos.netlink import LO_INDEX, Netlink, link_up
 from topos.ovs import PrivateOvs
@@ -25,14 +25,16 @@ from topos.rails import RailTopo
 from topos.remains import Run
 
 _ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 600.0
 
 
 def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
     """Run ``RailTopo(**shape)`` on stock Mininet.
 
     Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s``, ``goodput_mbps`` of each host sending to
-    the next for that long.
+    the next for that long. ``MachineError`` if it does not do that here.
     """
+    namespaces.check_root_directory()
     with Run.open() as run:
         (yard,) = namespaces.make(1)
         try:
@@ -55,7 +57,12 @@ def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, r
     with namespaces.inside(yard):
         child = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.add_child(child.pid)
-    output, errors = child.communicate(timeout=600)
+    try:
+        output, errors = child.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        raise MachineError(f"stock Mininet was not done within {_PATIENCE_S:g} s") from None
     if child.returncode != 0:
         last = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise MachineError(f"stock Mininet ended with status {child.returncode}: {last}")
@@ -91,7 +98,10 @@ def main() -> None:
     parser.add_argument("--ring", type=float, default=0.0)
     parser.add_argument("--datapath", default="user")
     options = parser.parse_args()
-    print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+    try:
+        print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+    except RailyardError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
