@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from measure.bench import Measurement, NotMeasured, bringup, collective, collectives, finite, links, rings, slopes
+from measure.bench import (
+    Measurement,
+    NotMeasured,
+    bringup,
+    collective,
+    collectives,
+    control,
+    finite,
+    links,
+    rings,
+    slopes,
+)
 from measure.bench.goodput import receive
-from measure.timeline import Event
+from measure.timeline import Event, write_events
 from railyard.errors import MachineError
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
@@ -165,6 +178,38 @@ def row(mode: str, delay_ms: float, step_s: float | None, **more: float) -> dict
 def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:
     with pytest.raises(NotMeasured, match=why):
         act()
+
+
+# ---- the control plane -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b'{"id":0,"ok":false,"error":"no such job"}\n', "checkin of a member was refused: no such job"),
+        (b"", "2 of 2 members got no answer to checkin within 0.2 s"),
+    ],
+)
+def test_a_barrier_without_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, why: str) -> None:
+    monkeypatch.setattr(control, "MEMBERS", 2)
+    monkeypatch.setattr(control, "_PATIENCE_S", 0.2)
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
+        listener.bind(str(tmp_path / "channel"))
+        listener.listen()
+        barriers = pool.submit(control._barriers, tmp_path / "channel", "ring")
+        calls = [listener.accept()[0] for _ in range(2)]
+        for call in calls:
+            call.sendall(answer)
+        with pytest.raises(NotMeasured, match=why):
+            barriers.result(10)
+        for call in calls:
+            call.close()
+
+
+def test_barrier_replies_are_read_off_the_events_of_the_controller(tmp_path: Path) -> None:
+    changes = [Event(1.0, "controller", "reconfigure", 1.5), Event(2.0, "controller", "reconfigure", 2.25)]
+    write_events(tmp_path / "events", [*changes, Event(1.2, "controller", "ack", None, {"group": "ring"})])
+    assert control._barrier_replies(tmp_path / "events") == [1.5, 2.25]
 
 
 # ---- the script ------------------------------------------------------------------------------------------------------
