@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.bench import Measurement
+from experiments.bench import Measurement, finite, not_measured
 from experiments.bench.catalog import BENCHES
 from measure.results.ownership import hand_over
 from railyard.errors import ConfigError, MachineError, RailyardError
@@ -58,13 +58,24 @@ def table(found: list[Measurement]) -> Table:
         shown.add_column(name, justify=side)  # type: ignore[arg-type]
     for one in found:
         verdict = "" if one.ok is None else "[green]yes[/green]" if one.ok else "[bold red]NO[/bold red]"
+        if one.value is None:
+            shown.add_row(one.name, "", "not measured", "", "", "", verdict)
+            continue
         cells = [f"{n:.4g}" if n is not None else "" for n in (one.value, one.baseline, one.ratio, one.limit)]
         shown.add_row(one.name, cells[0], one.unit, cells[1], cells[2], cells[3], verdict)
     return shown
 
 
+def measured(name: str) -> list[Measurement]:
+    """What bench ``name`` measures here; if it cannot, one row that says why."""
+    try:
+        return finite(BENCHES[name].measure())
+    except RailyardError as error:
+        return [not_measured(name, error)]
+
+
 def main() -> int:
-    """0 if every measurement kept its limit, 1 if one did not."""
+    """0 if every measurement kept its limit, 1 if one did not or could not be measured."""
     options = parse()
     console = Console() if sys.stdout.isatty() else Console(width=150)
     if options.list:
@@ -78,9 +89,12 @@ def main() -> int:
     try:
         for name in names:
             with console.status(f"{name}: {BENCHES[name].says}"):
-                found += BENCHES[name].measure()
+                found += measured(name)
     finally:
         console.print(table(found))
+        for one in found:
+            if one.value is None:
+                console.print(f"{one.name}: not measured: {one.why_not}", markup=False, highlight=False, soft_wrap=True)
         if options.json is not None:
             options.json.write_text(json.dumps([asdict(one) for one in found], indent=2) + "\n")
             hand_over(options.json)

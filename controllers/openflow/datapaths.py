@@ -43,6 +43,8 @@ class Datapath:
     dark_trips: list[float] = field(default_factory=list)
     changed_at: float = float("-inf")
     """When its tables changed last."""
+    gated: set[int] = field(default_factory=set)
+    """Ports that may hold a flow of a rotation (``flows.gated_circuit_flow``)."""
 
     @property
     def round_trip_s(self) -> float:

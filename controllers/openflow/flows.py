@@ -18,7 +18,7 @@ Flows of an electrical switch: priority 10, eth_dst -> output port (on a torus: 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cache
 
 from controllers.engine.actions import Darken
@@ -168,16 +168,21 @@ def _bundle_control(kind: int, xid: int) -> bytes:
     return _HEADER.pack(VERSION, TYPE_BUNDLE_CONTROL, 16, xid) + struct.pack("!IHH", xid, kind, BUNDLE_ATOMIC_ORDERED)
 
 
-def darken(change: Darken, xid: int, macs: Mapping[int, str] | None = None) -> bytes:
+def darken(
+    change: Darken, xid: int, macs: Mapping[int, str] | None = None, gated: Container[int] | None = None
+) -> bytes:
     """One bundle: ports that get a new circuit go dark (unless the delay is 0) and have it put in beneath.
 
     Ports that only lose their circuit are left without a flow, so that another reconfiguration may take them at once.
     ``macs`` (of the hosts, by port): circuits of a rotation (``quiet``) carry what is for their end only.
+    ``gated``: the ports that may hold a flow of a rotation (None: any port may). A plain circuit takes the place of a
+    plain one by itself; only a flow of the other kind must be taken out first, and each message costs the switch time.
     """
     bodies = []
     for port in sorted(change.ports):
         peer = change.after.peer(port)
-        bodies.append(no_circuit_flow(port))
+        if peer is None or change.quiet or gated is None or port in gated:
+            bodies.append(no_circuit_flow(port))
         if peer is None:
             continue
         if change.delay_s > 0:

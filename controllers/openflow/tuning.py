@@ -53,7 +53,10 @@ class Tuning:
         counted = action.delay_s >= SHORTEST_DARK_S
 
         def build(xid: int) -> bytes:
-            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None)
+            gated = self._south.datapaths.connected[action.switch].gated
+            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None, gated)
+            if action.quiet:
+                gated |= tuned
             if not counted:
                 return bundle
             self._losses.begin(number, tuned, xid)
@@ -70,6 +73,8 @@ class Tuning:
         datapath, tuned = south.datapaths.connected[done.switch], self._under_way[number]
         caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
         datapath.learn(done.step, now - done.sent_at)
+        if not tuned.action.quiet:
+            datapath.gated -= tuned.action.ports
         delay_s = tuned.action.delay_s
         if done.step == "darken" and delay_s > 0:
             tuned.dark_since = now

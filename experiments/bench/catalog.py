@@ -30,7 +30,7 @@ BENCHES: dict[str, Bench] = {
     "stragglar": Bench("Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", stragglar),
     "ceiling": Bench("the highest aggregate rate at which an all-reduce stays within 1.05", highest_aggregate),
     "bringup": Bench("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", bring_up),
-    "rewire": Bench("64 ports rewired: request to barrier reply", rewire_64),
+    "rewire": Bench("64 ports rewired: request to barrier reply, and to the answer", rewire_64),
     "barrier": Bench("64 members ready: first request to last ack, no switch involved", barrier_64),
     "dark": Bench("in-band dark time against the configured one", dark_time),
     "slopes": Bench("step time against delay: smoke, Llama and PP-only jobs, and the stall law", slopes),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from experiments.bench import Measurement
+from experiments.bench import Measurement, not_measured
 from experiments.settings import Settings, validated
 from experiments.straggler.findings import break_even_s
 from experiments.straggler.settings import StragglerExperiment
@@ -31,15 +31,18 @@ _STEPS = 2
 def against_bounds() -> list[Measurement]:
     """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
 
-    The bound has the latency of this machine (``scripts/calibration.py``) in each round.
+    The bound has the latency of this machine (``scripts/calibrate.py``) in each round.
     """
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
     with _run(_STEPS) as run:
         for trial in sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server):
             row = run.measure(trial).row
-            ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
             name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+            if not row["after_arrival_s"]:
+                found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
+                continue
+            ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
             found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
     return found
 
@@ -61,9 +64,15 @@ def stragglar() -> list[Measurement]:
             run.measure(trial)
         after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in run.record.rows}
     for n, published in SPEEDUPS.items():
-        ratio = after[n, "ring"] / after[n, "stragglar"]
-        ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
         name = f"ring / stragglar after arrival, {n} ranks (published {published:g})"
+        ring, other = after.get((n, "ring")), after.get((n, "stragglar"))
+        if not ring or not other:
+            found.append(
+                not_measured(name, f"the runs of {n} ranks gave {ring} s for Ring and {other} s for StragglAR")
+            )
+            continue
+        ratio = ring / other
+        ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
         found.append(Measurement(name, ratio, "ratio", limit=published, ok=ok))
     return [*found, _break_even()]
 
@@ -73,11 +82,13 @@ def _break_even() -> Measurement:
     with _run(3) as run:
         for trial in experiment.trials():
             run.measure(trial)
-        measured = break_even_s(run.record.rows) or 0.0
+        measured = break_even_s(run.record.rows)
+    name = "break-even delay of StragglAR and Ring, 8 ranks: measured / law"
+    if measured is None:
+        return not_measured(name, "StragglAR was not faster than Ring at any delay that was measured")
     law = experiment.law(8, experiment.size_of(8)[0]).critical_delay_s
     ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE
-    return Measurement("break-even delay of StragglAR and Ring, 8 ranks: measured / law", measured / law, "ratio",
-                       limit=1.0, ok=ok)  # fmt: skip
+    return Measurement(name, measured / law, "ratio", limit=1.0, ok=ok)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from controllers.northbound.client import ChannelClient
-from experiments.bench import Measurement
+from experiments.bench import Measurement, NotMeasured
 from experiments.bench.control import controlled
 from measure.live.darktime import DarkTime
 from measure.live.probe import ProbeTrain, Receiver, Sender
@@ -83,6 +83,9 @@ class _Bench:
             time.sleep(_LEAD_S)
             self._rewire(delay_s)
             seen = train.result().dark_time(str(old), str(new))
+        if seen.lit_t is None and seen.first_lost_t is not None:
+            raise NotMeasured(f"the dark time at {delay_s * 1e3:g} ms: no probe came out again within "
+                              f"{_TAIL_S * 1e3:g} ms of the end of the delay")  # fmt: skip
         self.misdelivered += seen.misdelivered
         return seen
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -24,22 +25,25 @@ _WARM_UP_S = 1.5
 
 
 def receive(address: str, seconds: float) -> float:
-    """Accept one connection and return its goodput in Mb/s, over ``seconds`` after a warm-up."""
+    """Accept one connection and return its goodput in Mb/s, over ``seconds`` after a warm-up.
+
+    ``OSError`` if nobody calls, or if the sender falls silent for 20 s or hangs up.
+    """
     with socket.create_server((address, PORT)) as listener:
         listener.settimeout(20)
         connection, _ = listener.accept()
-    connection.settimeout(20)
-    buffer = bytearray(_CHUNK_BYTES)
-    first = time.monotonic()
-    while time.monotonic() - first < _WARM_UP_S:
-        connection.recv_into(buffer)
-    received, start = 0, time.monotonic()
-    while (now := time.monotonic()) - start < seconds:
-        got = connection.recv_into(buffer)
-        if got == 0:
-            break
-        received += got
-    connection.close()
+    with connection:
+        connection.settimeout(20)
+        buffer = bytearray(_CHUNK_BYTES)
+        first = time.monotonic()
+        while time.monotonic() - first < _WARM_UP_S:
+            connection.recv_into(buffer)
+        received, start = 0, time.monotonic()
+        while (now := time.monotonic()) - start < seconds:
+            got = connection.recv_into(buffer)
+            if got == 0:
+                raise ConnectionError("the sender hung up before the measurement was over")
+            received += got
     return received * 8 / (now - start) / 1e6
 
 
@@ -74,7 +78,10 @@ def main() -> None:
     put_ahead(_NICE)
     sender = threading.Thread(target=send, args=(options.to, options.seconds), daemon=True)
     sender.start()
-    print(f"{receive(options.listen, options.seconds):.4f}", flush=True)
+    try:
+        print(f"{receive(options.listen, options.seconds):.4f}", flush=True)
+    except OSError as error:
+        sys.exit(f"{options.listen} received nothing that could be measured ({error})")
     sender.join()  # the next host may still be measuring
 
 

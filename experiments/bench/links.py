@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.bench import Measurement
+from experiments.bench import Measurement, NotMeasured, not_measured
 from experiments.bench.rings import ring_goodput
 from experiments.bench.stock import stock
+from railyard.errors import MachineError
 from railyard.scale import MTU_BYTES, goodput_share
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
@@ -26,9 +27,11 @@ def share_of_line(goodput_mbps: Sequence[float], rate_mbps: float, mtu_bytes: in
 
 
 def spread(values: Sequence[float]) -> float:
-    """(max - min) / median; infinite where the median is 0."""
+    """(max - min) / median; ``NotMeasured`` where the median is 0."""
     middle = statistics.median(values)
-    return (max(values) - min(values)) / middle if middle else float("inf")
+    if not middle:
+        raise NotMeasured("the spread of goodput: half of the hosts received nothing")
+    return (max(values) - min(values)) / middle
 
 
 def links(hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0, baseline: bool = True) -> list[Measurement]:
@@ -37,15 +40,15 @@ def links(hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0, basel
     with Emulation(RailTopo(**shape), openflow=None) as net:
         ours = ring_goodput(net.hosts, seconds)
     shares = share_of_line(ours, rate_mbps)
-    stock_least = stock_spread = None
+    name, least, apart = f"links_{hosts}x{rate_mbps:g}", None, None
+    missing = []
     if baseline:
-        theirs = stock(shape, seconds)["goodput_mbps"]
-        stock_least = min(share_of_line(theirs, rate_mbps, _STOCK_MTU))
-        stock_spread = spread(theirs)
-    return [
-        _least(f"links_{hosts}x{rate_mbps:g}_slowest", min(shares), stock_least),
-        _spread(f"links_{hosts}x{rate_mbps:g}_spread", spread(ours), stock_spread),
-    ]
+        try:
+            theirs = stock(shape, seconds)["goodput_mbps"]
+            least, apart = min(share_of_line(theirs, rate_mbps, _STOCK_MTU)), spread(theirs)
+        except MachineError as error:
+            missing.append(not_measured(f"{name}_stock", error))
+    return [_least(f"{name}_slowest", min(shares), least), _spread(f"{name}_spread", spread(ours), apart), *missing]
 
 
 def _least(name: str, value: float, baseline: float | None) -> Measurement:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from experiments.bench import Measurement
+from experiments.bench import Measurement, NotMeasured
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
@@ -98,6 +98,8 @@ def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float =
         while bad - good > 0.1 * bad and bad > 1:
             middle = (good + bad) / 2
             good, bad = (middle, bad) if holds(middle) else (good, middle)
+    if not good:
+        raise NotMeasured(f"the highest aggregate rate: {hosts} hosts were not within {limit:g} at {bad:.3g} Mb/s each")
     aggregate = good * hosts
     return [Measurement(f"highest aggregate rate within {limit:g} of line rate ({hosts} hosts)", aggregate, "Mb/s")]
 
@@ -136,7 +138,10 @@ def _team(launcher: AgentLauncher, configs: list[AgentConfig], netns_fds: list[i
 
 
 def _last_end(events: list[Event], step: int) -> float:
-    return max(e.end or e.t for e in events if e.kind == "communicate" and e["step"] == step)
+    ends = [e.end or e.t for e in events if e.kind == "communicate" and e["step"] == step]
+    if not ends:
+        raise NotMeasured(f"the ring all-reduce: no agent noted the end of step {step}")
+    return max(ends)
 
 
 def _processor_s(team: AgentTeam) -> dict[int, float]:

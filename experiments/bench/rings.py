@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from railyard.checkout import ROOT
+from experiments.bench import NotMeasured
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 60.0
+"""How much longer than the measurement the hosts may take."""
 
 
 def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
-    """Goodput received by each of ``hosts`` in Mb/s; 0 where nothing came through."""
+    """Goodput received by each of ``hosts`` in Mb/s; ``NotMeasured`` names the first host that has none, and why."""
     program = [sys.executable, "-m", "experiments.bench.goodput", "--seconds", str(seconds)]
-    children = []
-    for place, host in enumerate(hosts):
-        to = hosts[(place + 1) % len(hosts)]
-        command = [*program, "--listen", host.IP(), "--to", to.IP()]
-        children.append(host.popen(command, cwd=str(ROOT)))
-    results = []
-    for child in children:
-        output, _ = child.communicate(timeout=seconds + 60)
-        text = output.decode().strip()
-        results.append(float(text) if text else 0.0)
-    return results
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for place, host in enumerate(hosts):
+            to = hosts[(place + 1) % len(hosts)]
+            command = [*program, "--listen", host.IP(), "--to", to.IP()]
+            children.append(host.popen(command, cwd=str(_ROOT)))
+        deadline = time.monotonic() + seconds + _PATIENCE_S
+        return [_goodput(host.name, child, deadline) for host, child in zip(hosts, children, strict=True)]
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+
+
+def _goodput(host: str, child: subprocess.Popen[bytes], deadline: float) -> float:
+    """What the measuring process of ``host`` printed."""
+    try:
+        output, errors = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"the goodput of host {host}: its process did not end in time") from None
+    try:
+        return float(output)
+    except ValueError:
+        said = (errors or b"").decode(errors="replace").strip().splitlines()
+        why = said[-1] if said else f"its process ended with status {child.returncode} and said nothing"
+        raise NotMeasured(f"the goodput of host {host}: {why}") from None

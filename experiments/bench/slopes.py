@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench import Measurement
+from experiments.bench import Measurement, NotMeasured
 from experiments.rails.run import QuietListener, RailRun
 from experiments.rails.settings import make_experiment
 from measure.results.row import Row
@@ -48,9 +48,20 @@ def _rows(workload: str, modes: Sequence[str], delays_ms: Sequence[float], steps
 
 def _fit(rows: Sequence[Row], mode: str) -> float:
     """Least-squares slope of step time over delay."""
-    points = [(row["reconfiguration_delay_ms"] / 1e3, row["step_time_s"]) for row in rows if row["mode"] == mode]
+    points = [(row["reconfiguration_delay_ms"] / 1e3, _step_s(row)) for row in rows if row["mode"] == mode]
+    if len({delay for delay, _ in points}) < 2:
+        raise NotMeasured(f"the slope of {mode}: its points have fewer than two delays")
     delays, times = np.array(points).T
     return float(np.polyfit(delays, times, 1)[0])
+
+
+def _step_s(row: Row) -> float:
+    """The step time of a point; ``NotMeasured`` where no step of it was measured."""
+    if not row["step_time_s"]:
+        raise NotMeasured(
+            f"the step time of {row['mode']} at {row['reconfiguration_delay_ms']:g} ms: no step was whole"
+        )
+    return float(row["step_time_s"])
 
 
 def _slope(name: str, rows: Sequence[Row], expected: float, share: float) -> Measurement:
@@ -71,9 +82,11 @@ def _provisioned(rows: Sequence[Row]) -> list[Measurement]:
     """Provisioned beside on-demand at the same delay, and beside what the stall law leaves exposed."""
     by_mode = {mode: {row["reconfiguration_delay_ms"]: row for row in rows if row["mode"] == mode}
                for mode in ("on-demand", "provisioned")}  # fmt: skip
-    pairs = [(by_mode["on-demand"][delay], row) for delay, row in by_mode["provisioned"].items()]
-    slower = max(late["step_time_s"] / early["step_time_s"] for early, late in pairs)
-    off = max(abs(row["step_time_s"] / row["stall_law_step_time_s"] - 1) for _, row in pairs)
+    exposed, covered = by_mode["on-demand"], by_mode["provisioned"]
+    if not covered or not all(delay in exposed and row.get("stall_law_step_time_s") for delay, row in covered.items()):
+        raise NotMeasured("provisioned against on-demand and the stall law: a point of one of them is missing")
+    slower = max(_step_s(row) / _step_s(exposed[delay]) for delay, row in covered.items())
+    off = max(abs(_step_s(row) / row["stall_law_step_time_s"] - 1) for row in covered.values())
     return [
         Measurement("provisioned_over_on_demand_worst", slower, "ratio", limit=1 + NEVER_SLOWER_SHARE,
                     ok=slower <= 1 + NEVER_SLOWER_SHARE),

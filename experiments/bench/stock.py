@@ -13,24 +13,28 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from experiments.bench.rings import ring_goodput
-from railyard.checkout import ROOT
-from railyard.errors import MachineError
+from railyard.errors import MachineError, RailyardError
 from topos.kernel import namespaces
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.ovs import PrivateOvs
 from topos.kernel.remains import Run
 from topos.rails import RailTopo
 
+_ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 600.0
+
 
 def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
     """Run ``RailTopo(**shape)`` on stock Mininet.
 
     Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s``, ``goodput_mbps`` of each host sending to
-    the next for that long.
+    the next for that long. ``MachineError`` if it does not do that here.
     """
+    namespaces.check_root_directory()
     with Run.open() as run:
         (yard,) = namespaces.make(1)
         try:
@@ -49,11 +53,16 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
 def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: Run) -> dict[str, Any]:
     command = [sys.executable, "-m", "experiments.bench.stock", "--shape", json.dumps(shape), "--ring", str(ring_s)]
     command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
-    environment = os.environ | ovs.environment | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | ovs.environment | {"PYTHONPATH": str(_ROOT)}
     with namespaces.inside(yard):
-        child = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.add_child(child.pid)
-    output, errors = child.communicate(timeout=600)
+    try:
+        output, errors = child.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        raise MachineError(f"stock Mininet was not done within {_PATIENCE_S:g} s") from None
     if child.returncode != 0:
         last = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise MachineError(f"stock Mininet ended with status {child.returncode}: {last}")
@@ -89,7 +98,10 @@ def main() -> None:
     parser.add_argument("--ring", type=float, default=0.0)
     parser.add_argument("--datapath", default="user")
     options = parser.parse_args()
-    print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+    try:
+        print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+    except RailyardError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -200,10 +200,12 @@ def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> lis
         now = clock()
         while now < due:
             now = clock()
-        try:
-            out.send(PAYLOAD.pack(MAGIC, number, now))
-        except ConnectionRefusedError:  # a receiver that has no such UDP port said so; the probe before this arrived
-            out.send(PAYLOAD.pack(MAGIC, number, now))
+        while True:
+            try:
+                out.send(PAYLOAD.pack(MAGIC, number, now))
+                break
+            except ConnectionRefusedError:  # a receiver without that UDP port said so of a probe before: send again
+                continue
         sent.append(now)
     out.close()
     return sent

@@ -42,6 +42,14 @@ class RailCLI(CLI):  # type: ignore[misc]
         self.channel = channel
         super().__init__(mininet, **options)
 
+    def onecmd(self, line: str) -> bool:
+        """Carry out one command; what it cannot do is said in one sentence, and the next one is read."""
+        try:
+            return bool(super().onecmd(line))
+        except RailyardError as refused:
+            error(f"*** {refused}\n")
+            return False
+
     def do_circuits(self, _line: str) -> None:
         """circuits: every optical switch with its circuits and the ports that are not tuned."""
         answer = self._ask(lambda channel: channel.call("circuits"))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from railyard.errors import MachineError
@@ -77,3 +79,21 @@ def write_sysctls(values: Mapping[str, str]) -> None:
                 os.write(fd, value.encode())
             finally:
                 os.close(fd)
+
+
+@cache
+def check_root_directory() -> None:
+    """``MachineError`` where the root directory is a chroot.
+
+    Mininet's ``mnexec`` starts what a host runs in the mount namespace of the host's shell, and whoever enters a mount
+    namespace has its root directory: outside of the chroot, where our files are not. And if the root directory is no
+    mount point, the shell cannot have mounts of its own at all.
+    """
+    command = ["mnexec", "-a", str(os.getpid()), "stat", "-c", "%d:%i", "/"]
+    seen = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    root = os.stat("/")
+    if seen and seen != f"{root.st_dev}:{root.st_ino}":
+        raise MachineError(
+            "programs cannot be started on hosts, because the root directory here is a chroot and Mininet's mnexec "
+            "leaves it; enter the directory with systemd-nspawn or pivot_root in place of chroot, or use a VM"
+        )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from subprocess import Popen, TimeoutExpired
@@ -16,6 +18,10 @@ from railyard.errors import MachineError
 from topos.kernel import namespaces
 
 _SHELL_S = 2.0
+_START_S = 10.0
+"""How long a shell may take until it shows its prompt."""
+_PROMPT = chr(127)
+"""The prompt that Mininet gives to every shell."""
 
 
 class LazyNode(Node):  # type: ignore[misc]
@@ -26,6 +32,7 @@ class LazyNode(Node):  # type: ignore[misc]
         self._pid: int | None = None
         self._ready = False
         self._starting = False
+        self._prompted = False
         self.inNamespace = True
         self.netns_fd: int | None = None
         self.environment: Mapping[str, str] = {}
@@ -74,18 +81,48 @@ class LazyNode(Node):  # type: ignore[misc]
             super().mountPrivateDirs()
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Start the shell in the node's namespace and in a mount namespace of its own, as ``mnexec -n`` has it."""
+        """Start the shell in the node's namespace and in a mount namespace of its own, as ``mnexec -n`` has it.
+
+        ``MachineError`` says why it cannot start; the next command tries again.
+        """
         if not self._ready:
             return
         assert self.netns_fd is not None
+        namespaces.check_root_directory()
         in_namespace = self.inNamespace
         self.inNamespace = False  # no ``mnexec -n``: the namespace is there
-        self._starting = True
+        self._starting, self._prompted = True, False
         try:
             super().startShell(mnopts)
+        except MachineError:
+            self.cleanup()
+            self._ready = True
+            raise
         finally:
             self.inNamespace = in_namespace
             self._starting = False
+
+    def read(self, size: int = 1024) -> str:
+        """What the shell has written; while it starts, everything up to its first prompt."""
+        if not self._starting or self._prompted:
+            return str(super().read(size))
+        said, deadline = "", time.monotonic() + _START_S
+        while not said.endswith(_PROMPT):
+            status = self._shell.poll() if self._shell is not None else None
+            if time.monotonic() > deadline:
+                raise self._not_started(f"showed no prompt within {_START_S:g} s", said)
+            if select.select([self.stdout], [], [], 0.05)[0]:
+                said += super().read(size)
+            elif status is not None:
+                raise self._not_started(f"ended with status {status}", said)
+        self._prompted = True
+        return said
+
+    def _not_started(self, happened: str, said: str) -> MachineError:
+        words = (said.strip().splitlines() or ["it said nothing"])[-1]
+        return MachineError(
+            f"the shell of {self.name} {happened} ({words}); it needs a mount namespace of its own, as root has in a VM"
+        )
 
     def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
         """Start a process; the shell in our namespace, all else by way of ``mnexec -a``."""

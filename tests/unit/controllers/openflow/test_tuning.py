@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from fabric_plans import rail_plan
+from fake_openflow import FakeSwitch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Matching
 from controllers.circuits.rotation import Cycle
@@ -115,6 +118,30 @@ def opus(delay_s: float) -> South:
     south = South(rail_plan(4))
     south.start(OpusPolicy(south.engine.plan), STAGES, delay_s)
     return south
+
+
+WIRINGS = st.permutations(range(1, 9)).flatmap(
+    lambda order: st.integers(0, 4).map(lambda n: Matching(zip(order[: 2 * n : 2], order[1::2], strict=False)))
+)
+
+
+@given(steps=st.lists(st.tuples(WIRINGS, st.booleans(), st.sampled_from([0.0, 0.1])), max_size=6))
+def test_a_switch_holds_the_last_circuits_and_nothing_of_those_before(
+    steps: list[tuple[Matching, bool, float]],
+) -> None:
+    """Changes of rotations and others, in any order: a flow of the other kind would send packets astray."""
+    south, switch = South(rail_plan(4)), FakeSwitch()
+    south.engine.lit = lambda *_, **__: []  # type: ignore[method-assign]
+    line, standing = south.datapaths.connected["rail0"], Matching()
+    line.send = switch.take
+    for number, (after, quiet, delay_s) in enumerate(steps):
+        change = Darken(number, "rail0", standing.changed_ports(after), standing, after, delay_s, quiet)
+        south.do(south.tuning.begin(change, south.now))
+        south.play()
+        standing = after
+        for port in line.plan.ports:
+            outs = {switch.goes_to(port.number, other.mac) for other in line.plan.ports}
+            assert outs - {None} == {standing.peer(port.number)} - {None}
 
 
 # ---- circuits that anybody may send over -----------------------------------------------------------------------------
