@@ -48,7 +48,7 @@ from workloads.agent.executor import (
 )
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import choose_path, wired_paths
-from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.slot_sender import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send

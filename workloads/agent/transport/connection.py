@@ -20,11 +20,10 @@ from typing import Protocol
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
-from workloads.agent.transport.acknowledgement import NOTICE, allow_notices, take_notices
 from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
-from workloads.agent.transport.tcp_revival import revive
+from workloads.agent.transport.tcp_state import NOTICE, allow_notices, revive, take_notices
 from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.program import Domain
 

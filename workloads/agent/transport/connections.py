@@ -18,8 +18,8 @@ from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Connection, Inbox, PeerKey
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
-from workloads.agent.transport.port_counter import left_port
 from workloads.agent.transport.sockets import new_socket
+from workloads.agent.transport.tcp_state import left_port
 from workloads.program import Domain
 
 TCP_PORT = 7700

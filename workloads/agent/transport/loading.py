@@ -18,7 +18,7 @@ from workloads.agent.exchange import (
 from workloads.agent.transport import payload
 from workloads.agent.transport.flows import flow_names
 from workloads.agent.transport.in_flight import InFlight, Waiting
-from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.slot_sender import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Send
 from workloads.schedule import Schedule, Transfer

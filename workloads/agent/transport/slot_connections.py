@@ -9,8 +9,7 @@ from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.connection import Connection, PeerKey
 from workloads.agent.transport.in_flight import Waiting
 from workloads.agent.transport.paths import keys_at
-from workloads.agent.transport.slot_scheduler import SlotScheduler
-from workloads.agent.transport.slot_sender import Moved
+from workloads.agent.transport.slot_sender import Moved, SlotScheduler
 from workloads.agent.transport.up_window import UpWindow
 
 

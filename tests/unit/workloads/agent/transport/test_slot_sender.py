@@ -12,8 +12,7 @@ from controllers.circuits.matchings import one_factorization
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.slot_scheduler import SlotScheduler
-from workloads.agent.transport.slot_sender import Lanes, Moved, SlotSender
+from workloads.agent.transport.slot_sender import Lanes, Moved, SlotScheduler, SlotSender
 
 
 def slot_sender(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:

@@ -1,10 +1,4 @@
-"""Tell TCP that its path is back, so that it does not sleep through the light.
-
-What was lost in the dark is sent again after a time-out that doubles with each attempt; where circuits come in turns
-those attempts mostly fall into the dark as well. The host knows when its circuit is back. It says so in the way that
-RFC 6069 (TCP-LCD) gave TCP for disruptions of connectivity: an ICMP message about a segment that was sent again takes
-one doubling back, and if the shorter time-out is over, the segment is sent at once.
-"""
+"""TCP sockets and ports as the kernel sees them: acknowledgements, sending again after a dark time, bytes sent."""
 
 from __future__ import annotations
 
@@ -13,6 +7,34 @@ import socket
 import struct
 import sys
 import termios
+from pathlib import Path
+
+_SO_TIMESTAMPING = 37
+"""On sockets and in messages to them (include/uapi/asm-generic/socket.h)."""
+_TX_ACK, _SOFTWARE, _ONLY_STAMPS = 1 << 9, 1 << 4, 1 << 11
+"""Flags of include/uapi/linux/net_tstamp.h."""
+_ROOM_BYTES = 256
+"""For what comes with a notice."""
+
+NOTICE = [(socket.SOL_SOCKET, _SO_TIMESTAMPING, struct.pack("=I", _TX_ACK))]
+"""Goes with a ``sendmsg``: a notice is to come when the last byte that it takes is acknowledged."""
+
+
+def allow_notices(sock: socket.socket) -> None:
+    """Notices may be asked for on this socket."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _SOFTWARE | _ONLY_STAMPS)
+
+
+def take_notices(sock: socket.socket) -> bool:
+    """Whether a notice has come; takes all that have."""
+    found = False
+    while True:
+        try:
+            sock.recvmsg(0, _ROOM_BYTES, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except OSError:
+            return found
+        found = True
+
 
 _TCP_REPAIR, _TCP_REPAIR_QUEUE, _TCP_QUEUE_SEQ = 19, 20, 21
 _ON, _OFF, _OFF_IN_SILENCE = 1, 0, -1
@@ -80,3 +102,18 @@ def _checksum(data: bytes) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
+
+
+_PATH = Path("/proc/thread-self/net/dev")
+"""Of the network namespace that the caller is in."""
+_SENT_BYTES = 8
+"""Field after the name and the colon (proc_net_dev(5))."""
+
+
+def left_port(interface: str) -> int:
+    """Bytes sent by ``interface`` since it exists; ``OSError`` if there is none."""
+    for line in _PATH.read_text(encoding="ascii").splitlines():
+        name, colon, fields = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(fields.split()[_SENT_BYTES])
+    raise OSError(f"there is no interface {interface}")
