@@ -51,7 +51,7 @@ class StateAccumulator:
         self._start = start
         self._open: deque[tuple[payload.Floats, Callable[[], object]] | int] = deque()
         """Values to be booked, each with what to call then, and numbers of steps that ended after them."""
-        self._booked = 0
+        self._added = 0
         """Elements of the first values that are booked."""
         self._snapshot = np.empty_like(state.words)
         self._writing: tuple[Checkpoint, float, Running] | None = None
@@ -62,7 +62,7 @@ class StateAccumulator:
         return None if self._writing is None else self._writing[2]
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Nothing is left to be booked or written."""
         return not self._open and self._writing is None
 
@@ -76,7 +76,7 @@ class StateAccumulator:
         pending = any(isinstance(entry, int) and self._is_due(entry) for entry in self._open)
         return self._is_due(step) and (self._writing is not None or pending)
 
-    def book(self, values: payload.Floats, then: Callable[[], object]) -> None:
+    def add(self, values: payload.Floats, then: Callable[[], object]) -> None:
         """Reduced values for the state; ``then`` when nobody needs them any more."""
         self._open.append((values, then))
 
@@ -95,12 +95,12 @@ class StateAccumulator:
             self._end_step(entry, now)
             return
         values, then = entry
-        until = min(self._booked + PIECE_ELEMENTS, len(values))
-        self.state.add(values, self._booked, until)
-        self._booked = until
+        until = min(self._added + PIECE_ELEMENTS, len(values))
+        self.state.add(values, self._added, until)
+        self._added = until
         if until == len(values):
             self._open.popleft()
-            self._booked = 0
+            self._added = 0
             then()
 
     def _is_due(self, step: int) -> bool:

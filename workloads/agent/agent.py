@@ -66,23 +66,25 @@ class Agent:
         self._control_in = b""
         self._log = EventLog(config.events, config.rank)
         self._deferred_release = DeferredRelease()
-        self._comm_engine = CommEngine(config, self._communication_done, self._send_buffered, self._ask, self._log.note)
+        self._comm_engine = CommEngine(
+            config, self._communication_done, self._send_buffered, self._send_request, self._log.note
+        )
         self._channel: JobChannel | None = None
         self._member = (
             Member(config, config.incarnation, self._log.note, self.say) if config.incarnation is not None else None
         )
-        self._waiting: InFlight | None = None
+        self._held_back: InFlight | None = None
         """A communication that is over, while the member may not go on."""
         self._phases = phases(config.program, config.rank)
         self._waits = Waits(config.rank, self._phases, self._log.note)
-        self._checking = CheckIn(config, self._comm_engine)
+        self._check_ins = CheckIn(config, self._comm_engine)
         self._executor: Executor | None = None
         self._compute: tuple[int, Compute, float, float] | None = None
         """Step, operation, start and due time of the compute under way."""
         self._step_began = 0.0
         self._next_check = 0.0
         self._go_at: float | None = None
-        self._ready = self._finished = self._said_done = self._lost = False
+        self._ready = self._finished = self._reported_done = self._lost = False
         self._flush_due = False
 
     # -- life --------------------------------------------------------------------------------------
@@ -121,44 +123,44 @@ class Agent:
                     self._begin(self._go_at)
                 self._run_compute(now)
                 self._comm_engine.tick(time.monotonic())
-                self._tend()
+                self._serve_job()
                 self._wait()
         except PeerLost as lost:
             if self._member is not None:
-                self._outlive(lost)
+                self._await_stop(lost)
             elif self._finished:  # it is only another one that stopped first
-                self._tend()
+                self._serve_job()
             else:
                 raise
 
-    def _tend(self) -> None:
+    def _serve_job(self) -> None:
         """What is beside the step, when all that the step needs is under way."""
         if self._member is not None:
             self._member.step(time.monotonic())
-            waiting = self._waiting
+            waiting = self._held_back
             if waiting is not None and not self._member.must_wait(waiting):
-                self._waiting = None
-                self._go_on(waiting, time.monotonic())
+                self._held_back = None
+                self._report_done(waiting, time.monotonic())
         if not self._ready and (self._member is None or self._member.ready):
             self._ready = self._flush_due = True
             self.say(ready=True)
-        if self._finished and not self._said_done and (self._member is None or self._member.quiet):
+        if self._finished and not self._reported_done and (self._member is None or self._member.idle):
             self._log.flush()
-            self._said_done = True
+            self._reported_done = True
             self.say(done=True)
         if self._flush_due:
             self._flush_due = False
             self._log.flush()
 
-    def _outlive(self, lost: PeerLost) -> None:
+    def _await_stop(self, lost: PeerLost) -> None:
         """A peer is gone. Whoever watches the job must not take this rank for dead too: live on until stopped."""
         if not self._finished:
             self.say(error=str(lost), consequence=True)
-        self._lost, self._waiting = True, None
+        self._lost, self._held_back = True, None
         self._comm_engine.transport.close()
         end = time.monotonic() + self._config.peer_timeout_s
         while time.monotonic() < end or self._finished:
-            self._tend()
+            self._serve_job()
             assert self._member is not None
             self._sleep(min(time.monotonic() + _CHECK_S, self._member.next_event()))
         raise lost
@@ -178,7 +180,7 @@ class Agent:
             if c in writable:
                 c.flush()
             if c in readable:
-                self._hear_controller(time.monotonic())
+                self._receive_from_controller(time.monotonic())
         if self._control in readable:
             self._hear_parent()
         return readable, writable
@@ -195,7 +197,7 @@ class Agent:
         for listener in transport.listeners:
             if listener in readable:
                 for connection in transport.accept(listener, now):
-                    self._comm_engine.accepted(connection, now)
+                    self._comm_engine.accepted(connection)
         self._comm_engine.handle(
             [c for c in readable if isinstance(c, Connection)], [c for c in writable if isinstance(c, Connection)], now
         )
@@ -221,12 +223,12 @@ class Agent:
 
     def _check_in(self) -> None:
         """Learn of every group whether it asks and, if not, its paths."""
-        config, checking = self._config, self._checking
+        config, checking = self._config, self._check_ins
         if config.channel is None:
-            checking.alone()
+            checking.use_wired_paths()
             return
         self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
-        checking.ask(self._channel)
+        checking.send(self._channel)
         end = time.monotonic() + config.ack_timeout_s
         while checking.missing:
             self._sleep(end)
@@ -241,13 +243,13 @@ class Agent:
         self._executor = Executor(
             config.program.operations[config.rank],
             [phase.operations for phase in self._phases],
-            self._checking.asks,
+            self._check_ins.circuit_groups,
             config.steps,
             first_step=config.incarnation.first_step if config.incarnation is not None else 0,
             provisioned=config.mode == "provisioned",
         )
-        self._comm_engine.open_early()
-        self._carry_out(self._executor.begin(), at)
+        self._comm_engine.open_eager_paths()
+        self._execute(self._executor.begin(), at)
         if self._executor.finished and not self._finished:
             self._finish(at)  # a life of no steps
 
@@ -265,47 +267,47 @@ class Agent:
             if "go" in message:
                 self._go_at = float(message["go"])
 
-    def _hear_controller(self, now: float) -> None:
+    def _receive_from_controller(self, now: float) -> None:
         assert self._channel is not None
         for request, answer in self._channel.receive():
             if self._lost:
                 continue  # nothing will be sent any more
             if request["op"] == "checkin":
-                self._checking.answered(request["group"], answer)
+                self._check_ins.answered(request["group"], answer)
             elif request["op"] == "request":
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
-                if group in self._comm_engine.circuit_clients.asking:
-                    self._comm_engine.circuit_stands(group, index, now)
+                if group in self._comm_engine.circuit_clients.groups:
+                    self._comm_engine.circuit_up(group, index, now)
                     continue
                 slot_window, paths = slot_window_in(answer), paths_in(answer)
                 if slot_window is None:
-                    self._granted(group, index, paths, now)
+                    self._acknowledged(group, index, paths, now)
                 else:
-                    slot = partial(self._slot_stands, group, index, slot_window, paths)
+                    slot = partial(self._slot_began, group, index, slot_window, paths)
                     self._comm_engine.at(slot_window.began, slot, now)
 
-    def _slot_stands(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
+    def _slot_began(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
         """The circuits of a slot of a rotation pass light."""
         assert self._channel is not None
         if not self._channel.is_open(group, index):
             return  # the rank let go between the word and the light
-        self._comm_engine.slot_stands(group, index, slot_window, paths, now)
+        self._comm_engine.slot_began(group, index, slot_window, paths, now)
         if slot_window.number == 0:
-            self._granted(group, index, paths, now)
-        self._comm_engine.rotations.turns.report(group)
+            self._acknowledged(group, index, paths, now)
+        self._comm_engine.slot_connections.scheduler.report(group)
 
-    def _granted(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
+    def _acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
         """The controller has acknowledged a request."""
         assert self._executor is not None
         self._comm_engine.paths[group] = paths
-        self._comm_engine.open_early(group)
-        self._carry_out(self._executor.acknowledged(group, index), now)
+        self._comm_engine.open_eager_paths(group)
+        self._execute(self._executor.acknowledged(group, index), now)
 
     # -- carrying out intents ------------------------------------------------------------------------
 
-    def _carry_out(self, actions: list[RankAction], now: float) -> None:
+    def _execute(self, actions: list[RankAction], now: float) -> None:
         """``now`` is the time at which it became possible (a compute's due time, not when the timer fired)."""
         for action in actions:
             if isinstance(action, StartCompute):
@@ -314,10 +316,10 @@ class Agent:
             elif isinstance(action, StartCommunication):
                 self._start(action, now)
             elif isinstance(action, RequestCircuits):
-                self._ask(action)
+                self._send_request(action)
             elif isinstance(action, ReleaseCircuits):
                 if self._deferred_release.may_go(action):
-                    self._ask(action)
+                    self._send_request(action)
             elif isinstance(action, Blocked):
                 self._waits.began(action, now)
             elif isinstance(action, PhaseBegan):
@@ -329,15 +331,15 @@ class Agent:
             else:
                 self._end_step(action, now)
 
-    def _ask(self, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
+    def _send_request(self, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
         assert self._channel is not None
         if isinstance(message, Moved):
-            self._channel.tell("moved", **asdict(message))
+            self._channel.notify("moved", **asdict(message))
             return
         op = "request" if isinstance(message, RequestCircuits) else "release"
         if isinstance(message, ReleaseCircuits):
             self._comm_engine.released(message.group)
-        self._channel.ask(op, group=message.group, index=message.index)
+        self._channel.request(op, group=message.group, index=message.index)
 
     def _start(self, action: StartCommunication, now: float) -> None:
         self._waits.ended(action.op.id, now)
@@ -369,7 +371,7 @@ class Agent:
             self._compute = None
             self._log.note("compute", start, due, step=step, op=op.id, name=op.name, late_s=max(0.0, now - due))
             assert self._executor is not None
-            self._carry_out(self._executor.compute_done(op.id), due)
+            self._execute(self._executor.compute_done(op.id), due)
 
     def _communication_done(self, in_flight: InFlight, now: float) -> None:
         op = in_flight.op
@@ -387,25 +389,25 @@ class Agent:
                     f"rank {self._config.rank} ended {op.name} of step {in_flight.step} (group {op.group}) with "
                     f"{in_flight.wrong} of {in_flight.elements} elements wrong"
                 )
-        if in_flight.told:
+        if in_flight.buffered:
             release = self._deferred_release.ended(op.group)
             if release is not None:
-                self._ask(release)
+                self._send_request(release)
             return
         if self._member is not None:
             self._member.reduced(in_flight, lambda: self._comm_engine.recycle(in_flight))
             if self._member.must_wait(in_flight):
-                self._waiting = in_flight
+                self._held_back = in_flight
                 return
-        self._go_on(in_flight, now)
+        self._report_done(in_flight, now)
 
-    def _go_on(self, in_flight: InFlight, now: float) -> None:
+    def _report_done(self, in_flight: InFlight, now: float) -> None:
         assert self._executor is not None
-        self._carry_out(self._executor.communication_done(in_flight.op.id), now)
+        self._execute(self._executor.communication_done(in_flight.op.id), now)
 
     def _send_buffered(self, in_flight: InFlight, now: float) -> None:
         """The kernel has all of a send that nobody needs to wait for."""
-        in_flight.told = True
+        in_flight.buffered = True
         self._deferred_release.began(in_flight.op.group)
         assert self._executor is not None
-        self._carry_out(self._executor.communication_done(in_flight.op.id), now)
+        self._execute(self._executor.communication_done(in_flight.op.id), now)

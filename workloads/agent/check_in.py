@@ -23,32 +23,32 @@ class CheckIn:
             for group in config.program.groups.values()
             if group.name in used or (group.parent in used and config.rank in group.members)
         ]
-        self.asks: set[str] = set()
+        self.circuit_groups: set[str] = set()
         """Groups whose phases ask for their circuits."""
         self.missing: set[str] = set()
         """Groups of which the controller has said nothing yet."""
 
-    def alone(self) -> None:
+    def use_wired_paths(self) -> None:
         """There is no controller; ``ControlError`` if there should be one."""
         if self._config.mode != "native":
             raise ControlError(f"mode {self._config.mode} needs a controller, and no job channel was given")
         ports = self._config.plan.ports_per_gpu
         self._comm_engine.paths.update({group.name: wired_paths(group, ports) for group in self._groups})
 
-    def ask(self, channel: JobChannel) -> None:
+    def send(self, channel: JobChannel) -> None:
         """Check in with every group; ``answered`` follows for each when all its members have."""
         self.missing = {group.name for group in self._groups}
         for group in self._groups:
-            channel.ask("checkin", group=group.name)
+            channel.request("checkin", group=group.name)
 
     def answered(self, name: str, answer: dict[str, Any]) -> None:
         """All members of a group are here."""
         self.missing.discard(name)
         group = self._config.program.groups[name]
         if answer.get("asks") and group.domain == "scale-out":
-            (self._comm_engine.circuit_clients.asking if group.parent else self.asks).add(name)
+            (self._comm_engine.circuit_clients.groups if group.parent else self.circuit_groups).add(name)
             if answer.get("rotates"):
-                self._comm_engine.rotations.groups.add(name)
+                self._comm_engine.slot_connections.groups.add(name)
             return
         paths = paths_in(answer)
         self._comm_engine.paths[name] = paths if paths or group.domain == "scale-out" else wired_paths(group)

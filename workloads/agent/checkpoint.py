@@ -81,10 +81,10 @@ class Store:
     def _is_ours(self, path: Path, step: int) -> bool:
         try:
             with path.open("rb") as file:
-                said = _read_head(file)
+                head = _read_head(file)
         except (OSError, Damaged):
             return False
-        return (said["job"], said["step"]) == (self._job, step)
+        return (head["job"], head["step"]) == (self._job, step)
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Store it; when this returns it outlives the machine. Older ones beyond ``KEPT`` go first.
@@ -152,14 +152,14 @@ def _bytes_of(words: Words) -> memoryview:
 
 def _head_of(checkpoint: Checkpoint) -> bytes:
     content = _bytes_of(checkpoint.words)
-    said = {
+    head = {
         "job": checkpoint.job,
         "step": checkpoint.step,
         "checksum": checkpoint.checksum,
         "bytes": len(content),
         "crc": zlib.crc32(content),
     }
-    line = json.dumps(said).encode() + b"\n"
+    line = json.dumps(head).encode() + b"\n"
     return _HEAD.pack(_MAGIC, len(line), zlib.crc32(line)) + line
 
 
@@ -174,22 +174,22 @@ def _read_head(file: BinaryIO) -> dict[str, Any]:
     line = file.read(length)
     if len(line) != length or zlib.crc32(line) != crc:
         raise Damaged("its head is not what was written")
-    said: dict[str, Any] = json.loads(line)
-    return said
+    content: dict[str, Any] = json.loads(line)
+    return content
 
 
 def _read(path: Path) -> Checkpoint:
     with path.open("rb") as file:
-        said = _read_head(file)
+        head = _read_head(file)
         there = os.fstat(file.fileno()).st_size - file.tell()
-        if there != said["bytes"]:
-            raise Damaged(f"it has {there} bytes of state, where {said['bytes']} were written")
+        if there != head["bytes"]:
+            raise Damaged(f"it has {there} bytes of state, where {head['bytes']} were written")
         words = np.empty(there // 4, dtype=np.uint32)
         if file.readinto(_bytes_of(words)) != there:
             raise Damaged("its state is cut short")
-    if zlib.crc32(_bytes_of(words)) != said["crc"]:
+    if zlib.crc32(_bytes_of(words)) != head["crc"]:
         raise Damaged("its state is not what was written")
-    return Checkpoint(said["job"], said["step"], said["checksum"], words)
+    return Checkpoint(head["job"], head["step"], head["checksum"], words)
 
 
 def _force(path: Path) -> None:

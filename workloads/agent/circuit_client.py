@@ -23,7 +23,7 @@ class _Use:
         self.index = -1
         self.transfers = tuple(transfers)
         self.left = set(self.transfers)
-        self.stands = False
+        self.up = False
 
 
 class CircuitClient:
@@ -62,13 +62,13 @@ class CircuitClient:
         """The lanes that ``transfer`` takes, here and at the peer."""
         return self._use_of[transfer][1].lanes
 
-    def stands(self, transfer: int) -> bool:
+    def is_up(self, transfer: int) -> bool:
         """Whether the circuit of ``transfer`` stands."""
-        return self._use_of[transfer][1].stands
+        return self._use_of[transfer][1].up
 
     def begin(self) -> list[RequestCircuits]:
         """What to ask for first."""
-        return [self._ask(queue[0]) for queue in self._queues.values()]
+        return [self._request(queue[0]) for queue in self._queues.values()]
 
     def acknowledged(self, group: str, index: int) -> tuple[int, ...]:
         """The circuit of ``group`` stands for request ``index``: the transfers that may go.
@@ -76,7 +76,7 @@ class CircuitClient:
         ``over`` may have been told of all of them (the peer's acknowledgement was faster); ``release`` follows.
         """
         use = next(q[0] for q in self._queues.values() if q and (q[0].group, q[0].index) == (group, index))
-        use.stands = True
+        use.up = True
         return use.transfers
 
     def over(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
@@ -87,14 +87,14 @@ class CircuitClient:
     def release(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
         """What to say when the use of ``transfer`` is over: give its circuit back, and ask for the next on its port."""
         end, use = self._use_of[transfer]
-        if use.left or not use.stands:
+        if use.left or not use.up:
             return []
         queue = self._queues[end]
         queue.pop(0)
         release = ReleaseCircuits(use.group, use.index)
-        return [release, self._ask(queue[0])] if queue else [release]
+        return [release, self._request(queue[0])] if queue else [release]
 
-    def _ask(self, use: _Use) -> RequestCircuits:
+    def _request(self, use: _Use) -> RequestCircuits:
         use.index = self._next_index.get(use.group, 0)
         self._next_index[use.group] = use.index + 1
         return RequestCircuits(use.group, use.index)
@@ -104,12 +104,12 @@ def circuit_client_of(
     group: Group,
     uses: Sequence[CircuitUse],
     rank: int,
-    asking: Collection[str],
+    requesting: Collection[str],
     next_index: MutableMapping[str, int],
 ) -> CircuitClient | None:
     """The gate of ``rank`` in a collective of ``group``; None where it has none, or its circuit groups do not ask."""
     position = group.members.index(rank)
     mine = [use for use in uses if position in (use.ends[0][0], use.ends[1][0])]
-    if not mine or not all(circuit_name(group, use.ends) in asking for use in mine):
+    if not mine or not all(circuit_name(group, use.ends) in requesting for use in mine):
         return None
     return CircuitClient(group, mine, position, next_index)

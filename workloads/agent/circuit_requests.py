@@ -13,7 +13,7 @@ from workloads.program import Communication, Group
 from workloads.schedule import Schedule
 
 
-class GatedCollective(Protocol):
+class CircuitCommunication(Protocol):
     """A communication under way that may have a gate."""
 
     step: int
@@ -22,19 +22,19 @@ class GatedCollective(Protocol):
     circuit_client: CircuitClient | None
 
 
-_T = TypeVar("_T", bound=GatedCollective)
+_T = TypeVar("_T", bound=CircuitCommunication)
 
 
 class CircuitRequests(Generic[_T]):
     """``ask`` sends a request or a release to the controller; ``asking`` are the circuit groups that ask it."""
 
     def __init__(
-        self, rank: int, ask: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
+        self, rank: int, send: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
     ) -> None:
         self._rank = rank
-        self._ask = ask
+        self._send = send
         self._note = note
-        self.asking: set[str] = set()
+        self.groups: set[str] = set()
         self._next_index: dict[str, int] = {}
         self._uses: dict[int, tuple[CircuitUse, ...]] = {}
         """By identity of the schedule, which the program or the catalog keeps alive."""
@@ -42,18 +42,18 @@ class CircuitRequests(Generic[_T]):
 
     def client_of(self, group: Group, schedule: Schedule) -> CircuitClient | None:
         """The gate of a collective that begins now."""
-        if not self.asking or not schedule.transfers:
+        if not self.groups or not schedule.transfers:
             return None
         if id(schedule) not in self._uses:
             self._uses[id(schedule)] = circuit_uses(schedule)
-        return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.asking, self._next_index)
+        return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.groups, self._next_index)
 
-    def say(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
+    def send(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
         """Tell the controller; what is asked for is waited for."""
         for message in messages:
             if isinstance(message, RequestCircuits):
                 self._waiting[message.group, message.index] = in_flight, now
-            self._ask(message)
+            self._send(message)
 
     def acknowledged(self, group: str, index: int, now: float) -> tuple[_T, tuple[int, ...]]:
         """The collective that waited for this circuit, and its transfers that may go."""
@@ -64,7 +64,7 @@ class CircuitRequests(Generic[_T]):
         assert in_flight.circuit_client is not None
         self._note_wait(in_flight, group, index, since, now)
         transfers = in_flight.circuit_client.acknowledged(group, index)
-        self.say(in_flight, in_flight.circuit_client.release(transfers[0]), now)
+        self.send(in_flight, in_flight.circuit_client.release(transfers[0]), now)
         return in_flight, transfers
 
     def check(self, now: float, timeout_s: float) -> None:

@@ -287,19 +287,19 @@ class _Builder:
 
     def lock_step(self, circuits: Collection[int]) -> None:
         """Nothing of a round, the consent to receive included, before all of the rounds before is over."""
-        circuit_clients: dict[int, int] = {}
+        round_starts: dict[int, int] = {}
         over: list[int] = []
         for number, nodes in self.of_round.items():
-            circuit_clients[number] = self.exchange.node(None, over)
+            round_starts[number] = self.exchange.node(None, over)
             departures = [self.exchange.departure(part.transfer) for part, _ in self.sends if part.round == number]
-            over = [circuit_clients[number], *nodes, *departures]
+            over = [round_starts[number], *nodes, *departures]
         for part, node in self.sends:
-            self.exchange.follow(node, [circuit_clients[part.round]])
+            self.exchange.follow(node, [round_starts[part.round]])
         announced = set()
         for part, _ in self.receives:
             if part.transfer not in circuits and (part.way, part.round) not in announced:
                 announced.add((part.way, part.round))
-                self.exchange.node(("announce", part), [circuit_clients[part.round]])
+                self.exchange.node(("announce", part), [round_starts[part.round]])
 
 
 def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
@@ -350,14 +350,14 @@ def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
 
 
 def on_circuits(
-    mine: Iterable[tuple[int, Transfer]], gated_transfer: Collection[int] | None, *, turning: bool
+    mine: Iterable[tuple[int, Transfer]], circuit_transfers: Collection[int] | None, *, in_slots: bool
 ) -> Collection[int]:
     """Which of the numbered transfers ``mine`` have a circuit of their own while they last: those that are
-    ``gated_transfer``; where circuits take turns all on the rails.
+    ``circuit_transfers``; where circuits take turns all on the rails.
     """
-    if gated_transfer is not None:
-        return gated_transfer
-    return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if turning else ()
+    if circuit_transfers is not None:
+        return circuit_transfers
+    return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if in_slots else ()
 
 
 def send_exchange(peer: int, elements: int) -> Exchange:

@@ -122,7 +122,7 @@ class Executor:
         self,
         operations: Sequence[Operation],
         phases: Sequence[Sequence[int]],
-        asks: Iterable[str],
+        circuit_groups: Iterable[str],
         steps: int,
         *,
         first_step: int = 0,
@@ -130,7 +130,7 @@ class Executor:
     ) -> None:
         self._operations = tuple(operations)
         self._phases = tuple(tuple(phase) for phase in phases)
-        self._asks = frozenset(asks)
+        self._circuit_groups = frozenset(circuit_groups)
         self._steps = steps
         self._first_step = first_step
         self._provisioned = provisioned
@@ -204,7 +204,7 @@ class Executor:
         self._current = 0
         self._running: set[int] = set()
         self._blocked: list[int] = []
-        self._unexpected: list[int] = []
+        self._later_phases: list[int] = []
         """Operations that are runnable while an earlier phase of an asking group is not done."""
         if self.finished:
             return
@@ -226,11 +226,11 @@ class Executor:
             self._out.append(StartCompute(self._step, operation))
             return
         phase = self._phase_of.get(op, NO_PHASE)
-        if operation.group not in self._asks:
+        if operation.group not in self._circuit_groups:
             self._begin_phase(phase)
             self._start(op)
         elif phase > self._current:
-            self._unexpected.append(op)
+            self._later_phases.append(op)
         else:
             self._need_circuits(op, operation, phase)
 
@@ -253,7 +253,7 @@ class Executor:
         """Ask for every group the phase will use, once."""
         for op in self._phases[phase]:
             group = self._group(op)
-            if group not in self._asks or group in self._outstanding or group in self._granted:
+            if group not in self._circuit_groups or group in self._outstanding or group in self._granted:
                 continue
             if not self._used_later(phase, group):
                 continue
@@ -310,7 +310,7 @@ class Executor:
             return
         if self._provisioned:
             self._request_phase(self._current)
-        ready, self._unexpected = self._unexpected, []
+        ready, self._later_phases = self._later_phases, []
         for op in ready:
             self._runnable(op)
 

@@ -24,7 +24,7 @@ class Heartbeat:
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:
         self._beat, self._every_s = beat, every_s
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="pulse", daemon=True).start()
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def _run(self) -> None:
         due = time.monotonic()

@@ -26,7 +26,7 @@ class JobChannel:
         self._rank = rank
         self._next_id = 0
         self._open: dict[int, dict[str, Any]] = {}
-        self._turning: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
+        self._slot_requests: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
         """Requests that are answered for each slot of a rotation, until they are released."""
         self._decoder = Decoder()
         self._out = bytearray()
@@ -43,20 +43,20 @@ class JobChannel:
         """Whether bytes are left that the socket did not take."""
         return bool(self._out)
 
-    def ask(self, op: str, **fields: Any) -> None:
+    def request(self, op: str, **fields: Any) -> None:
         """Send a request; its answer comes out of ``receive``."""
         self._open[self._next_id] = {"op": op, **fields}
         if op == "release":
-            self._turning.pop((fields["group"], fields["index"]), None)
+            self._slot_requests.pop((fields["group"], fields["index"]), None)
         line = encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
         self._send(line)
 
     def is_open(self, group: str, index: int) -> bool:
         """Whether slots may still come as answers to this request of ``group``: it is not released."""
-        return (group, index) in self._turning
+        return (group, index) in self._slot_requests
 
-    def tell(self, op: str, **fields: Any) -> None:
+    def notify(self, op: str, **fields: Any) -> None:
         """Send a message that has no number and is not answered."""
         message = {"op": op, "job": self._job, "rank": self._rank, **fields}
         self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
@@ -102,12 +102,12 @@ class JobChannel:
         if "slot_window" in answer:
             key = answer["group"], answer["index"]
             if request is not None:
-                self._turning[key] = number, request
-            elif key not in self._turning:
+                self._slot_requests[key] = number, request
+            elif key not in self._slot_requests:
                 return None
-            return self._turning[key][1], answer
+            return self._slot_requests[key][1], answer
         if request is None:
-            request = next((asked for at, asked in self._turning.values() if at == number), None)
+            request = next((asked for at, asked in self._slot_requests.values() if at == number), None)
         if request is None and number is None:
             raise ControlError(f"the controller refused what it was told: {answer.get('error', 'no reason given')}")
         if request is None:

@@ -80,16 +80,16 @@ class AgentLauncher:
         team = self._teams[number] = AgentTeam(self, number, first_steps)
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
-            self.tell({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
+            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
         document = {**configs_to_json(configs), "namespaces": [fd >= 0 for fd in netns_fds]}
         memory = os.memfd_create("railyard-agents")
         with os.fdopen(memory, "wb") as file:
             file.write(json.dumps(document, separators=(",", ":")).encode())
             file.flush()
-            self.tell({"launch": number}, [memory])
+            self.send({"launch": number}, [memory])
         return team
 
-    def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send one message to the nursery, with file descriptors."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
@@ -109,7 +109,7 @@ class AgentLauncher:
         if not data:
             raise AgentError("the process that starts the agents is gone")
         message = json.loads(data)
-        self._teams[message["team"]].hear(message)
+        self._teams[message["team"]].update(message)
         return True
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class AgentTeam:
         self._on_progress: Progress | None = None
         self._stopping = False
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def update(self, message: dict[str, Any]) -> None:
         """News of one agent."""
         rank = message["rank"]
         if "pid" in message:
@@ -206,7 +206,7 @@ class AgentTeam:
 
     def go(self, t0: float) -> None:
         """Start the first step at monotonic time ``t0``, everywhere."""
-        self._launcher.tell({"team": self._number, "say": {"go": t0}})
+        self._launcher.send({"team": self._number, "say": {"go": t0}})
 
     def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
         """Until every agent has done all steps; ``AgentError`` with the last words of the one that died."""
@@ -234,7 +234,7 @@ class AgentTeam:
         """End the agent of ``rank`` at once, as its machine's death would; ``ValueError`` if it is not one of these."""
         if rank not in self._ranks:
             raise ValueError(f"rank {rank} is not of this team")
-        self._launcher.tell({"team": self._number, "kill": rank})
+        self._launcher.send({"team": self._number, "kill": rank})
 
     @property
     def gone(self) -> bool:
@@ -244,7 +244,7 @@ class AgentTeam:
     def begin_stop(self) -> None:
         """Tell all agents that are left to end; those that have not gone a second later are killed."""
         self._stopping = True
-        self._launcher.tell({"team": self._number, "stop": True})
+        self._launcher.send({"team": self._number, "stop": True})
 
     def stop(self) -> None:
         """End all agents that are left, and wait until they are gone (``gone``); what they said until then is heard."""

@@ -42,7 +42,7 @@ class Member:
         if incarnation.group not in config.program.groups:
             groups = ", ".join(config.program.groups) or "none"
             raise ConfigError(f"the program has no group {incarnation.group!r}; it has {groups}", key="life.group")
-        self._belongs = config.rank in config.program.groups[incarnation.group].members
+        self._is_member = config.rank in config.program.groups[incarnation.group].members
 
     # -- what the agent asks -------------------------------------------------------------------------
 
@@ -52,9 +52,9 @@ class Member:
         return self._ready
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Every step is in the state and every checkpoint on disk."""
-        return self._accumulator is None or self._accumulator.quiet
+        return self._accumulator is None or self._accumulator.idle
 
     @property
     def running(self) -> tuple[Running, ...]:
@@ -89,13 +89,13 @@ class Member:
         config, incarnation = self._config, self._incarnation
         if channel is not None and incarnation.heartbeat_s > 0:
             self._note("alive", time.monotonic(), incarnation=incarnation.number)
-            self._heartbeat = Heartbeat(lambda: channel.tell("alive"), incarnation.heartbeat_s)
+            self._heartbeat = Heartbeat(lambda: channel.notify("alive"), incarnation.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
         if incarnation.first_step > 0:
             work["load"] = self._load
-        if self._belongs:
+        if self._is_member:
             self._store.make()
             self._stages = StartupStages(incarnation, config.scale, work, self._note)
 
@@ -117,16 +117,16 @@ class Member:
 
     def step(self, now: float) -> None:
         """Do what is due; raises what went wrong in the background."""
-        if not self._ready and (self._stages is None or self._turn_stages(now)):
+        if not self._ready and (self._stages is None or self._step_stages(now)):
             self._ready = True
-            if self._belongs:
+            if self._is_member:
                 self._accumulator = StateAccumulator(
                     self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._say
                 )
         if self._accumulator is not None:
             self._accumulator.step(now)
 
-    def _turn_stages(self, now: float) -> bool:
+    def _step_stages(self, now: float) -> bool:
         assert self._stages is not None
         self._stages.step(now)
         return self._stages.over
@@ -151,7 +151,7 @@ class Member:
             and in_flight.buffer is not None
             and counts(in_flight.op, self._incarnation.group)
         ):
-            self._accumulator.book(in_flight.buffer[: in_flight.elements], then)
+            self._accumulator.add(in_flight.buffer[: in_flight.elements], then)
 
     def end_step(self, step: int) -> None:
         """All of ``step`` is over on this rank."""

@@ -1,4 +1,16 @@
-"""TCP sockets and ports as the kernel sees them: acknowledgements, sending again after a dark time, bytes sent."""
+"""Kernel state of TCP sockets and ports: acknowledgements, retransmission after a dark time, bytes sent.
+
+Acknowledgements: the kernel puts a timestamp for the acknowledgement of a write's last byte
+(``SOF_TIMESTAMPING_TX_ACK``, Linux 3.17 and later) on the error queue of the socket, which makes it readable for
+``select``, so that no polling is needed. Only the arrival of the timestamp is used.
+
+Retransmission: TCP resends what was lost while a circuit was dark after a time-out that doubles with each attempt;
+where circuits come in slots most of these attempts fall into dark times as well. The host knows when its circuit is up
+again and tells TCP in the way of RFC 6069 (TCP-LCD) for disruptions of connectivity: an ICMP message about a segment
+that was sent again undoes one doubling, and if the shorter time-out is over, TCP sends the segment at once.
+
+Bytes sent by a port: the counter of its network interface, which counts after the queueing discipline.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +22,23 @@ import termios
 from pathlib import Path
 
 _SO_TIMESTAMPING = 37
-"""On sockets and in messages to them (include/uapi/asm-generic/socket.h)."""
+"""Socket option and control message type (include/uapi/asm-generic/socket.h)."""
 _TX_ACK, _SOFTWARE, _ONLY_STAMPS = 1 << 9, 1 << 4, 1 << 11
 """Flags of include/uapi/linux/net_tstamp.h."""
 _ROOM_BYTES = 256
-"""For what comes with a notice."""
+"""Buffer size for the control messages of a notice."""
 
 NOTICE = [(socket.SOL_SOCKET, _SO_TIMESTAMPING, struct.pack("=I", _TX_ACK))]
-"""Goes with a ``sendmsg``: a notice is to come when the last byte that it takes is acknowledged."""
+"""Control message for ``sendmsg``: requests a notice when the last byte of this write is acknowledged."""
 
 
 def allow_notices(sock: socket.socket) -> None:
-    """Notices may be asked for on this socket."""
+    """Enable acknowledgement notices on a socket."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _SOFTWARE | _ONLY_STAMPS)
 
 
 def take_notices(sock: socket.socket) -> bool:
-    """Whether a notice has come; takes all that have."""
+    """Remove all pending notices of a socket; returns whether there were any."""
     found = False
     while True:
         try:
@@ -45,32 +57,32 @@ _BACKOFF = 4
 
 
 def revive(sock: socket.socket) -> None:
-    """Have ``sock`` send again at once what it waits to send again. Needs root; does nothing if there is nothing.
+    """Make ``sock`` resend unacknowledged data at once. Needs root; does nothing where nothing is unacknowledged.
 
-    If it waits for its peer to have room again, whose word of that was lost, it asks.
+    If the connection waits for its peer's receive window, whose update was lost, a window probe is sent.
     """
     for _ in range(_doublings(sock)):
         _unreachable(sock)
         if _doublings(sock) == 0:
             return
     if _unacknowledged(sock):
-        _ask_for_room(sock)
+        _probe_window(sock)
 
 
-def _ask_for_room(sock: socket.socket) -> None:
-    """A window probe: leaving the repair mode sends one."""
+def _probe_window(sock: socket.socket) -> None:
+    """Send a window probe: leaving the repair mode sends one."""
     sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
     sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF)
 
 
 def _doublings(sock: socket.socket) -> int:
-    """How often the time-out was doubled."""
+    """Number of times that the retransmission time-out was doubled."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
     return int(info[_BACKOFF]) if len(info) > _BACKOFF else 0
 
 
 def _unreachable(sock: socket.socket) -> None:
-    """The ICMP message about the first segment that is not acknowledged, from this host to itself."""
+    """Send this host the ICMP message "host unreachable" about the first unacknowledged segment of ``sock``."""
     (here, port), (there, far_port) = sock.getsockname(), sock.getpeername()
     segment = struct.pack("!HHI", port, far_port, _first_unacknowledged(sock))
     packet = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, socket.IPPROTO_TCP, 0)
@@ -82,7 +94,7 @@ def _unreachable(sock: socket.socket) -> None:
 
 
 def _first_unacknowledged(sock: socket.socket) -> int:
-    """Its sequence number: the last one written less what is not acknowledged."""
+    """Sequence number of the first unacknowledged byte: that of the last byte written less the unacknowledged bytes."""
     sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR_QUEUE, _SEND_QUEUE)
@@ -105,13 +117,13 @@ def _checksum(data: bytes) -> int:
 
 
 _PATH = Path("/proc/thread-self/net/dev")
-"""Of the network namespace that the caller is in."""
+"""Counters of the network namespace of the calling thread."""
 _SENT_BYTES = 8
-"""Field after the name and the colon (proc_net_dev(5))."""
+"""Index of the field after the name and the colon (proc_net_dev(5))."""
 
 
 def left_port(interface: str) -> int:
-    """Bytes sent by ``interface`` since it exists; ``OSError`` if there is none."""
+    """Bytes sent by ``interface`` since it exists; ``OSError`` if there is no such interface."""
     for line in _PATH.read_text(encoding="ascii").splitlines():
         name, colon, fields = line.partition(":")
         if colon and name.strip() == interface:

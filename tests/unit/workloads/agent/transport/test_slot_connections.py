@@ -7,7 +7,7 @@ from typing import Any, cast
 from railyard.protocol import Hop, SlotWindow
 from workloads.agent.exchange import MessagePart
 from workloads.agent.transport.connection import PeerKey
-from workloads.agent.transport.in_flight import InFlight, Waiting
+from workloads.agent.transport.in_flight import InFlight, SlotMessage
 from workloads.agent.transport.slot_connections import Post, SlotConnections
 from workloads.agent.transport.up_window import UpWindow
 
@@ -48,7 +48,7 @@ def shone(rotations: SlotConnections, key: PeerKey) -> list[UpWindow | None]:
 
 def offer(rotations: SlotConnections, peer: int, transfer: int = 0) -> None:
     part = MessagePart(transfer, peer, 0, 0, 0, 10, reduce=False)
-    rotations.offer(Waiting(cast(InFlight, Offers(rotations)), part, memoryview(b"")))
+    rotations.offer(SlotMessage(cast(InFlight, Offers(rotations)), part, memoryview(b"")))
 
 
 def free(rotations: SlotConnections) -> list[tuple[PeerKey, int, bool, float]]:
