@@ -246,7 +246,7 @@ class Simulation:
                 flow.held.append(part)
                 self._send_held(rank, flow)
             elif action == "announce":
-                flow.takes[part.way] = part.round
+                flow.takes[part.path] = part.round
                 sender = self._ranks[part.peer].flows.get(flow.name)
                 if sender is not None:
                     self._send_held(part.peer, sender)

@@ -1,4 +1,4 @@
-"""The circuits that the collectives of one rank ask for while they run: requests out, waits on the timeline."""
+"""Requests for circuits by the collectives of one rank while they run; logs the waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workloads.schedule import Schedule
 
 
 class CircuitCommunication(Protocol):
-    """A communication under way that may have a gate."""
+    """A communication in flight that may have a circuit client."""
 
     step: int
     op: Communication
@@ -26,7 +26,10 @@ _T = TypeVar("_T", bound=CircuitCommunication)
 
 
 class CircuitRequests(Generic[_T]):
-    """``ask`` sends a request or a release to the controller; ``asking`` are the circuit groups that ask it."""
+    """The circuit requests of one rank; ``send`` passes a request or a release to the controller.
+
+    ``groups`` are the circuit groups that request their circuits.
+    """
 
     def __init__(
         self, rank: int, send: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
@@ -37,11 +40,11 @@ class CircuitRequests(Generic[_T]):
         self.groups: set[str] = set()
         self._next_index: dict[str, int] = {}
         self._uses: dict[int, tuple[CircuitUse, ...]] = {}
-        """By identity of the schedule, which the program or the catalog keeps alive."""
+        """Circuit uses by identity of the schedule, which the program or the catalog keeps alive."""
         self._waiting: dict[tuple[str, int], tuple[_T, float]] = {}
 
     def client_of(self, group: Group, schedule: Schedule) -> CircuitClient | None:
-        """The gate of a collective that begins now."""
+        """The circuit client of a collective that begins now; None if it requests no circuits."""
         if not self.groups or not schedule.transfers:
             return None
         if id(schedule) not in self._uses:
@@ -49,7 +52,7 @@ class CircuitRequests(Generic[_T]):
         return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.groups, self._next_index)
 
     def send(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
-        """Tell the controller; what is asked for is waited for."""
+        """Send messages to the controller, and remember the requests until they are acknowledged."""
         for message in messages:
             if isinstance(message, RequestCircuits):
                 self._waiting[message.group, message.index] = in_flight, now
@@ -68,7 +71,7 @@ class CircuitRequests(Generic[_T]):
         return in_flight, transfers
 
     def check(self, now: float, timeout_s: float) -> None:
-        """``ControlError`` when an ack is missing for longer than ``timeout_s``."""
+        """Raise ``ControlError`` when an acknowledgement is missing for longer than ``timeout_s``."""
         for (group, index), (_, since) in self._waiting.items():
             if now - since > timeout_s:
                 raise ControlError(
@@ -77,7 +80,7 @@ class CircuitRequests(Generic[_T]):
                 )
 
     def note_unfinished(self, now: float) -> None:
-        """Leave what is waited for on the timeline."""
+        """Log the waits that have not ended, when the agent stops."""
         for (group, index), (in_flight, since) in self._waiting.items():
             self._note_wait(in_flight, group, index, since, now)
 

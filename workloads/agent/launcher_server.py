@@ -1,6 +1,7 @@
-"""The nursery's own process: forks agents on demand and passes on what they say. Single-threaded, so forking is safe.
+"""The agent launcher's process: forks agents on demand and forwards their messages.
 
-Started by ``workloads.agent.launcher`` as ``python -m workloads.agent.launcher_server FD PARENT_PID``.
+It is single-threaded, so forking is safe. Started by ``workloads.agent.launcher`` as ``python -m
+workloads.agent.launcher_server FD PARENT_PID``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective
 
 _PR_SET_NAME = 15
-"""What ``ps`` and ``top`` show."""
+"""Sets the name that ``ps`` and ``top`` show."""
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
@@ -39,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class AgentProcess:
-    """One agent, as the nursery sees it. ``partial_line`` are bytes of a line that is not complete."""
+    """One agent process. ``partial_line`` holds the bytes of a message that is not complete."""
 
     team: int
     rank: int
@@ -51,7 +52,7 @@ class AgentProcess:
 
 
 class LauncherServer:
-    """Obeys the runner over ``parent``; its end of file is the order to end everything."""
+    """Executes orders received over ``parent``; its end of file is the order to end everything."""
 
     def __init__(self, parent: socket.socket) -> None:
         self._parent = parent
@@ -61,7 +62,7 @@ class LauncherServer:
         self._outgoing: deque[bytes] = deque()
 
     def serve(self) -> None:
-        """Until the runner closes its end."""
+        """Serve until the caller closes its end."""
         try:
             while self._poll():
                 pass
@@ -98,7 +99,7 @@ class LauncherServer:
     # -- the runner ----------------------------------------------------------------------------------
 
     def _take_order(self) -> bool:
-        """Carry out one order; False at the end of file."""
+        """Execute one order; False at the end of file."""
         room = socket.CMSG_SPACE(FDS_PER_MESSAGE * 4)
         try:
             data, ancillary, _, _ = self._parent.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
@@ -131,7 +132,7 @@ class LauncherServer:
                     child.kill_at = time.monotonic() + _KILL_AFTER_S
 
     def _kill(self, team: int, rank: int) -> None:
-        """End one agent as a dead machine does: without a word."""
+        """Kill one agent with SIGKILL, like a failure of its machine."""
         for child in self._children:
             if (child.team, child.rank) == (team, rank):
                 with contextlib.suppress(ProcessLookupError):
@@ -213,17 +214,17 @@ def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def _warm_up(configs: list[AgentConfig]) -> None:
-    """Build (and prove) every schedule once, before forking."""
+    """Build (and verify) every schedule once, before forking."""
     for config in configs[:1]:
         for operations in config.program.operations:
             for op in operations:
                 if isinstance(op, Collective):
-                    with contextlib.suppress(RailyardError):  # the agent that needs it will say it
+                    with contextlib.suppress(RailyardError):  # the agent that needs the schedule reports the error
                         schedule_of(config.program, op)
 
 
 def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, launcher: int) -> None:
-    """The life of an agent, in the child; never returns."""
+    """Run an agent in the forked child; never returns."""
     status = 1
     try:
         _die_with(launcher)
@@ -255,7 +256,7 @@ def _send_error(control: socket.socket, sentence: str, consequence: bool) -> Non
 
 
 def _raise_priority() -> None:
-    """An agent stands in for hardware: it uses little of a processor, but at once."""
+    """Give the agent a high priority: it stands in for hardware and must react at once."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     put_ahead(_NICE)
 
@@ -275,7 +276,7 @@ def _close_all_but(kept: int) -> None:
 
 
 def main() -> None:
-    """Serve the runner on the socket given by number."""
+    """Serve the caller on the socket whose number is given on the command line."""
     _die_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     put_ahead(_NICE)

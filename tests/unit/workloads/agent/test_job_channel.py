@@ -75,7 +75,7 @@ def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controlle
     controller.channel.notify("moved", group="ep", index=0, slot=0, idle=False)
     (told,) = controller.heard()
     assert told == {"op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
-    with pytest.raises(ControlError, match="refused what it was told: rank 3 is not a member of group ep"):
+    with pytest.raises(ControlError, match="refused a message: rank 3 is not a member of group ep"):
         controller.say({"id": None, "ok": False, "error": "rank 3 is not a member of group ep"})
 
 

@@ -74,7 +74,7 @@ def test_two_levels_bring_every_token_to_its_rank(gpus: int, servers: int) -> No
 
 def test_servers_must_have_members_on_the_same_rails() -> None:
     with pytest.raises(
-        ConfigError, match=r"group ep\.x \(ranks 0, 1, 2\) has not the same rails.*per_server = 2"
+        ConfigError, match=r"group ep\.x \(ranks 0, 1, 2\) does not have the same rails.*per_server = 2"
     ) as error:
         spread("ep.x", "ep", (0, 1, 2), 0, 2)
     assert error.value.key == "parallelism.ep"

@@ -211,7 +211,7 @@ def test_overlap_gathers_one_unit_ahead() -> None:
         ({"forward_s": None}, "give either the forward time of a layer or the FLOP/s"),
         ({"parallelism": Parallelism(tp=1, pp=1, dp=1, cp=2)}, "no CP yet"),
         ({"parallelism": Parallelism(tp=8, pp=1, dp=1)}, r"model\.heads 4 must be a multiple of TP 8"),
-        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot be put on packets"),
+        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot use packets"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
