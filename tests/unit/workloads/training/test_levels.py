@@ -42,7 +42,7 @@ def test_an_all_to_all_comes_back_the_other_way() -> None:
 
 
 def test_what_cannot_be_divided_is_refused() -> None:
-    with pytest.raises(ValueError, match="broadcast on two levels"):
+    with pytest.raises(ValueError, match="broadcast cannot be divided"):
         BOTH.legs("broadcast", 100)
 
 
