@@ -73,7 +73,7 @@ def phases(program: Program, rank: int) -> tuple[Phase, ...]:
 
 
 def all_phases(program: Program) -> tuple[tuple[Phase, ...], ...]:
-    """The phases of every rank.
+    """The phases of every rank in one step.
 
     A phase ends where the dimension changes, and also where it changes for another member of a group in use: the
     operations of that member in between may take the group's circuits away, so all members must release and request

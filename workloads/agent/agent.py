@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from railyard.errors import ControlError, PeerLost, VerifyError
+from railyard.errors import ControlError, PeerLost
 from railyard.protocol import Hop, SlotWindow
 from workloads.agent.check_in import CheckIn
 from workloads.agent.config import AgentConfig
@@ -379,11 +379,7 @@ class Agent:
         )
         if in_flight.wrong is not None:
             self._log.note("verified", now, step=in_flight.step, op=op.id, wrong=in_flight.wrong)
-            if in_flight.wrong:
-                raise VerifyError(
-                    f"rank {self._config.rank} ended {op.name} of step {in_flight.step} (group {op.group}) with "
-                    f"{in_flight.wrong} of {in_flight.elements} elements wrong"
-                )
+            in_flight.check_result(self._config.rank)
         if in_flight.buffered:
             release = self._deferred_release.ended(op.group)
             if release is not None:

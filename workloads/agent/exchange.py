@@ -48,7 +48,7 @@ class MessagePart:
 
     @property
     def bytes(self) -> int:
-        """Number of payload bytes."""
+        """Number of payload bytes of this part."""
         return (self.end - self.start) * ELEMENT_BYTES
 
     @property

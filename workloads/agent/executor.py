@@ -160,7 +160,7 @@ class Executor:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done."""
+        """Whether all steps of the rank are done."""
         return self._step >= self._steps
 
     def begin(self) -> list[RankAction]:

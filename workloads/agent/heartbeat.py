@@ -37,5 +37,5 @@ class Heartbeat:
             due += (1 + missed) * self._every_s
 
     def stop(self) -> None:
-        """End the heartbeats."""
+        """Stop sending heartbeats; the thread ends."""
         self._stopped.set()

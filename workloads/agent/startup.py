@@ -55,7 +55,7 @@ class StartupStages:
 
     @property
     def over(self) -> bool:
-        """Whether all stages are over."""
+        """Whether all start-up stages are over."""
         return not self._left
 
     @property

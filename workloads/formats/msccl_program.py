@@ -65,7 +65,7 @@ class Threadblock:
 
 @dataclass(frozen=True)
 class Algo:
-    """A whole MSCCL program.
+    """A whole MSCCL program, as read from one file.
 
     ``chunks``: those of one GPU's larger buffer; ``copies`` (gpu, from, to) come before all steps.
     """

@@ -44,7 +44,7 @@ class Slots:
 
     @property
     def owner(self) -> tuple[int, ...]:
-        """Owner of each chunk."""
+        """Owner (position) of each chunk, in order."""
         n, kind = self.algo.n, self.algo.kind
         if kind in ("all_reduce", "broadcast", "reduce"):
             # nobody's in particular: any split will do, the ring's is to give everyone an equal part

@@ -28,7 +28,7 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def text(self, name: str) -> str:
-        """A mandatory attribute."""
+        """A mandatory attribute; raises ``ConfigError`` where it is missing."""
         value = self.attributes.get(name)
         if value is None:
             raise self.error(f"<{self.tag}> needs an attribute {name}")

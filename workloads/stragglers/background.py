@@ -251,7 +251,7 @@ def _drain(receiver: socket.socket, into: bytearray) -> int:
 
 
 def main() -> None:
-    """Run the traffic process.
+    """Run the process that sends and receives the traffic.
 
     Standard input gives the settings as a line of JSON and ends the traffic with the next line; the result is printed.
     """

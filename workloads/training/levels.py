@@ -79,8 +79,8 @@ def spread(
         some = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
         raise ConfigError(
             f"group {name} (ranks {some}) does not have the same rails in each of its servers of {gpus_per_server} "
-            f"GPUs; choose sizes so that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple of "
-            "it with a TP that divides it",
+            f"GPUs; choose sizes so that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple "
+            "of it with a TP that divides it",
             key=f"parallelism.{'dp' if dimension == 'edp' else dimension}",
         )
     if len(rails[0]) == 1:

@@ -140,7 +140,7 @@ class Connection:
 
     @property
     def peer(self) -> int:
-        """Rank of the peer."""
+        """Rank at the other end of the connection."""
         return self.key[2]
 
     def arrival_s(self, size: int) -> float:

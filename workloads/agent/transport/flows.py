@@ -18,7 +18,7 @@ class FlowName:
     point_to_point: bool
 
     def at(self, step: int) -> Flow:
-        """The flow of one step."""
+        """The flow with this name in one step."""
         return Flow(step, self.group, self.sequence, self.point_to_point)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from railyard.errors import VerifyError
 from workloads.agent.circuit_client import CircuitClient
 from workloads.agent.exchange import Exchange, MessagePart
 from workloads.agent.executor import NO_PHASE
@@ -67,7 +68,7 @@ class InFlight:
 
     @property
     def moved(self) -> bool:
-        """Whether all parts have arrived, the kernel has taken all outgoing data, and no circuit is held."""
+        """Whether every part has arrived, the kernel has taken all outgoing data, and no circuit is held."""
         return (
             self.exchange.received_all
             and self.unsent == 0
@@ -118,6 +119,14 @@ class InFlight:
     def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that this rank requests for the collective."""
         return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
+
+    def check_result(self, rank: int) -> None:
+        """Raise ``VerifyError`` if ``rank`` ended the communication with wrong elements."""
+        if self.wrong:
+            raise VerifyError(
+                f"rank {rank} ended {self.op.name} of step {self.step} (group {self.op.group}) with "
+                f"{self.wrong} of {self.elements} elements wrong"
+            )
 
     def apply(self, part: MessagePart) -> None:
         """Add or store the values that arrived (or were kept) for ``part``."""

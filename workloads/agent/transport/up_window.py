@@ -32,11 +32,12 @@ class UpWindow:
 
 
 class SendAllowance:
-    """What one port may send in one up window. Sizes are bytes of payload, times monotonic seconds.
+    """Limit of the bytes that one port may send in one up window.
 
-    ``bucket`` mirrors the port, which carries ``share`` bytes of payload for each byte it counts. ``left_port`` returns
-    the number of bytes that have left the port since an arbitrary time (None: the mirror alone is used). ``again``
-    bytes were lost in an earlier window and are retransmitted first, while TCP returns to full speed.
+    Sizes are bytes of payload, times monotonic seconds. ``bucket`` mirrors the port, which carries ``share`` bytes of
+    payload for each byte it counts. ``left_port`` returns the number of bytes that have left the port since an
+    arbitrary time (None: the mirror alone is used). ``again`` bytes were lost in an earlier window and are
+    retransmitted first, while TCP returns to full speed.
     """
 
     def __init__(
