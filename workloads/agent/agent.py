@@ -350,13 +350,7 @@ class Agent:
             self._finish(now)
 
     def _finish(self, now: float) -> None:
-        connections = list(self._comm_engine.transport)
-        self._log.note(
-            "sockets",
-            now,
-            retransmits=sum(c.retransmits() for c in connections),
-            bytes=sum(c.sent_bytes for c in connections),
-        )
+        self._log.note("sockets", now, **self._comm_engine.transport.totals())
         self._finished = True
 
     def _run_compute(self, now: float) -> None:

@@ -48,7 +48,7 @@ BAD: dict[str, tuple[Program, str]] = {
         program((), (ring(0, group="g"),), groups={"g": Group("g", "dp", (0,))}),
         "rank 1 is not a member",
     ),
-    "ids": (program((Compute(1, "c", 1.0),)), "ids must be the places"),
+    "ids": (program((Compute(1, "c", 1.0),)), "ids must be the positions"),
     "dep": (program((Compute(0, "c", 1.0, (1,)), Compute(1, "d", 1.0))), r"operation 0 \(c\) depends on operation 1"),
     "time": (program((Compute(0, "c", -1.0),)), "must be 0 or more"),
     "bytes": (program((send(0, 0),), (recv(0, 0),)), "at least 1"),

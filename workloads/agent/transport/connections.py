@@ -155,6 +155,10 @@ class Transport:
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._connections.values())
 
+    def totals(self) -> dict[str, int]:
+        """Retransmitted segments and sent bytes of all connections, as fields of the ``sockets`` event."""
+        return {"retransmits": sum(c.retransmits() for c in self), "bytes": sum(c.sent_bytes for c in self)}
+
     def close(self) -> None:
         """Close all listeners and connections at once."""
         for sock in self._listeners:

@@ -97,7 +97,7 @@ def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
 
 
 def test_options_of_the_other_sort_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ranks: is for files of other tools"):
+    with pytest.raises(ConfigError, match="ranks: applies only to files of other tools"):
         load_workload("smoke", ranks=4)
     with pytest.raises(ConfigError, match="overlap: applies only to the catalog and YAML recipes"):
         load_workload(str(written(tmp_path, "a.txt", MICRO)), ranks=4, overlap=True)

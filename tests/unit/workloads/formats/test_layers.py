@@ -292,7 +292,7 @@ def test_ranks_that_do_not_fit(header: str, ranks: int | None, reason: str) -> N
         (text("DATA", "a -1 1 NONE 0"), r"x\.txt:3: has 5 columns; a layer of DATA has 12"),
         (text("DATA", A + " 13"), r"x\.txt:3: has 13 columns"),
         (text("DATA", A.replace("NONE", "GOSSIP", 1)), r"x\.txt:3: 'GOSSIP' is not a forward collective"),
-        (text("DATA", A.replace("ALLREDUCE", "ALLREDUCE_TP")), r"'ALLREDUCE_TP' is no weight-gradient collective"),
+        (text("DATA", A.replace("ALLREDUCE", "ALLREDUCE_TP")), r"'ALLREDUCE_TP' is not a weight-gradient collective"),
         (text("DATA", A.replace(" 40 ", " -40 ")), r"x\.txt:3: the weight-gradient bytes is '-40'"),
         (text("DATA", A.replace(" 40 ", " 4.5 ")), r"bytes is '4\.5'; it must be a whole number"),
         (text("DATA", A.replace(" 40 ", " 9999999999999999999 ")), "bytes is '9999999999999999999'"),

@@ -15,7 +15,7 @@ from workloads.agent.transport.message import Header
 
 
 class NoInbox:
-    def awaits(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: Connection, header: Header) -> bool:
         raise AssertionError
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
