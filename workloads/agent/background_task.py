@@ -25,7 +25,7 @@ class BackgroundTask:
 
     def _run(self) -> None:
         try:
-            os.nice(_PRIORITY)  # Linux: of this thread alone
+            os.nice(_PRIORITY)  # on Linux this affects the calling thread only
             self._what()
         except BaseException as error:
             self._error = error

@@ -189,7 +189,7 @@ class LauncherServer:
             self._report(child, said=json.loads(line))
 
     def _reap(self, child: AgentProcess) -> None:
-        while child.sock.fileno() >= 0:  # its last partial_line come first
+        while child.sock.fileno() >= 0:  # read its last messages first
             self._read(child)
         _, status = os.waitpid(child.pid, 0)
         os.close(child.pidfd)

@@ -47,7 +47,7 @@ class Member:
             )
         self._is_member = config.rank in config.program.groups[incarnation.group].members
 
-    # -- what the agent asks -------------------------------------------------------------------------
+    # -- state for the agent -------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
@@ -77,7 +77,7 @@ class Member:
             return False
         return self._accumulator.must_wait(in_flight.step)
 
-    # -- what happens --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Serve the checkpoint to the ranks that copy it from this one; ``AgentError`` if that fails."""

@@ -19,8 +19,8 @@ DIRECT_KINDS: tuple[CollectiveKind, ...] = (
 def direct(kind: CollectiveKind, n: int) -> Schedule:
     """The schedule of ``kind`` over ``n`` positions in one round; the root is position 0.
 
-    Chunks: 1 (all_reduce, broadcast, reduce), n x n (all_to_all) or n. Everybody sends to the next position first, so
-    that no two begin with the same receiver.
+    Chunks: 1 (all_reduce, broadcast, reduce), n x n (all_to_all) or n. Each position sends to the next one first,
+    so that no two begin with the same receiver.
     """
     chunks = 1 if kind in ("all_reduce", "broadcast", "reduce") else n * n if kind == "all_to_all" else n
     owner = tuple(c // n for c in range(chunks)) if kind == "all_to_all" else tuple(range(chunks))

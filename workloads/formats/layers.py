@@ -196,7 +196,7 @@ class _Steps:
             chain = self.compute(f"{layer.name}.input-grad", layer.input_grad.compute, chain, layer)
             blocking = self.file.parallelism in BLOCKING
             begun = done = chain
-            if blocking or index > 0:  # nobody waits for the input gradient of the first layer
+            if blocking or index > 0:  # no layer waits for the input gradient of the first one
                 done = self.collective(index, layer, "input-grad", layer.input_grad, begun)
             if blocking:
                 chain = self.update(layer, begun, done)

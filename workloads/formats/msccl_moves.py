@@ -18,9 +18,9 @@ from workloads.formats.msccl_slots import Slots
 
 Part = Literal["send", "receive", "local", "joint"]
 
-# How many rounds later than an earlier part of its threadblock a part comes. A send or a local step starts after what
-# came in before it; a connection carries one thing at a time. What arrives before the threadblock looks for it waits
-# where it lands, so a receive is not held back by sends: only the slots say whether that is early.
+# Least distance in rounds of a part from an earlier part of its threadblock. A send or a local step starts after the
+# receives before it; a connection carries one transfer at a time. Data that arrives before its receive step waits where
+# it lands, so sends do not hold back a receive: only the slots do.
 _SEQUENCE: dict[tuple[Part, Part], int] = {
     ("send", "send"): 1,
     ("send", "local"): 0,
@@ -34,7 +34,7 @@ _SEQUENCE: dict[tuple[Part, Part], int] = {
     ("joint", "local"): 0,
     ("joint", "joint"): 0,
 }
-# The same for a part that a dependency names: that does hold back a receive.
+# The same for a part that a dependency names, which does hold back a receive.
 _DEPENDENCY: dict[tuple[Part, Part], int] = {
     **_SEQUENCE,
     ("send", "receive"): 0,
@@ -138,7 +138,7 @@ class Moves:
         if step.type in ("r", "rcs") or (step.type != "rrs" and addend == where["dst"]):
             self._land(block, step, "copy" if step.type in ("r", "rcs") else "reduce", where["dst"], waits_for)
             return where["dst"]
-        # the sum is not what stood at either place: it is made beside them
+        # the sum replaces neither place yet, so it is made in a slot of its own
         beside = self._beside(gpu, step.cnt)
         self._land(block, step, "copy", beside, waits_for)
         self._local(last, gpu, "reduce", addend, beside)

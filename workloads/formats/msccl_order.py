@@ -113,7 +113,7 @@ def _cycle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[i
         seen.add(index)
         step = algo.blocks[index].steps[next_step[index]]
         blocker = _blocker(step, sender, done)
-        assert blocker is not None  # or it would have run
+        assert blocker is not None  # without a blocker the step would have run
         index = home[blocker]
     block = algo.blocks[index]
     step = block.steps[next_step[index]]

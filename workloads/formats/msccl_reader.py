@@ -81,10 +81,10 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
         when, cycles = rounds(moves.after)
         if not cycles:
             break
-        # a cycle goes through a transfer that arrives long before its receive: let it land beside
+        # a cycle contains a transfer that arrives long before its receive: let it land in separate slots
         early = {moves.wires[node] for cycle in cycles for node in cycle if node in moves.wires}
-        assert early  # all else follows the order in which the steps ran
-        # one attempt does nearly always; a file made to need thousands is not worth finding the fewest
+        assert early  # all other constraints follow the order in which the steps ran
+        # one attempt nearly always suffices; for a file that needs many more, all transfers land separately
         apart = apart | early if attempt < _ATTEMPTS else frozenset(sequence.sender.values())
     temporary = slots.temporary + max(moves.temporaries)
     transfers = [

@@ -18,7 +18,7 @@ def rounds(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
     component, members = _components(after)
     cycles = [nodes for nodes in members if _advances(nodes, after, component)]
     start = [0] * len(members)
-    # Tarjan's algorithm finds a component after all that come after it
+    # Tarjan's algorithm finds a component after all of its successors
     for number in range(len(members) - 1, -1, -1):
         for u in members[number]:
             for v, weight in after[u]:

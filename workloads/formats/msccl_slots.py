@@ -47,7 +47,7 @@ class Slots:
         """Owner (position) of each chunk, in order."""
         n, kind = self.algo.n, self.algo.kind
         if kind in ("all_reduce", "broadcast", "reduce"):
-            # nobody's in particular: any split will do, the ring's is to give everyone an equal part
+            # the kind fixes no owner: the chunks are split equally, as on a ring
             return tuple(c * n // self.chunks for c in range(self.chunks))
         return tuple(c // (self.chunks // n) for c in range(self.chunks))
 

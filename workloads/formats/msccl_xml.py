@@ -108,7 +108,7 @@ class _Builder:
         parent = self._open[-1] if self._open else None
         if _DEPTH.get(tag) != depth or (depth and parent is None):
             if tag in _DEPTH and (not depth or parent is not None):
-                raise ConfigError(f"<{tag}> stands where it does not belong: algo > gpu > tb > step", source=place)
+                raise ConfigError(f"<{tag}> is in the wrong place; the nesting is algo > gpu > tb > step", source=place)
             self._open.append(None)
             return
         element = Element(tag, attributes, place)

@@ -111,7 +111,7 @@ class Replay:
             text = data.decode()
         except OSError as error:
             raise ConfigError(f"cannot be read: {error.strerror}", source=str(path)) from None
-        except ValueError:  # not UTF-8, or a name that no file can have
+        except ValueError:  # not UTF-8, or an invalid file name
             raise ConfigError("must be a file of JSON, or of text with one number per line", source=str(path)) from None
         if len(data) > _MOST_FILE_BYTES:
             raise ConfigError(f"must have at most {_MOST_FILE_BYTES >> 20} MiB", source=str(path))
@@ -126,7 +126,7 @@ def _from_json(text: str, unit: str | None, path: Path) -> list[float]:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"is not JSON: {error.msg}", source=f"{path}:{error.lineno}") from None
-    except (ValueError, RecursionError):  # digits without end, brackets without end
+    except (ValueError, RecursionError):  # too many digits or too deep nesting
         raise ConfigError("is not readable JSON", source=str(path)) from None
     keys = [f"gaps_{name}" for name in UNITS if f"gaps_{name}" in data]
     if len(keys) != 1 or not isinstance(data[keys[0]], list):

@@ -297,7 +297,7 @@ class Connection:
             count = self._read() if self._parked is None else 0
             if count == 0:
                 if ended:
-                    # A delayed ack (40 ms) would delay the end of the operation at the sender, or pass for a loss.
+                    # A delayed ack (40 ms) would delay the end of the operation at the sender, or look like a loss.
                     self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return
             self.last_progress = now

@@ -88,7 +88,7 @@ BAD = {
         None,
         "can never run: it waits for line",
     ),
-    "a tb outside a gpu": (SWAP.replace("</algo>", '<tb id="0"/></algo>'), None, "stands where it does not belong"),
+    "a tb outside a gpu": (SWAP.replace("</algo>", '<tb id="0"/></algo>'), None, "is in the wrong place"),
 }  # fmt: skip
 
 
