@@ -1,7 +1,8 @@
 """Phases: the runs of operations of one parallelism dimension between which a rail is reconfigured.
 
 Only operations that a rail carries (domain scale-out) make phases; TP inside a server and scalars on the front-end
-never use a circuit. Source: Opus, arXiv 2602.12521 (phases, windows, one configuration per phase).
+never use a circuit.
+Source: Opus, arXiv 2602.12521 (phases, windows, one configuration per phase).
 """
 
 from __future__ import annotations

@@ -47,15 +47,15 @@ class Schedule:
     """Transfers that together perform one collective over ``n`` positions, on a buffer of ``chunks`` chunks.
 
     The contents of each position before and after, by ``kind`` (chunk c, ``owner[c]`` a position, ``root`` a position):
-     all_reduce: every position a full buffer -> every chunk the sum over all positions.
-     reduce: every position a full buffer -> ``root`` holds the sum of every chunk.
-     all_gather: ``owner[c]`` holds chunk c -> every position holds all chunks.
-     reduce_scatter: every position a full buffer -> ``owner[c]`` holds the sum of chunk c.
-     broadcast: position ``root`` holds all -> every position holds all.
-     gather: ``owner[c]`` holds chunk c -> ``root`` holds all chunks.
-     scatter: position ``root`` holds all -> ``owner[c]`` holds chunk c.
-     all_to_all: n x n x k chunks; chunk (i x n + j) x k + m goes from position i, which holds it, to position j
-     (``owner`` is i). A position keeps only the chunks that it sends, receives or forwards.
+    - all_reduce: every position a full buffer -> every chunk the sum over all positions.
+    - reduce: every position a full buffer -> ``root`` holds the sum of every chunk.
+    - all_gather: ``owner[c]`` holds chunk c -> every position holds all chunks.
+    - reduce_scatter: every position a full buffer -> ``owner[c]`` holds the sum of chunk c.
+    - broadcast: position ``root`` holds all -> every position holds all.
+    - gather: ``owner[c]`` holds chunk c -> ``root`` holds all chunks.
+    - scatter: position ``root`` holds all -> ``owner[c]`` holds chunk c.
+    - all_to_all: n x n x k chunks; chunk (i x n + j) x k + m goes from position i, which holds it, to position j
+      (``owner`` is i). A position keeps only the chunks that it sends, receives or forwards.
 
     A slot is a place for one chunk: 0 to ``chunks`` - 1 hold the result, the ``scratch`` slots after them hold
     intermediate values. ``input`` is the slot of the first input chunk: 0 where the collective works in place,

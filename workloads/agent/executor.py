@@ -160,7 +160,7 @@ class Executor:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps of the rank are done."""
+        """Whether the rank has done all steps."""
         return self._step >= self._steps
 
     def begin(self) -> list[RankAction]:

@@ -238,7 +238,7 @@ class AgentTeam:
 
     @property
     def gone(self) -> bool:
-        """Whether all agents of the team have exited."""
+        """Whether every agent of the team has exited."""
         return len(self.exited) == len(self._ranks)
 
     def begin_stop(self) -> None:

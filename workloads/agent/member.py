@@ -51,7 +51,7 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Whether all start-up stages are over, so that the first step may begin."""
+        """Whether the start-up stages are over, so that the first step may begin."""
         return self._ready
 
     @property

@@ -55,7 +55,7 @@ class StartupStages:
 
     @property
     def over(self) -> bool:
-        """Whether all start-up stages are over."""
+        """Whether every start-up stage is over."""
         return not self._left
 
     @property

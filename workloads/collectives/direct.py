@@ -1,8 +1,8 @@
 """One-shot collectives: all data goes straight to its destination, in one round.
 
 There is one latency, but each position sends to all others through the same port: n - 1 times the bytes of one
-transfer. For small buffers, and for networks with a path between any two positions. Source: the one-shot
-all-reduce of NVIDIA's TensorRT-LLM and of MSCCL++.
+transfer. For small buffers, and for networks with a path between any two positions.
+Source: the one-shot all-reduce of NVIDIA's TensorRT-LLM and of MSCCL++.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Phase 1: the others all-reduce on a ring, 2 (n - 2) rounds. Phase 2: the straggler exchanges the whole buffer with one
 of them, which makes the sum final on both, and both broadcast it on a binomial tree: L = ceil(log2 n) rounds of the
-whole buffer. Source: arXiv 2505.23523, the baseline "Direct" of its evaluation.
+whole buffer.
+Source: arXiv 2505.23523, the baseline "Direct" of its evaluation.
 """
 
 from __future__ import annotations

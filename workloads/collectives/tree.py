@@ -1,7 +1,8 @@
 """Binomial trees: few rounds with the whole buffer in each, for scalars, where only the number of rounds counts.
 
 The tree needs a path between any two positions, so it is for electrical networks (the front-end), not for rings of
-circuits. Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+circuits.
+Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The first line names the parallelism and then ``key: value`` pairs (some writers
 number, its last bottom layer); the second the number of layers; every other line is a layer of 12 columns, separated by
 tabs or spaces: name, a reserved number, then compute time, collective and bytes of forward pass, input gradient and
 weight gradient, and the time of an update. A collective of 0 bytes is none (AICB writes them). HYBRID_CUSTOMIZED has
-the layer's own parallelism as a 13th. Sources: ASTRA-sim 1.0 ``inputs/workload/README.md``; SimAI
-``astra-sim/workload/Workload.cc``.
+the layer's own parallelism as a 13th.
+Sources: ASTRA-sim 1.0 ``inputs/workload/README.md``; SimAI ``astra-sim/workload/Workload.cc``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The part of the protobuf wire format that Chakra traces use, read defensively.
 
 A message is a sequence of fields, each a varint key (number x 8 + wire type) and a value. Every length is checked
-against the available bytes, so reading takes time and memory in proportion to the file. Source: protobuf.dev,
-"Encoding".
+against the available bytes, so reading takes time and memory in proportion to the file.
+Source: protobuf.dev, "Encoding".
 """
 
 from __future__ import annotations

@@ -112,10 +112,10 @@ def groups(
     ``world``               every rank              front-end: scalars only, never a rail
     ======================= ======================= ==============================================================
 
-    With EP above 1 all that is no expert is data parallel over EP x DP: ``dp`` has the members of both, the EP index
-    fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp`` group
-    joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is one of
-    each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
+    With EP above 1, all parameters but the experts are data parallel over EP x DP: ``dp`` has the members of both, the
+    EP index fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp``
+    group joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is
+    one of each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
 
     Names carry CP and EP where they are above 1 (``tp.d0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
     fill the fabric, or when a group would need to leave its rail.
