@@ -116,7 +116,7 @@ class CommEngine:
             in_flight.staged[part.transfer] = unexpected.values
         if unexpected.ended is not None:
             in_flight.last_byte = unexpected.ended
-            self._note_transfer(in_flight, part, unexpected.began, unexpected.ended)
+            in_flight.note_transfer(self._note, part, unexpected.began, unexpected.ended)
             self._execute(in_flight, in_flight.exchange.arrived(part.transfer))
 
     # -- sending -----------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class CommEngine:
             return
         in_flight.last_progress = self._now
         part = in_flight.exchange.incoming[header.transfer]
-        self._note_transfer(in_flight, part, self._matcher.began[connection.key], self._now)
+        in_flight.note_transfer(self._note, part, self._matcher.began[connection.key], self._now)
         progress = in_flight.exchange.arrived(header.transfer)
         self._transfer_over(in_flight, part)
         self._execute(in_flight, progress)
@@ -269,9 +269,6 @@ class CommEngine:
         for in_flight, part, content in self._credits.take(connection.key, key, last_round):
             in_flight.last_progress = self._now
             self._outbox.post(in_flight, connection.key, part, content)
-
-    def _note_transfer(self, in_flight: InFlight, part: MessagePart, began: float, ended: float) -> None:
-        self._note("transfer", began, ended, **in_flight.transfer_fields(part))
 
     def written(self, connection: Connection, token: object) -> None:
         """Process an outgoing message that the kernel has taken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -103,18 +104,21 @@ class InFlight:
             "payload_bytes": self.payload_bytes,
         }
 
-    def transfer_fields(self, part: MessagePart) -> dict[str, Any]:
-        """Fields of the ``transfer`` event that is logged when ``part`` has arrived."""
-        return {
-            "step": self.step,
-            "op": self.op.id,
-            "transfer": part.transfer,
-            "round": part.round,
-            "chunk": part.chunk,
-            "peer": part.peer,
-            "bytes": part.bytes,
-            "reduce": part.reduce,
-        }
+    def note_transfer(self, note: Callable[..., Any], part: MessagePart, began: float, ended: float) -> None:
+        """Log the ``transfer`` event of ``part``, which arrived between ``began`` and ``ended``, with ``note``."""
+        note(
+            "transfer",
+            began,
+            ended,
+            step=self.step,
+            op=self.op.id,
+            transfer=part.transfer,
+            round=part.round,
+            chunk=part.chunk,
+            peer=part.peer,
+            bytes=part.bytes,
+            reduce=part.reduce,
+        )
 
     def on_circuit(self, part: MessagePart) -> bool:
         """Whether ``part`` takes a circuit that this rank requests for the collective."""
