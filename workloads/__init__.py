@@ -1,1 +1,1 @@
-"""Who sends what to whom, in which phase: programs, collectives, readers of traces, the agents."""
+"""Workloads: programs, collectives and trace readers, and the agents that run them."""

@@ -1,4 +1,4 @@
-"""The workloads that can be asked for by name, and those in files.
+"""Catalog of workloads by name, and loading of workload files.
 
 ``llama3-8b-16``
     Llama-3 8B on 16 GPUs as traced in Opus (arXiv 2602.12521): TP4 PP2 FSDP2, sequence 8192, 2 microbatches of 4, full
@@ -15,14 +15,14 @@
     compute. Every transfer is at least 24 jumbo packets at rate x time = 1/250.
 
 ``pp-only``
-    In the manner of DeepSeek-V3-16B in Opus: PP4 TP4 on 16 GPUs and no DP, so one phase and no reconfiguration in a
+    Modelled on DeepSeek-V3-16B in Opus: PP4 TP4 on 16 GPUs and no DP, so one phase and no reconfiguration in a
     steady step. The published native step of 7.279 s sets the forward time. (28 layers for the model's 27, so that
     they divide by 4; the experts do not matter without DP.)
 
 ``moe-smoke``
-    EP8 on 8 servers of one GPU: all that experts need is on the rail (EP+DP of Opus). Two layers of 16 experts, top 2
-    and one shared, one microbatch: 8 all-to-alls a step, of 33.6 MB for each pair, then the gradients of what is no
-    expert over all 8, so 2 phase changes a step. A shape of our own, large enough that every transfer is at least 24
+    EP8 on 8 servers of one GPU: all traffic of experts is on the rail (EP+DP of Opus). Two layers of 16 experts, top 2
+    and one shared, one microbatch: 8 all-to-alls a step, of 33.6 MB for each pair, then the other gradients over all
+    8 ranks, so 2 phase changes a step. A shape of our own, large enough that every transfer is at least 24
     packets on two cores without stretching time.
 
 ``moe-ep-tp``
@@ -54,9 +54,9 @@ LLAMA_TP_S = 0.002684
 PP_ONLY_FORWARD_MS = 18.95
 SMOKE_FORWARD_MS = 55.0
 MOE_TFLOPS = 105.0
-"""What a GPU reaches, as it does in ``llama3-8b-16``."""
+"""Rate that a GPU reaches, the same as in ``llama3-8b-16``."""
 MOE_FORWARD_MS = 61.4
-"""The same for a layer of ``moe-smoke``: 6.4 TFLOP for four samples."""
+"""Forward time of a layer of ``moe-smoke`` at that rate: 6.4 TFLOP for four samples."""
 DEFAULT_PORT_GBPS = 12.5
 DEFAULT_SCALE_UP_GBPS = 2400.0
 """Rates of a workload whose file names none: those of ``workloads.training.recipe``."""
@@ -140,7 +140,10 @@ CATALOG: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A proved program and the fabric it is made for. Rates are those of the real system; a port is one of a GPU's."""
+    """A checked program and the fabric it is made for.
+
+    Rates are those of the real system; ``port_gbps`` is the rate of one of a GPU's ports.
+    """
 
     name: str
     description: str
@@ -152,9 +155,9 @@ class Workload:
     port_gbps: float
     scale_up_gbps: float
     traced: bool = False
-    """Whether it comes from a file of another tool, whose groups may be any."""
+    """Whether the program comes from a file of another tool, with arbitrary groups."""
     training: Training | None = None
-    """What its step was generated from, if it was."""
+    """Settings from which the step was generated, if it was generated."""
 
     @property
     def uses_scale_up(self) -> bool:
@@ -177,22 +180,22 @@ def load_workload(
     gpus_per_server: int | None = None,
     **training: Any,
 ) -> Workload:
-    """The workload of the catalog, of a YAML file (keys: ``workloads.training.recipe``), or of another tool's file.
+    """Load a workload of the catalog, of a YAML file (keys: ``workloads.training.recipe``), or of another tool's file.
 
-    ``training`` overrides keys of a recipe's ``training`` section (``overlap=True``, ``tp_on_packets=True``). The
-    other options are those of ``workloads.formats.detect.read_workload_file``, for files that it reads; such a
-    workload has one GPU per server, so that all ranks share one rail, unless ``gpus_per_server`` says otherwise.
-    Raises ``ConfigError`` naming what is wrong: the name, the file and place, the key, or the operation of the program.
+    ``training`` overrides keys of a recipe's ``training`` section (``overlap=True``, ``tp_on_packets=True``). The other
+    options are those of ``workloads.formats.detect.read_workload_file``, for files that it reads; such a workload has
+    one GPU per server, so that all ranks share one rail, unless ``gpus_per_server`` says otherwise. Raises
+    ``ConfigError`` naming the cause: the name, the file and place, the key, or the operation of the program.
     """
     if name_or_path in CATALOG or Path(name_or_path).suffix in (".yaml", ".yml"):
         options = {"compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel,
                    "gpus_per_server": gpus_per_server}  # fmt: skip
         for key, value in options.items():
             if value is not None:
-                raise ConfigError(f"is for files of other tools; {name_or_path} is complete without it", key=key)
+                raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
         return make_workload(_recipe(name_or_path, training))
     for key in training:
-        raise ConfigError(f"is for workloads of our own; {name_or_path} does not have it", key=key)
+        raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
     reading = _file(name_or_path, compute_unit, ranks, size, model_parallel)
     return workload_of(reading, gpus_per_server or 1)
 
@@ -219,7 +222,7 @@ def unknown_workload(name: str) -> ConfigError:
 
 
 def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
-    """The proved workload of a file that was read, on a fabric with one rail for each GPU of a server."""
+    """The checked workload of a file that was read, on a fabric with one rail for each GPU of a server."""
     program = reading.program
     if gpus_per_server < 1 or program.ranks % gpus_per_server:
         raise ConfigError(
@@ -260,7 +263,7 @@ def _placed(group: Group, gpus_per_server: int) -> Group:
 
 
 def make_workload(recipe: Recipe) -> Workload:
-    """Generate and prove the program of a recipe."""
+    """Generate and check the program of a recipe."""
     made = recipe.to_training()
     fabric = recipe.fabric
     program = training_step(made, fabric.servers, fabric.gpus_per_server)

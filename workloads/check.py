@@ -1,7 +1,7 @@
-"""The proof of a program before it runs: groups, pairs, order and an abstract run that must come to its end.
+"""Checks a program before it runs: groups, pairs, order and an abstract run that must reach its end.
 
-In the abstract run a send and its receive wait for each other (the agents send when the receiver is ready, as NCCL
-does), unless the program's sends are buffered, and a collective waits for all members.
+In the abstract run a send and its receive wait for each other (agents send when the receiver is ready, as NCCL does),
+unless the program's sends are buffered, and a collective waits for all members.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workloads.schedule import Schedule
 
 
 def check(program: Program) -> None:
-    """Raise ``ConfigError`` naming rank and operation when ``program`` cannot run as it stands."""
+    """Raise ``ConfigError`` naming rank and operation when ``program`` cannot run."""
     _check_groups(program)
     _check_schedules(program)
     for rank, operations in enumerate(program.operations):
@@ -36,7 +36,7 @@ def _check_groups(program: Program) -> None:
     for name, group in program.groups.items():
         where = f"program {program.name}: group {name}"
         if group.name != name:
-            raise ConfigError(f"{where} is called {group.name} inside; both names must be the same")
+            raise ConfigError(f"{where} contains the name {group.name}; both names must be the same")
         if len(set(group.members)) != len(group.members) or not group.members:
             raise ConfigError(f"{where} must have at least one member and none twice")
         for rank in group.members:
@@ -45,7 +45,7 @@ def _check_groups(program: Program) -> None:
 
 
 def _check_schedules(program: Program) -> None:
-    """The program's own schedules do what they promise."""
+    """Verify the program's own schedules."""
     for name, schedule in program.schedules.items():
         try:
             verify(schedule)
@@ -56,7 +56,7 @@ def _check_schedules(program: Program) -> None:
 def _check_operation(program: Program, rank: int, place: int, op: Operation) -> None:
     where = _where(program, rank, op)
     if op.id != place:
-        raise ConfigError(f"{where} stands at place {place}; ids must be the places 0, 1, 2, ...")
+        raise ConfigError(f"{where} is at position {place}; ids must be the positions 0, 1, 2, ...")
     for dep in op.deps:
         if not 0 <= dep < place:
             raise ConfigError(f"{where} depends on operation {dep}; it can depend on those before it, 0 to {place - 1}")
@@ -89,7 +89,7 @@ def _check_fits(where: str, op: Collective, schedule: Schedule, members: int) ->
 
 
 def _check_collectives(program: Program) -> None:
-    """All members run the same collectives of a group in the same order."""
+    """Check that all members run the same collectives of a group in the same order."""
     by_group: dict[str, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     for rank, operations in enumerate(program.operations):
         for op in operations:
@@ -117,7 +117,7 @@ def _what(op: Collective) -> str:
 
 
 def _check_pairs(program: Program) -> None:
-    """Every send has its receive, in order and of the same size."""
+    """Check that every send has its receive, in order and of the same size."""
     sends: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
     recvs: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
     for rank in range(program.ranks):
@@ -141,7 +141,7 @@ def _check_pairs(program: Program) -> None:
 
 
 def _check_ends(program: Program) -> None:
-    """Run the program without time; name the first operation that never gets its turn."""
+    """Run the program without time; the error names the first operation that never starts."""
     run = _AbstractRun(program)
     run.run()
     for rank, operations in enumerate(program.operations):
@@ -154,7 +154,7 @@ def _check_ends(program: Program) -> None:
 
 
 class _AbstractRun:
-    """The order of things without their duration; its work grows with the operations and their dependencies only."""
+    """Execution order without durations; its work grows with the operations and their dependencies only."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -178,7 +178,7 @@ class _AbstractRun:
         self.arrived: dict[tuple[str, int, int], int] = defaultdict(int)
 
     def run(self) -> None:
-        """Go as far as it goes."""
+        """Run until no operation can start any more."""
         while self.ready:
             rank, op = self.ready.popleft()
             if isinstance(op, Compute):
@@ -193,7 +193,7 @@ class _AbstractRun:
                 self._meet(op.group, op.peer, rank)
 
     def _join(self, rank: int, op: Collective) -> None:
-        """A collective ends when all members are in it."""
+        """Let a rank join a collective, which ends when all members have joined."""
         number = self.collectives[op.group, rank]
         self.collectives[op.group, rank] += 1
         members = self.joined[op.group, number]
@@ -203,7 +203,7 @@ class _AbstractRun:
                 self._finish(member, theirs)
 
     def _meet(self, group: str, src: int, dst: int) -> None:
-        """Sends that may go do so (buffered ones always may), and receives take what has arrived."""
+        """Complete the sends that may go (buffered ones always may), and the receives whose data has arrived."""
         key = (group, src, dst)
         sends, recvs = self.sends[key], self.recvs[key]
         while sends and (self.program.eager or len(recvs) > self.arrived[key]):

@@ -1,8 +1,8 @@
-"""What is in a workload file and what it would send from whom to whom; a collective as rounds. Nothing runs.
+"""Contents of a workload file: its operations and the traffic between ranks; a collective as rounds. Nothing runs.
 
-Bytes are those of the real system, payload only, counted from the very schedules that a run carries out. A layer file
-of many layers or ranks is counted from its plan, which is the same for all ranks, without a program; where even its
-pairs are too many, bytes per rank are those that the bus factor of each collective gives (nccl-tests).
+Bytes are those of the real system, payload only, counted from the same schedules that a run uses. A layer file of many
+layers or ranks is counted from its plan, which is the same for all ranks, without a program; where even its pairs are
+too many, bytes per rank follow from the bus factor of each collective (nccl-tests).
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class CollectiveCount:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds. ``sent`` and ``received`` are bytes by rank, ``traffic`` bytes by (source, destination).
+    """Contents of a workload file.
 
-    ``operations`` counts those of all ranks by type, ``compute_s`` is the accelerator time of each rank. Fields are
-    empty where the file alone does not say: ``notes`` tell what is missing. ``workload`` is what a run would take.
+    ``sent`` and ``received`` are bytes by rank, ``traffic`` rows (source, destination, bytes). ``operations`` counts
+    those of all ranks by type, ``compute_s`` is the accelerator time of each rank. Fields are empty where the file
+    alone is not sufficient: ``notes`` tell what is missing. ``workload`` is the input of a run.
     """
 
     source: str
@@ -78,9 +79,9 @@ def inspect_file(
     model_parallel: int | None = None,
     gpus_per_server: int | None = None,
 ) -> Contents:
-    """What is in a file, or in a workload of the catalog; the options are those of ``load_workload``.
+    """Inspect a file, or a workload of the catalog; the options are those of ``load_workload``.
 
-    A missing unit or number of ranks is no error here, but a note. Raises ``ConfigError`` for a file that is wrong.
+    A missing unit or number of ranks is a note here, not an error. Raises ``ConfigError`` for an invalid file.
     """
     path = Path(name_or_path)
     options: dict[str, Any] = {"compute_unit": compute_unit, "ranks": ranks, "size": size,
@@ -96,7 +97,7 @@ def inspect_file(
 
 
 def _known_format(path: Path) -> Format:
-    """The format of a file; a bare name that is no file was meant for the catalog."""
+    """The format of a file; a bare name without a file is reported as an unknown workload."""
     try:
         return format_of(path)
     except ConfigError:
@@ -106,7 +107,7 @@ def _known_format(path: Path) -> Format:
 
 
 def _read(path: Path, options: dict[str, Any]) -> tuple[Reading, tuple[str, ...]]:
-    """The file; without its compute times where their unit is missing."""
+    """Read the file; without its compute times where their unit is missing."""
     try:
         return read_workload_file(path, **options), ()
     except ConfigError as error:
@@ -117,7 +118,7 @@ def _read(path: Path, options: dict[str, Any]) -> tuple[Reading, tuple[str, ...]
 
 
 def of_workload(source: str, format_: str, workload: Workload, notes: tuple[str, ...]) -> Contents:
-    """What a program holds and sends."""
+    """Contents of a workload: operations, collectives and traffic of its program."""
     program = workload.program
     traffic = traffic_of(program)
     sent, received = _ends(program.ranks, traffic.items())
@@ -149,18 +150,18 @@ def traffic_of(program: Program) -> dict[tuple[int, int], int]:
                 repeated[op.group, op.kind, op.bytes, op.algorithm] += 1
     for (group, kind, size, algorithm), times in repeated.items():
         members = program.groups[group].members
-        way = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
-        for (src, dst), moved in _moved(way, size).items():
+        plan = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
+        for (src, dst), moved in _moved(plan, size).items():
             found[members[src], members[dst]] += moved * times
     return dict(found)
 
 
 @lru_cache(maxsize=4096)
-def _moved(way: Schedule, size: int) -> dict[tuple[int, int], int]:
+def _moved(plan: Schedule, size: int) -> dict[tuple[int, int], int]:
     """Bytes between positions in one collective of ``size`` bytes."""
-    bounds = way.chunk_bounds(elements_of(size))
+    bounds = plan.chunk_bounds(elements_of(size))
     found: dict[tuple[int, int], int] = defaultdict(int)
-    for t in way.transfers:
+    for t in plan.transfers:
         if not t.local:
             start, end = bounds[t.chunk]
             found[t.src, t.dst] += (end - start) * ELEMENT_BYTES
@@ -187,7 +188,7 @@ def _collective_counts(program: Program) -> tuple[CollectiveCount, ...]:
 
 
 def work_of(program: Program) -> int:
-    """How much there is to simulate in a step: computes, messages, and the transfers of collectives, of all ranks."""
+    """Number of items to simulate in a step: computes, messages, and transfers of collectives, of all ranks."""
     total = 0
     for rank, operations in enumerate(program.operations):
         for op in operations:
@@ -225,7 +226,7 @@ def _layer_file(
 
 
 def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: tuple[str, ...] = ()) -> Contents:
-    """The layers where the ranks are not known; any other complaint is an error."""
+    """Contents of the layers where the number of ranks is unknown; other errors are raised."""
     if ranks is not None or why.key not in ("ranks", "model_parallel"):
         raise why
     counted = Counter((part.kind, part.bytes) for layer in file.layers for part in layer.parts if part.kind)
@@ -235,12 +236,12 @@ def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: t
         name=Path(file.source).stem,
         layers=len(file.layers),
         collectives=tuple(CollectiveCount(kind, size, 0, n) for (kind, size), n in sorted(counted.items())),
-        notes=(*notes, f"what goes from whom to whom is not known: {why}."),
+        notes=(*notes, f"the traffic between ranks is not known: {why}."),
     )
 
 
 def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
-    """The sums of a plan, without a list for every rank."""
+    """Contents of a plan, without a list for every rank."""
     layout, steps = plan.layout, plan.steps
     counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()
     operations: Counter[str] = Counter()
@@ -312,37 +313,37 @@ def contents_json(contents: Contents) -> dict[str, Any]:
 # -- schedules -------------------------------------------------------------------------------------
 
 
-def schedule_json(way: Schedule) -> dict[str, Any]:
+def schedule_json(plan: Schedule) -> dict[str, Any]:
     """A schedule as rounds of ``[src, dst, chunk, "copy"|"reduce"]``, for other programs.
 
-    The transfers of a round read the state at its start; ``reduce`` means dst[chunk] += src[chunk]. ``phase1_rounds``
-    of the rounds come first and do without the straggler; ``chunk_owner[c]`` is the position that the schedule gives
-    chunk c. A transfer that writes another slot than it reads has that slot as a fifth item.
+    The transfers of a round read the state at its start; ``reduce`` means dst[chunk] += src[chunk]. The first
+    ``phase1_rounds`` rounds do not use the straggler; ``chunk_owner[c]`` is the position that the schedule gives chunk
+    c. A transfer that writes another slot than it reads has that slot as a fifth item.
     """
     return {
-        "algorithm": way.algorithm,
-        "kind": way.kind,
-        "n": way.n,
-        "straggler": way.straggler,
-        "chunks": way.chunks,
-        "chunk_owner": list(way.owner),
-        "phase1_rounds": way.first_phase,
-        "rounds": rounds_of(way),
+        "algorithm": plan.algorithm,
+        "kind": plan.kind,
+        "n": plan.n,
+        "straggler": plan.straggler,
+        "chunks": plan.chunks,
+        "chunk_owner": list(plan.owner),
+        "phase1_rounds": plan.first_phase,
+        "rounds": rounds_of(plan),
     }
 
 
-def rounds_of(way: Schedule) -> list[list[list[int | str]]]:
+def rounds_of(plan: Schedule) -> list[list[list[int | str]]]:
     """The transfers by round, in order of sender and chunk."""
-    rounds: list[list[list[int | str]]] = [[] for _ in range(way.rounds)]
-    for t in sorted(way.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
+    rounds: list[list[list[int | str]]] = [[] for _ in range(plan.rounds)]
+    for t in sorted(plan.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
         row: list[int | str] = [t.src, t.dst, t.chunk, t.op]
         rounds[t.round].append(row if t.slot == t.chunk else [*row, t.slot])
     return rounds
 
 
-def sent_by_position(way: Schedule, size: int) -> tuple[list[int], list[int]]:
+def sent_by_position(plan: Schedule, size: int) -> tuple[list[int], list[int]]:
     """Bytes that each position sends and receives for a buffer of ``size`` bytes."""
-    return _ends(way.n, _moved(way, size).items())
+    return _ends(plan.n, _moved(plan, size).items())
 
 
 def _ends(n: int, moved: Iterable[tuple[tuple[int, int], int]]) -> tuple[list[int], list[int]]:

@@ -1,7 +1,8 @@
-"""Phases: the runs of operations of one parallelism dimension between which a rail is rewired.
+"""Phases: the runs of operations of one parallelism dimension between which a rail is reconfigured.
 
 Only operations that a rail carries (domain scale-out) make phases; TP inside a server and scalars on the front-end
-never touch a circuit. Source: Opus, arXiv 2602.12521 (phases, windows, one configuration per phase).
+never use a circuit.
+Source: Opus, arXiv 2602.12521 (phases, windows, one configuration per phase).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ MessageName = tuple[str, str, int]
 """(group, stream in the group, number in the stream): one send with its receive, or one collective."""
 
 Use = tuple[MessageName, int, int]
-"""A message on one rank: its name, the phase it falls into, its position among the rail operations of the rank."""
+"""A message on one rank: its name, its phase, and its position among the rail operations of the rank."""
 
 
 @dataclass(frozen=True)
 class GroupUse:
-    """A group inside a phase: ids of its first and last operation there."""
+    """Use of a group inside a phase: ids of its first and last operation there."""
 
     group: str
     first: int
@@ -30,7 +31,7 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class Phase:
-    """A run of rail operations of one dimension, on one rank, in program order (``all_phases`` says where it ends)."""
+    """A run of rail operations of one dimension, on one rank, in program order (its end: see ``all_phases``)."""
 
     number: int
     dimension: Dimension
@@ -57,8 +58,8 @@ class Phase:
 class Window:
     """The compute time between the end of one phase and the need for the next, on one rank, without any waiting.
 
-    ``phase`` is the number of the phase that comes after the window. The first phase of a step has no window: a
-    request is never sent ahead across a step boundary.
+    ``phase`` is the number of the phase that comes after the window. The first phase of a step has no window: a request
+    is never sent ahead across a step boundary.
     """
 
     rank: int
@@ -68,17 +69,18 @@ class Window:
 
 
 def phases(program: Program, rank: int) -> tuple[Phase, ...]:
-    """The phases of ``rank`` in one step (``all_phases`` when those of every rank are needed)."""
+    """The phases of ``rank`` in one step (``all_phases`` gives those of every rank)."""
     return all_phases(program)[rank]
 
 
 def all_phases(program: Program) -> tuple[tuple[Phase, ...], ...]:
-    """The phases of every rank.
+    """The phases of every rank in one step.
 
-    A phase ends where the dimension changes, and also where it changes for another member of a group in use: what that
-    member does in between may take the group's circuits away, so all members must let go and ask again. (Opus: the
-    boundaries are the union over all ranks. Without it a pipeline of three stages locks up: stage 0 would hold the
-    circuits to stage 1 from its first send to its first receive, and stage 1 could not gather in between.)
+    A phase ends where the dimension changes, and also where it changes for another member of a group in use: the
+    operations of that member in between may take the group's circuits away, so all members must release and request
+    them again. (Opus: the boundaries are the union over all ranks. Without this a pipeline of three stages deadlocks:
+    stage 0 would hold the circuits to stage 1 from its first send to its first receive, and stage 1 could not gather in
+    between.)
     """
     streams = [[op for op in program.communications(r) if _on_rail(program, op)] for r in range(program.ranks)]
     cuts = [_dimension_changes(program, stream) for stream in streams]
@@ -96,9 +98,10 @@ def _on_rail(program: Program, op: Communication) -> bool:
 
 
 def _dimension_changes(program: Program, stream: list[Communication]) -> set[int]:
-    """Positions at which a phase begins because the dimension is another.
+    """Positions at which a phase begins because the dimension changes.
 
-    A collective whose circuits follow its schedule takes its ports from the groups before it, so it is on its own too.
+    A collective whose circuits follow its schedule takes its ports from the groups before it, so it has its own phase
+    too.
     """
     alone = {group.parent for group in program.groups.values() if group.parent}
     kinds = [(program.groups[op.group].dimension, op.group if op.group in alone else "") for op in stream]
@@ -111,7 +114,7 @@ def _runs(stream: list[Communication], cut: set[int]) -> list[list[Communication
 
 
 def _message_names(streams: list[list[Communication]]) -> list[list[MessageName]]:
-    """What each operation is called on all ranks that take part in it: a stream of its group, and a number."""
+    """Name of each operation on all ranks that take part in it: a stream of its group, and a number."""
     names = []
     for rank, stream in enumerate(streams):
         count: Counter[tuple[str, str]] = Counter()
@@ -132,7 +135,7 @@ def _message_names(streams: list[list[Communication]]) -> list[list[MessageName]
 def _cut_for_peers(
     program: Program, streams: list[list[Communication]], cuts: list[set[int]], names: list[list[MessageName]]
 ) -> bool:
-    """Begin a phase wherever a group's next operation belongs to another round than its last; whether any was added."""
+    """Begin a phase where a group's next operation belongs to another round than its last; whether any was added."""
     uses: dict[str, dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
     for rank, stream in enumerate(streams):
         segment = -1
@@ -153,9 +156,9 @@ def _cut_for_peers(
 
 
 def _rounds(members: list[list[Use]]) -> dict[MessageName, int] | None:
-    """For each message of a group the number of its round, such that the phases of every member hold one round each.
+    """Round of each message of a group, such that each phase of every member holds one round.
 
-    None if the members' orders contradict each other (then the run will stand still, and says so).
+    None if the members' orders contradict each other (the run will then time out with an error).
     """
     rounds = {name: 0 for used in members for name, _, _ in used}
     for _ in range(len(rounds) + 1):
@@ -192,7 +195,7 @@ def _differ(before: Phase, after: Phase) -> bool:
 
 
 def windows(program: Program, rank: int) -> tuple[Window, ...]:
-    """The windows of ``rank`` in one step, were communication to take no time and nobody to wait for anybody."""
+    """The windows of ``rank`` in one step, if communication took no time and no rank waited for another."""
     ends = _compute_ends(program, rank)
     found = phases(program, rank)
     result = []
@@ -205,7 +208,7 @@ def windows(program: Program, rank: int) -> tuple[Window, ...]:
 
 
 def _compute_ends(program: Program, rank: int) -> list[float]:
-    """When each operation would end if communication took no time."""
+    """Time at which each operation would end if communication took no time."""
     ends: list[float] = []
     compute_free = 0.0
     group_free: dict[str, float] = {}

@@ -1,9 +1,9 @@
-"""The Program: what each rank of a job does in one step, as a graph of operations.
+"""The Program: the operations of each rank of a job in one step, as a graph.
 
-Per rank a list of operations (compute for t, collective over a group, send, receive). An operation
-starts when all operations it depends on (``deps``, ids on the same rank) are done; compute operations
-of a rank run one after another in list order, and so do the communication operations of one group.
-Sizes and times are those of the real system; the scale is applied when the program is run or predicted.
+Each rank has a list of operations (compute for t, collective over a group, send, receive). An operation starts when all
+operations it depends on (``deps``, ids on the same rank) are done; compute operations of a rank run one after another
+in list order, and so do the communication operations of one group. Sizes and times are those of the real system; the
+scale is applied when the program is run or predicted.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Compute:
-    """Occupy the accelerator of this rank for ``seconds``, and in step k for ``late[k]`` more (from the start again
-    when there are more steps): how a straggler is made.
+    """Occupy the accelerator of this rank for ``seconds``, and in step k for ``late[k]`` more.
+
+    ``late`` models a straggler; it is repeated when there are more steps.
     """
 
     id: int
@@ -50,7 +51,7 @@ class Compute:
     late: tuple[float, ...] = ()
 
     def seconds_in(self, step: int) -> float:
-        """How long it takes in ``step``."""
+        """Duration in seconds in ``step``."""
         return self.seconds + (self.late[step % len(self.late)] if self.late else 0.0)
 
 
@@ -102,11 +103,11 @@ Communication = Collective | Send | Recv
 
 @dataclass(frozen=True)
 class Program:
-    """One step of a job, for every rank; repeated ``steps`` times by a run.
+    """One step of a job, for every rank; a run repeats it ``steps`` times.
 
     ``operations[rank]`` is in program order: ids are the positions 0, 1, 2, ... in that list. ``schedules`` are
-    algorithms of its own, by the name that its collectives call them. ``eager``: sends do not wait for their receive,
-    the receiver keeps what came early (the buffered sends that traces count on).
+    algorithms of the program itself, by the name in ``Collective.algorithm``. ``eager``: sends do not wait for their
+    receive, the receiver keeps unexpected messages (the buffered sends that traces rely on).
     """
 
     name: str
@@ -117,7 +118,7 @@ class Program:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """Number of ranks of the job."""
         return len(self.operations)
 
     def communications(self, rank: int) -> Iterator[Communication]:
@@ -153,7 +154,7 @@ _TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
 
 
 def group_from_json(data: Mapping[str, Any]) -> Group:
-    """The group that ``asdict`` made plain."""
+    """Build a group from the plain data of ``asdict``."""
     lanes = data.get("lanes")
     return Group(**{**data, "members": tuple(data["members"]), "lanes": None if lanes is None else tuple(lanes)})
 

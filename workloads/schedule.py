@@ -1,4 +1,4 @@
-"""A collective as a schedule: rounds of transfers between the positions of a group, and what it promises."""
+"""A collective as a schedule: rounds of transfers between the positions of a group, with the promised result."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Transfer:
 
     A transfer reads the state at the start of its round. ``lane`` chooses among several circuits between the same two
     ranks: even lanes are those of clockwise rings, odd ones of counter-clockwise
-    (``workloads.agent.transport.paths.choose_path``). ``to`` is the slot that ``dst`` writes, where it is another than
-    the one that ``src`` reads (-1: the same). With ``src`` = ``dst`` it is a copy or an addition inside one position,
-    which no wire sees. ``scale_up``: it stays inside a server and takes the scale-up network.
+    (``workloads.agent.transport.paths.choose_path``). ``to`` is the slot that ``dst`` writes, if it differs from the
+    one that ``src`` reads (-1: the same). With ``src`` = ``dst`` it is a copy or an addition inside one position,
+    without network traffic. ``scale_up``: it stays inside a server and takes the scale-up network.
     """
 
     round: int
@@ -38,36 +38,36 @@ class Transfer:
 
     @property
     def local(self) -> bool:
-        """Whether it stays at one position."""
+        """Whether source and destination are the same position."""
         return self.src == self.dst
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Transfers that together carry out one collective over ``n`` positions, on a buffer of ``chunks`` chunks.
+    """Transfers that together perform one collective over ``n`` positions, on a buffer of ``chunks`` chunks.
 
-    What a position holds before and after, by ``kind`` (chunk c, ``owner[c]`` a position, ``root`` a position):
-    all_reduce: every position a full buffer -> every chunk the sum over all positions.
-    reduce: every position a full buffer -> ``root`` holds the sum of every chunk.
-    all_gather: ``owner[c]`` holds chunk c -> every position holds all chunks.
-    reduce_scatter: every position a full buffer -> ``owner[c]`` holds the sum of chunk c.
-    broadcast: position ``root`` holds all -> every position holds all.
-    gather: ``owner[c]`` holds chunk c -> ``root`` holds all chunks.
-    scatter: position ``root`` holds all -> ``owner[c]`` holds chunk c.
-    all_to_all: n x n x k chunks; chunk (i x n + j) x k + m goes from position i, which holds it, to position j
-    (``owner`` is i). A position keeps only the chunks that it sends, receives or forwards.
+    The contents of each position before and after, by ``kind`` (chunk c, ``owner[c]`` a position, ``root`` a position):
+    - all_reduce: every position a full buffer -> every chunk the sum over all positions.
+    - reduce: every position a full buffer -> ``root`` holds the sum of every chunk.
+    - all_gather: ``owner[c]`` holds chunk c -> every position holds all chunks.
+    - reduce_scatter: every position a full buffer -> ``owner[c]`` holds the sum of chunk c.
+    - broadcast: position ``root`` holds all -> every position holds all.
+    - gather: ``owner[c]`` holds chunk c -> ``root`` holds all chunks.
+    - scatter: position ``root`` holds all -> ``owner[c]`` holds chunk c.
+    - all_to_all: n x n x k chunks; chunk (i x n + j) x k + m goes from position i, which holds it, to position j
+      (``owner`` is i). A position keeps only the chunks that it sends, receives or forwards.
 
     A slot is a place for one chunk: 0 to ``chunks`` - 1 hold the result, the ``scratch`` slots after them hold
-    something only in between. ``input`` is the slot of the first input chunk: 0 where the collective works in place,
+    intermediate values. ``input`` is the slot of the first input chunk: 0 where the collective works in place,
     ``chunks`` where the input is a buffer of its own (which then counts as scratch).
 
-    ``weights``: how large the chunks are beside each other (one whole number each; empty: all the same), for an
-    all-to-all in which pairs have different amounts to send.
+    ``weights``: relative sizes of the chunks (one whole number each; empty: all equal), for an all-to-all in which
+    pairs have different amounts to send.
 
-    ``one_port``: the algorithm claims at most one send and one receive per position and round (chunks to one peer in
-    one round are one send), and is held to it when it runs. ``lockstep``: a
-    position starts a round when everything it does in the rounds before is done; otherwise chunks do not wait for
-    each other. ``straggler`` and ``first_phase`` (rounds that do without it) are those of a straggler-aware algorithm.
+    ``one_port``: the algorithm promises at most one send and one receive per position and round (chunks to one peer in
+    one round are one send), which is enforced when it runs. ``lockstep``: a position starts a round when all its work
+    of earlier rounds is done; otherwise chunks do not wait for each other. ``straggler`` and ``first_phase`` (rounds
+    without it) are those of a straggler-aware algorithm.
     """
 
     algorithm: str
@@ -87,12 +87,12 @@ class Schedule:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds."""
+        """Number of rounds of the schedule."""
         return 1 + max((t.round for t in self.transfers), default=-1)
 
     @property
     def slots(self) -> int:
-        """Places for chunks at each position."""
+        """Number of places for chunks at each position."""
         return self.chunks + self.scratch
 
     @property
@@ -122,7 +122,7 @@ class Schedule:
         return tuple(bounds)
 
     def _weighted_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
-        """Ends at the rounded sums of weights, so that no chunk is off by more than one element."""
+        """Bounds at the rounded sums of weights, so that no chunk is off by more than one element."""
         whole, sums = sum(self.weights), (0, *accumulate(self.weights))
         ends = [elements * total // whole for total in sums]
         return tuple(pairwise(ends))

@@ -302,7 +302,7 @@ class JobSupervisor:
             if path is None:
                 raise ControlError("a training job needs a controller of ours")
             self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
-        self.channel.ask("watch", seen=seen)
+        self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:
         """Hang up on the controller."""

@@ -12,8 +12,7 @@ from workloads.agent.circuit_requests import CircuitRequests
 from workloads.agent.deferred_release import DeferredRelease
 from workloads.agent.exchange import Exchange, MessagePart
 from workloads.agent.executor import Blocked, Executor
-from workloads.agent.transport.slot_scheduler import SlotScheduler
-from workloads.agent.transport.slot_sender import SlotSender
+from workloads.agent.transport.slot_sender import SlotScheduler, SlotSender
 from workloads.program import Collective, Communication, Dimension, Send
 
 FlowName = tuple[str, str, int]

@@ -48,7 +48,7 @@ from workloads.agent.executor import (
 )
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import choose_path, wired_paths
-from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.slot_sender import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.phases import Phase, all_phases
 from workloads.program import Collective, Communication, Domain, Program, Recv, Send
@@ -148,7 +148,7 @@ class Simulation:
             lambda message: self._control.ask(rank, message),
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
-        circuit_clients.asking = circuits
+        circuit_clients.groups = circuits
         turns: SlotScheduler[InSlot] = SlotScheduler(rank, lambda message: self._control.ask(rank, message))
         agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), circuit_clients, turns)
         for group in mine:
@@ -204,7 +204,7 @@ class Simulation:
         flow.unsent = len(flow.exchange.outgoing)
         agent.flows[flow.name] = flow
         if flow.circuit_client is not None:
-            agent.circuit_clients.say(flow, flow.circuit_client.begin(), self.now)
+            agent.circuit_clients.send(flow, flow.circuit_client.begin(), self.now)
         self._carry_on(rank, flow, flow.exchange.begin())
         if self.program.eager and isinstance(op, Send):
             flow.told = True  # the kernel takes all of it at once
@@ -233,8 +233,8 @@ class Simulation:
                     agent.circuit_clients.client_of(group, plan),
                     agent.turns.of(group.name),
                 )
-            gated_transfer = flow.circuit_client.circuits if flow.circuit_client is not None else None
-            circuits = on_circuits(mine, gated_transfer, turning=flow.slot_sender is not None)
+            circuit_transfers = flow.circuit_client.circuits if flow.circuit_client is not None else None
+            circuits = on_circuits(mine, circuit_transfers, in_slots=flow.slot_sender is not None)
             flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
 
     def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
@@ -246,7 +246,7 @@ class Simulation:
                 flow.held.append(part)
                 self._send_held(rank, flow)
             elif action == "announce":
-                flow.takes[part.way] = part.round
+                flow.takes[part.path] = part.round
                 sender = self._ranks[part.peer].flows.get(flow.name)
                 if sender is not None:
                     self._send_held(part.peer, sender)
@@ -289,7 +289,7 @@ class Simulation:
 
     def _may_go(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> bool:
         if flow.circuit_client is not None and flow.on_circuit(part):
-            return flow.circuit_client.stands(part.transfer)
+            return flow.circuit_client.is_up(part.transfer)
         if self.program.eager and isinstance(flow.op, Send):
             return True
         there = self._ranks[part.peer].flows.get(flow.name)
@@ -340,7 +340,7 @@ class Simulation:
             self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
         flow.unsent -= 1
         if flow.slot_sender is not None and not part.scale_up:
-            flow.slot_sender.over()
+            flow.slot_sender.acknowledged()
         self._over(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
@@ -366,7 +366,7 @@ class Simulation:
     def _over(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> None:
         """Nothing of ``part`` is in flight: its circuit may go."""
         if flow.circuit_client is not None and flow.on_circuit(part):
-            self._ranks[rank].circuit_clients.say(flow, flow.circuit_client.over(part.transfer), self.now)
+            self._ranks[rank].circuit_clients.send(flow, flow.circuit_client.over(part.transfer), self.now)
 
     def _finish_if_done(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
         if flow.unsent or not flow.exchange.received_all or flow.name not in agent.flows:
@@ -405,12 +405,12 @@ class Simulation:
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]
-        if ack.group in agent.circuit_clients.asking:
+        if ack.group in agent.circuit_clients.groups:
             flow, _ = agent.circuit_clients.acknowledged(ack.group, ack.index, self.now)
             self._send_held(ack.rank, flow)
             return
         if ack.slot_window is not None:
-            agent.turns.stands(ack.group, ack.index, ack.slot_window, ack.paths)
+            agent.turns.begin_slot(ack.group, ack.index, ack.slot_window, ack.paths)
             agent.booked.clear()
             left, agent.cut = agent.cut, []
             slot_sender = agent.turns.of(ack.group)

@@ -111,7 +111,7 @@ class Channel:
         self.seen: int | None = None
         self.closed = False
 
-    def ask(self, op: str, seen: int) -> None:
+    def request(self, op: str, seen: int) -> None:
         assert op == "watch"
         self.seen = seen
         self._rack.controller.tell_watchers()

@@ -35,7 +35,6 @@ PURE = (
     "workloads.agent.circuit_client",
     "workloads.agent.exchange",
     "workloads.agent.executor",
-    "workloads.agent.transport.slot_scheduler",
     "workloads.agent.transport.slot_sender",
     "workloads.check",
     "workloads.collectives",

@@ -19,7 +19,7 @@ _LARGE_SYSCTLS = {
     "net.ipv4.tcp_no_metrics_save": "1",
     # A tail loss probe takes the wait for a token bucket for a loss; what RoCE loses it hears of at once.
     "net.ipv4.tcp_early_retrans": "0",
-    # A host that asks whether its peer has room again (workloads.agent.transport.tcp_revival) is answered however soon
+    # A host that asks whether its peer has room again (workloads.agent.transport.tcp_state) is answered however soon
     # it asks again.
     "net.ipv4.tcp_invalid_ratelimit": "0",
     "net.ipv4.tcp_rmem": "4096 8388608 67108864",

@@ -1,4 +1,4 @@
-"""Something long that a thread does while an agent's loop goes on: files, and sockets that may block."""
+"""Background tasks of an agent: a thread beside the agent's loop, for file access and blocking sockets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 
 _PRIORITY = 10
-"""Added to the nice value of the thread: an agent's loop stands in for hardware, its errands need not be prompt."""
+"""Added to the nice value of the thread: an agent's loop stands in for hardware, its background tasks do not."""
 
 
 class BackgroundTask:
-    """Runs ``what`` in a thread that dies with the process; ``fileno`` becomes readable when it is over.
+    """Runs ``what`` in a daemon thread; ``fileno`` becomes readable when it is over.
 
-    Make it in the agent itself, never in a process that forks.
+    Must be made in the agent itself, never in a process that forks.
     """
 
     def __init__(self, what: Callable[[], object]) -> None:
@@ -25,24 +25,24 @@ class BackgroundTask:
 
     def _run(self) -> None:
         try:
-            os.nice(_PRIORITY)  # Linux: of this thread alone
+            os.nice(_PRIORITY)  # on Linux this affects the calling thread only
             self._what()
         except BaseException as error:
             self._error = error
-        os.eventfd_write(self._bell, 1)  # before it is said to be over: then the descriptor may be closed
+        os.eventfd_write(self._bell, 1)  # first: once ``over`` is set, the descriptor may be closed
         self._over.set()
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """File descriptor that becomes readable when the task is over, for ``select``."""
         return self._bell
 
     @property
     def over(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether the task has ended."""
         return self._over.is_set()
 
     def collect(self) -> None:
-        """After its end: raise the error that ended it, if one did."""
+        """After the end: raise the error that ended the task, if there was one."""
         os.close(self._bell)
         if self._error is not None:
             raise self._error

@@ -1,11 +1,11 @@
-"""Checkpoints on a host's disk: written so that a file is either whole or not taken.
+"""Checkpoints on a host's disk, written so that a file is either whole or recognised as damaged.
 
-The checkpoint of step k holds the state after k steps: steps 0 to k - 1 are in it, and a life that loads it begins with
-step k. A file is a head (magic, length and CRC-32 of what follows), a line of JSON (job, step, checksum, bytes and
-CRC-32 of the state) and the state's bytes. It is written under another name, forced to disk and renamed.
+The checkpoint of step k holds the state after k steps: steps 0 to k - 1 are in it, and an incarnation that loads it
+begins with step k. A file is a head (magic, length and CRC-32 of what follows), a line of JSON (job, step, checksum,
+bytes and CRC-32 of the state) and the state's bytes. It is written under another name, forced to disk and renamed.
 
-A store keeps the two latest and what is being written: while a member writes the checkpoint of a step, all members
-have finished the one before the last (a step's all-reduce needs them all, and a member whose last checkpoint is not on
+A store keeps the two latest checkpoints and the one being written: while a member writes the checkpoint of a step, all
+members have finished the last but one (a step's all-reduce needs them all, and a member whose last checkpoint is not on
 disk when the next is due waits), so there is always one that all of them have.
 """
 
@@ -34,12 +34,12 @@ KEPT = 2
 
 
 class Damaged(Exception):
-    """A file is not a whole checkpoint."""
+    """Raised for a file that is not a whole checkpoint."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``step`` steps of ``job`` are in ``words``; ``checksum`` is the running one (``workloads.agent.state``)."""
+    """State after ``step`` steps of ``job``; ``checksum`` is the running one (``workloads.agent.state``)."""
 
     job: str
     step: int
@@ -48,29 +48,29 @@ class Checkpoint:
 
 
 class Store:
-    """The checkpoints of ``job`` in ``folder``. Files of other jobs, and files that it cannot read, are left alone."""
+    """The checkpoints of ``job`` in ``folder``; files of other jobs and unreadable files are left alone."""
 
     def __init__(self, folder: str | Path, job: str) -> None:
         self._folder = Path(folder)
         self._job = job
 
     def make(self) -> None:
-        """Make the folder where it is missing; ``AgentError`` where that cannot be."""
+        """Make the folder where it is missing; raises ``AgentError`` where that fails."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise AgentError(f"checkpoints cannot be kept in {self._folder}: {error.strerror}") from None
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of ``step`` is (or would be)."""
+        """Path of the checkpoint of ``step``, whether it exists or not."""
         return self._folder / f"checkpoint-{step:08d}"
 
     def incoming(self, step: int) -> Path:
-        """Where it is until it is whole."""
+        """Path of the checkpoint of ``step`` while it is being written."""
         return self._folder / f".checkpoint-{step:08d}.new"
 
     def steps(self) -> tuple[int, ...]:
-        """The steps of which there is a checkpoint of this job, by their names and heads, in order."""
+        """The steps for which there is a checkpoint of this job, in order, judged by file name and head."""
         found = []
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             match = _NAME.fullmatch(path.name)
@@ -81,15 +81,15 @@ class Store:
     def _is_ours(self, path: Path, step: int) -> bool:
         try:
             with path.open("rb") as file:
-                said = _read_head(file)
+                head = _read_head(file)
         except (OSError, Damaged):
             return False
-        return (said["job"], said["step"]) == (self._job, step)
+        return (head["job"], head["step"]) == (self._job, step)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Store it; when this returns it outlives the machine. Older ones beyond ``KEPT`` go first.
+        """Write a checkpoint durably, after deleting older ones beyond ``KEPT``.
 
-        ``AgentError`` where the disk does not take it.
+        Raises ``AgentError`` where the disk does not take it.
         """
         step = checkpoint.step
         try:
@@ -105,25 +105,25 @@ class Store:
             ) from None
 
     def _keep(self, step: int) -> None:
-        """What is in ``incoming`` is whole: force it to disk and give it its name."""
+        """Force the complete ``incoming`` file to disk and give it its final name."""
         _force(self.incoming(step))
         os.replace(self.incoming(step), self.path(step))
         _force(self._folder)
 
     def load(self, step: int) -> Checkpoint:
-        """The checkpoint of exactly ``step``; ``AgentError`` says what is wrong with it."""
+        """The checkpoint of exactly ``step``; raises ``AgentError`` if it is missing or damaged."""
         path = self.path(step)
         try:
             return self._checked(path, step)
         except FileNotFoundError:
             raise AgentError(f"there is no checkpoint of step {step} of job {self._job} in {self._folder}") from None
         except Damaged as damage:
-            raise AgentError(f"the checkpoint {path} cannot be taken: {damage}") from None
+            raise AgentError(f"the checkpoint {path} is damaged: {damage}") from None
         except OSError as error:
             raise AgentError(f"the checkpoint {path} cannot be read: {error.strerror}") from None
 
     def read(self) -> Checkpoint | None:
-        """The latest whole one; None if there is none."""
+        """The latest whole checkpoint; None if there is none."""
         for step in reversed(self.steps()):
             try:
                 return self._checked(self.path(step), step)
@@ -132,7 +132,7 @@ class Store:
         return None
 
     def adopt(self, step: int) -> None:
-        """Take a copy that came into ``incoming``; ``AgentError`` if it is not whole."""
+        """Keep a copy that was received into ``incoming``; raises ``AgentError`` if it is damaged."""
         try:
             self._checked(self.incoming(step), step)
         except Damaged as damage:
@@ -152,44 +152,44 @@ def _bytes_of(words: Words) -> memoryview:
 
 def _head_of(checkpoint: Checkpoint) -> bytes:
     content = _bytes_of(checkpoint.words)
-    said = {
+    head = {
         "job": checkpoint.job,
         "step": checkpoint.step,
         "checksum": checkpoint.checksum,
         "bytes": len(content),
         "crc": zlib.crc32(content),
     }
-    line = json.dumps(said).encode() + b"\n"
+    line = json.dumps(head).encode() + b"\n"
     return _HEAD.pack(_MAGIC, len(line), zlib.crc32(line)) + line
 
 
 def _read_head(file: BinaryIO) -> dict[str, Any]:
-    """What the head says of the content; ``Damaged`` if it is not one."""
+    """Read the description of the content; raises ``Damaged`` if the head is invalid."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise Damaged("its head is cut short")
     magic, length, crc = _HEAD.unpack(head)
     if magic != _MAGIC or length > _MOST_JSON_BYTES:
-        raise Damaged("it does not begin as a checkpoint does")
+        raise Damaged("it does not begin with the magic of a checkpoint")
     line = file.read(length)
     if len(line) != length or zlib.crc32(line) != crc:
         raise Damaged("its head is not what was written")
-    said: dict[str, Any] = json.loads(line)
-    return said
+    content: dict[str, Any] = json.loads(line)
+    return content
 
 
 def _read(path: Path) -> Checkpoint:
     with path.open("rb") as file:
-        said = _read_head(file)
+        head = _read_head(file)
         there = os.fstat(file.fileno()).st_size - file.tell()
-        if there != said["bytes"]:
-            raise Damaged(f"it has {there} bytes of state, where {said['bytes']} were written")
+        if there != head["bytes"]:
+            raise Damaged(f"it has {there} bytes of state, where {head['bytes']} were written")
         words = np.empty(there // 4, dtype=np.uint32)
         if file.readinto(_bytes_of(words)) != there:
             raise Damaged("its state is cut short")
-    if zlib.crc32(_bytes_of(words)) != said["crc"]:
+    if zlib.crc32(_bytes_of(words)) != head["crc"]:
         raise Damaged("its state is not what was written")
-    return Checkpoint(said["job"], said["step"], said["checksum"], words)
+    return Checkpoint(head["job"], head["step"], head["checksum"], words)
 
 
 def _force(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A checkpoint goes from one host to another over the front-end network: a file over TCP, as it is on disk.
+"""Copies a checkpoint file from one host to another over the front-end network by TCP.
 
-The one that lacks it connects, sends one line of JSON (job, step), and gets one line back (``{"bytes": n}``, or
-``{"error": sentence}``) and then the file. Plain blocking sockets with time-outs, made for threads (``Errand``).
+The fetching rank connects, sends one line of JSON (job, step), and gets one line back (``{"bytes": n}``, or ``{"error":
+sentence}``) and then the file. Plain blocking sockets with time-outs, made for threads (``BackgroundTask``).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def front_end_port(plan: FabricPlan, rank: int) -> HostPort:
             if port.rank == rank:
                 return port
     raise AgentError(
-        f"rank {rank} is to copy a checkpoint over the front-end network, which this fabric has not for it"
+        f"rank {rank} is to copy a checkpoint over the front-end network, but the fabric gives that rank no port there"
     )
 
 
 class CheckpointServer:
     """Serves the checkpoints of ``store`` to the hosts of the ranks ``to``, from threads, until it is closed.
 
-    ``timeout_s`` is how long one peer may move nothing. Make it in the network namespace of ``rank``.
+    ``timeout_s`` bounds the time in which one peer moves no byte. Must be made in the network namespace of ``rank``.
     """
 
     def __init__(self, plan: FabricPlan, rank: int, to: Iterable[int], store: Store, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class CheckpointServer:
                 sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
-        with sock, suppress(OSError, ValueError, KeyError):  # the other end says what it misses
+        with sock, suppress(OSError, ValueError, KeyError):  # the fetching end reports the failure
             sock.settimeout(self._timeout_s)
             wanted = json.loads(_read_line(sock))
             path = self._store.path(int(wanted["step"]))
@@ -86,7 +86,7 @@ class CheckpointServer:
                 sock.sendfile(file)
 
     def close(self) -> None:
-        """Serve nobody any more (who is being served keeps its connection)."""
+        """Accept no more connections; copies under way continue."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -95,8 +95,8 @@ class CheckpointServer:
 def fetch(plan: FabricPlan, rank: int, source: int, store: Store, job: str, step: int, timeout_s: float) -> None:
     """Copy the checkpoint of ``step`` from the host of rank ``source`` into ``store``.
 
-    ``AgentError`` when nobody serves it there within ``timeout_s``, when nothing moves for so long, or when what came
-    is not whole.
+    Raises ``AgentError`` when no server answers within ``timeout_s``, when no byte arrives for so long, or when the
+    copy is damaged.
     """
     what = f"rank {rank} cannot copy the checkpoint of step {step} from rank {source}"
     with _connect(front_end_port(plan, rank), front_end_port(plan, source), what, timeout_s) as sock:
@@ -111,15 +111,15 @@ def fetch(plan: FabricPlan, rank: int, source: int, store: Store, job: str, step
         except TimeoutError:
             raise AgentError(f"{what}: nothing came for {timeout_s:g} s") from None
         except EOFError:
-            raise AgentError(f"{what}: it hung up before the end") from None
+            raise AgentError(f"{what}: the connection was closed before the end") from None
         except OSError as error:
             raise AgentError(f"{what}: {error.strerror}") from None
         except (ValueError, KeyError):
-            raise AgentError(f"{what}: its answer is not one that a checkpoint server gives") from None
+            raise AgentError(f"{what}: the answer is not that of a checkpoint server") from None
 
 
 def _connect(here: HostPort, there: HostPort, what: str, timeout_s: float) -> socket.socket:
-    """Try again while nobody listens yet: the agents of a life start at about the same time."""
+    """Connect, with retries while the server does not listen yet: the agents start at about the same time."""
     end = time.monotonic() + timeout_s
     while True:
         sock = new_socket(here.interface)
@@ -132,7 +132,9 @@ def _connect(here: HostPort, there: HostPort, what: str, timeout_s: float) -> so
         except OSError as error:
             sock.close()
             if time.monotonic() + _RETRY_S > end:
-                raise AgentError(f"{what}: nobody answers there within {timeout_s:g} s ({error})") from None
+                raise AgentError(
+                    f"{what}: no checkpoint server answers there within {timeout_s:g} s ({error})"
+                ) from None
             time.sleep(_RETRY_S)
 
 

@@ -1,8 +1,8 @@
-"""One rank's circuits in one collective as a state machine: what to ask for, which transfers may go, what to release.
+"""Circuits of one rank in one collective as a state machine: what to request, which transfers may go, what to release.
 
-Pure. Each port serves its uses in the order of rounds: the next circuit is asked for when everything on the one before
-is sent, acknowledged and received. So both ends of a circuit ask for it equally often and in one order, and nobody
-waits in a circle (a use waits only for transfers of earlier rounds).
+Pure. Each port serves its uses in the order of rounds: it requests the next circuit when everything on the one before
+is sent, acknowledged and received. So both ends of a circuit request it equally often and in the same order, and no
+deadlock can arise (a use waits only for transfers of earlier rounds).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class _Use:
         self.index = -1
         self.transfers = tuple(transfers)
         self.left = set(self.transfers)
-        self.stands = False
+        self.up = False
 
 
 class CircuitClient:
-    """The gate of one position of ``group``. ``next_index`` counts the requests of each circuit group of this rank over
-    all collectives and steps.
+    """The circuit client of one position of ``group``.
+
+    ``next_index`` counts the requests of each circuit group of this rank over all collectives and steps.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class CircuitClient:
 
     @property
     def finished(self) -> bool:
-        """Everything is released."""
+        """Whether every circuit is released."""
         return not any(self._queues.values())
 
     @property
@@ -62,39 +63,40 @@ class CircuitClient:
         """The lanes that ``transfer`` takes, here and at the peer."""
         return self._use_of[transfer][1].lanes
 
-    def stands(self, transfer: int) -> bool:
-        """Whether the circuit of ``transfer`` stands."""
-        return self._use_of[transfer][1].stands
+    def is_up(self, transfer: int) -> bool:
+        """Whether the circuit of ``transfer`` is up."""
+        return self._use_of[transfer][1].up
 
     def begin(self) -> list[RequestCircuits]:
-        """What to ask for first."""
-        return [self._ask(queue[0]) for queue in self._queues.values()]
+        """The first request of each port."""
+        return [self._request(queue[0]) for queue in self._queues.values()]
 
     def acknowledged(self, group: str, index: int) -> tuple[int, ...]:
-        """The circuit of ``group`` stands for request ``index``: the transfers that may go.
+        """Mark the circuit of request ``index`` of ``group`` as up; returns the transfers that may go.
 
-        ``over`` may have been told of all of them (the peer's acknowledgement was faster); ``release`` follows.
+        ``over`` may have been called for all of them (the peer's acknowledgement was faster); the caller then calls
+        ``release``.
         """
         use = next(q[0] for q in self._queues.values() if q and (q[0].group, q[0].index) == (group, index))
-        use.stands = True
+        use.up = True
         return use.transfers
 
     def over(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
-        """``transfer`` is here, or all of it is acknowledged by the peer's kernel."""
+        """End ``transfer``: it has arrived, or the peer's kernel has acknowledged all of it."""
         self._use_of[transfer][1].left.discard(transfer)
         return self.release(transfer)
 
     def release(self, transfer: int) -> list[RequestCircuits | ReleaseCircuits]:
-        """What to say when the use of ``transfer`` is over: give its circuit back, and ask for the next on its port."""
+        """Release the circuit of ``transfer`` if its use is over, and request the next one on its port."""
         end, use = self._use_of[transfer]
-        if use.left or not use.stands:
+        if use.left or not use.up:
             return []
         queue = self._queues[end]
         queue.pop(0)
         release = ReleaseCircuits(use.group, use.index)
-        return [release, self._ask(queue[0])] if queue else [release]
+        return [release, self._request(queue[0])] if queue else [release]
 
-    def _ask(self, use: _Use) -> RequestCircuits:
+    def _request(self, use: _Use) -> RequestCircuits:
         use.index = self._next_index.get(use.group, 0)
         self._next_index[use.group] = use.index + 1
         return RequestCircuits(use.group, use.index)
@@ -104,12 +106,12 @@ def circuit_client_of(
     group: Group,
     uses: Sequence[CircuitUse],
     rank: int,
-    asking: Collection[str],
+    requesting: Collection[str],
     next_index: MutableMapping[str, int],
 ) -> CircuitClient | None:
-    """The gate of ``rank`` in a collective of ``group``; None where it has none, or its circuit groups do not ask."""
+    """The circuit client of ``rank`` in a collective of ``group``; None where the rank requests no circuits for it."""
     position = group.members.index(rank)
     mine = [use for use in uses if position in (use.ends[0][0], use.ends[1][0])]
-    if not mine or not all(circuit_name(group, use.ends) in asking for use in mine):
+    if not mine or not all(circuit_name(group, use.ends) in requesting for use in mine):
         return None
     return CircuitClient(group, mine, position, next_index)

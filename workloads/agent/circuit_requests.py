@@ -1,4 +1,4 @@
-"""The circuits that the collectives of one rank ask for while they run: requests out, waits on the timeline."""
+"""Requests for circuits by the collectives of one rank while they run; logs the waits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from workloads.program import Communication, Group
 from workloads.schedule import Schedule
 
 
-class GatedCollective(Protocol):
-    """A communication under way that may have a gate."""
+class CircuitCommunication(Protocol):
+    """A communication in flight that may have a circuit client."""
 
     step: int
     op: Communication
@@ -22,38 +22,41 @@ class GatedCollective(Protocol):
     circuit_client: CircuitClient | None
 
 
-_T = TypeVar("_T", bound=GatedCollective)
+_T = TypeVar("_T", bound=CircuitCommunication)
 
 
 class CircuitRequests(Generic[_T]):
-    """``ask`` sends a request or a release to the controller; ``asking`` are the circuit groups that ask it."""
+    """The circuit requests of one rank; ``send`` passes a request or a release to the controller.
+
+    ``groups`` are the circuit groups that request their circuits.
+    """
 
     def __init__(
-        self, rank: int, ask: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
+        self, rank: int, send: Callable[[RequestCircuits | ReleaseCircuits], None], note: Callable[..., Any]
     ) -> None:
         self._rank = rank
-        self._ask = ask
+        self._send = send
         self._note = note
-        self.asking: set[str] = set()
+        self.groups: set[str] = set()
         self._next_index: dict[str, int] = {}
         self._uses: dict[int, tuple[CircuitUse, ...]] = {}
-        """By identity of the schedule, which the program or the catalog keeps alive."""
+        """Circuit uses by identity of the schedule, which the program or the catalog keeps alive."""
         self._waiting: dict[tuple[str, int], tuple[_T, float]] = {}
 
     def client_of(self, group: Group, schedule: Schedule) -> CircuitClient | None:
-        """The gate of a collective that begins now."""
-        if not self.asking or not schedule.transfers:
+        """The circuit client of a collective that begins now; None if it requests no circuits."""
+        if not self.groups or not schedule.transfers:
             return None
         if id(schedule) not in self._uses:
             self._uses[id(schedule)] = circuit_uses(schedule)
-        return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.asking, self._next_index)
+        return circuit_client_of(group, self._uses[id(schedule)], self._rank, self.groups, self._next_index)
 
-    def say(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
-        """Tell the controller; what is asked for is waited for."""
+    def send(self, in_flight: _T, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
+        """Send messages to the controller, and remember the requests until they are acknowledged."""
         for message in messages:
             if isinstance(message, RequestCircuits):
                 self._waiting[message.group, message.index] = in_flight, now
-            self._ask(message)
+            self._send(message)
 
     def acknowledged(self, group: str, index: int, now: float) -> tuple[_T, tuple[int, ...]]:
         """The collective that waited for this circuit, and its transfers that may go."""
@@ -64,11 +67,11 @@ class CircuitRequests(Generic[_T]):
         assert in_flight.circuit_client is not None
         self._note_wait(in_flight, group, index, since, now)
         transfers = in_flight.circuit_client.acknowledged(group, index)
-        self.say(in_flight, in_flight.circuit_client.release(transfers[0]), now)
+        self.send(in_flight, in_flight.circuit_client.release(transfers[0]), now)
         return in_flight, transfers
 
     def check(self, now: float, timeout_s: float) -> None:
-        """``ControlError`` when an ack is missing for longer than ``timeout_s``."""
+        """Raise ``ControlError`` when an acknowledgement is missing for longer than ``timeout_s``."""
         for (group, index), (_, since) in self._waiting.items():
             if now - since > timeout_s:
                 raise ControlError(
@@ -77,7 +80,7 @@ class CircuitRequests(Generic[_T]):
                 )
 
     def note_unfinished(self, now: float) -> None:
-        """Leave what is waited for on the timeline."""
+        """Log the waits that have not ended, when the agent stops."""
         for (group, index), (in_flight, since) in self._waiting.items():
             self._note_wait(in_flight, group, index, since, now)
 

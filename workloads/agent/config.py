@@ -1,4 +1,4 @@
-"""All that one agent must know before it starts, as data."""
+"""Everything that one agent must know before it starts, as data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisione
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """One agent of a run.
+    """Configuration of the agent of one rank.
 
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
-    file that the agent appends its events to. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
-    seconds. ``incarnation`` makes it a training job with a state and checkpoints (None: a plain repetition of its
-    step).
+    file to which the agent appends its events. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
+    seconds. ``incarnation`` makes the program a training job with a state and checkpoints (None: a plain repetition of
+    its step).
     """
 
     rank: int
@@ -40,14 +40,14 @@ class AgentConfig:
 
     @property
     def real_payload(self) -> bool:
-        """Whether messages carry real numbers: to be verified, or for the state of a training job."""
+        """Whether messages carry real values, to be verified or for the state of a training job."""
         return self.verify or self.incarnation is not None
 
     @property
     def peer_timeout_s(self) -> float:
-        """Wall-clock seconds without a byte from a peer after which it is taken as lost.
+        """Wall-clock seconds without a byte from a peer after which it counts as lost.
 
-        A peer may compute for its whole step first, so the busiest rank's compute time counts.
+        A peer may compute for its whole step first, so the compute time of the busiest rank is added.
         """
         computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
         busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
@@ -77,7 +77,7 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
 
 
 def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
-    """The configs that ``configs_to_json`` wrote."""
+    """Read the configurations that ``configs_to_json`` wrote."""
     programs = [Program.from_json(program) for program in data["program"]]
     plans = [FabricPlan.from_json(plan) for plan in data["plan"]]
     return [

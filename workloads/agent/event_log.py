@@ -1,4 +1,4 @@
-"""The events of one agent, kept in memory while it works and written out between steps."""
+"""Event log of one agent, kept in memory while the agent works and written out between steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from railyard.timeline import Event, write_events
 
 
 class EventLog:
-    """Events of one rank, for its own file."""
+    """Events of one rank, written to its own file."""
 
     def __init__(self, path: str, rank: int) -> None:
         self._path = Path(path)
@@ -17,11 +17,11 @@ class EventLog:
         self._events: list[Event] = []
 
     def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:
-        """Something happened at ``t`` (until ``end``)."""
+        """Record an event at ``t`` (until ``end``, if it lasts), in monotonic seconds."""
         self._events.append(Event(t, "agent", kind, end, {"rank": self._rank, **fields}))
 
     def flush(self) -> None:
-        """Append what was noted to the file."""
+        """Append the recorded events to the file."""
         if self._events:
             events, self._events = self._events, []
             write_events(self._path, events)

@@ -1,15 +1,15 @@
-"""One rank's part of one communication: which message may go now, which arrived one may be applied. Pure.
+"""One rank's part of one communication: which message may go now, and which received part may be applied. Pure.
 
-Built on what happens to each slot, round by round, reads before writes (``Transfer``: it reads the state at the start
-of its round): a read waits for the writes of the rounds before it, a write for the reads and writes before it. Chunks
-do not wait for each other otherwise, so a ring keeps all its links busy.
+The order follows from the use of each slot, round by round, reads before writes (``Transfer``: it reads the state at
+the start of its round): a read waits for the writes of the rounds before it, a write for the reads and writes before
+it. Chunks do not wait for each other otherwise, so a ring keeps all its links busy.
 
-A schedule that claims one port (``one_port``) is given one: a rank turns to its next receiver when what it sends to
-the one before has left it, and tells its next sender to follow when what the one before sends begins to come in. Else
-all senders that a rank has in a schedule would share its port from the beginning, and the first round would end with
-the last. In any other schedule a rank that sends to several others in one round serves them in turn, beginning with
-the one after it, so that not all send to the same one first. In lock-step a rank neither sends nor lets send before
-everything it does in earlier rounds is done.
+A schedule that uses one port per rank (``one_port``) is executed that way: a rank goes on to its next receiver when the
+data for the one before has left it, and lets its next sender start when the data of the one before begins to come in.
+Otherwise all senders of a rank in a schedule would share its port from the beginning, and the first round would end
+with the last. In any other schedule a rank that sends to several others in one round serves them in order, beginning
+with the one after it, so that not all ranks send to the same one first. In lock-step a rank neither sends nor lets
+others send before all its work of earlier rounds is done.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ ELEMENT_BYTES = 4
 
 Action = Literal["announce", "send", "keep", "apply"]
 """``announce``: tell the part's peer that everything up to the part's round may come by its path, after what comes in
-by now (``Exchange.began``). ``send``: read the part's elements and send them. ``keep``: read them for an ``apply`` of
-the same transfer later (it stays on this rank). ``apply``: add or store what arrived or was kept.
-"""
+by now (``Exchange.began``). ``send``: read the part's elements and send them. ``keep``: read them for an ``apply``
+of the same transfer later (it stays on this rank). ``apply``: add or store the received or kept elements."""
 
 
 @dataclass(frozen=True)
 class MessagePart:
-    """One transfer as one of its ends sees it: elements ``start`` to ``end`` to or from rank ``peer``."""
+    """One transfer as seen by one of its ends: elements ``start`` to ``end`` to or from rank ``peer``."""
 
     transfer: int
     peer: int
@@ -49,12 +48,12 @@ class MessagePart:
 
     @property
     def bytes(self) -> int:
-        """Payload bytes."""
+        """Number of payload bytes of this part."""
         return (self.end - self.start) * ELEMENT_BYTES
 
     @property
-    def way(self) -> tuple[int, int, bool]:
-        """What tells its path from others: peer, lane, network."""
+    def path(self) -> tuple[int, int, bool]:
+        """Key of the path of this part: peer, lane, network."""
         return self.peer, self.lane, self.scale_up
 
 
@@ -63,7 +62,7 @@ Step = tuple[Action, MessagePart]
 
 @dataclass(frozen=True)
 class Progress:
-    """What an event sets free, to be done in this order."""
+    """Steps that an event makes possible, to be done in this order."""
 
     steps: tuple[Step, ...] = ()
 
@@ -73,10 +72,10 @@ class Progress:
 
 
 class Exchange:
-    """The part of one rank in a communication, as an order in which steps set each other free.
+    """The part of one rank in a communication, as a graph of steps that enable each other.
 
-    ``incoming`` are its parts by transfer, ``outgoing`` those it sends; ``awaits_sent`` are the transfers of which it
-    must be told (``sent``) that they have left the rank.
+    ``incoming`` are its parts by transfer, ``outgoing`` those it sends; ``awaits_sent`` are the transfers for which
+    ``sent`` must be called when they have left the rank.
     """
 
     def __init__(self) -> None:
@@ -92,7 +91,7 @@ class Exchange:
     # -- building ----------------------------------------------------------------------------------
 
     def node(self, step: Step | None, after: Iterable[int] = ()) -> int:
-        """A step (None: a mere moment) that follows the nodes ``after``; its number."""
+        """Add a step (None: a mere event) that follows the nodes ``after``; returns its number."""
         number = len(self._steps)
         self._steps.append(step)
         self._followers.append([])
@@ -101,26 +100,26 @@ class Exchange:
         return number
 
     def follow(self, node: int, after: Iterable[int]) -> None:
-        """``node`` waits for the nodes ``after`` too."""
+        """Let ``node`` wait for the nodes ``after`` too."""
         for other in after:
             self._followers[other].append(node)
             self._missing[node] += 1
 
     def arrival(self, part: MessagePart) -> int:
-        """The moment at which ``part`` arrives."""
+        """Add a node for the arrival of ``part``."""
         self.incoming[part.transfer] = part
         self._arrivals[part.transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def beginning(self, transfer: int) -> int:
-        """The moment at which an incoming transfer begins to arrive."""
+        """Add a node for the beginning of the arrival of an incoming transfer."""
         self._beginnings[transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def departure(self, transfer: int) -> int:
-        """The moment at which an outgoing transfer has left."""
+        """Add a node for the departure of an outgoing transfer."""
         if transfer not in self._departures:
             self._departures[transfer] = number = self.node(None)
             self._missing[number] = 1
@@ -135,7 +134,7 @@ class Exchange:
 
     @property
     def received_all(self) -> bool:
-        """Every incoming part has arrived."""
+        """Whether every incoming part has arrived."""
         return not self._arrivals
 
     @property
@@ -144,27 +143,27 @@ class Exchange:
         return tuple(self.incoming[transfer] for transfer in sorted(self._arrivals))
 
     def begin(self) -> Progress:
-        """What can be done at once."""
+        """Start; returns the steps that are possible at once."""
         return self._run([node for node, missing in enumerate(self._missing) if missing == 0])
 
     def began(self, transfer: int) -> Progress:
-        """The first bytes of ``transfer`` are here: whose turn comes after it may be told."""
+        """Process the first bytes of ``transfer``: the sender that follows it may be told to start."""
         node = self._beginnings.pop(transfer, None)
         return Progress() if node is None else self._run([node])
 
     def arrived(self, transfer: int) -> Progress:
-        """The payload of ``transfer`` is here (``began`` is implied). ``VerifyError`` if it is not awaited."""
+        """Process the arrival of ``transfer`` (``began`` is implied). ``VerifyError`` if it is not awaited."""
         if transfer not in self._arrivals:
             raise VerifyError(f"transfer {transfer} arrived, which this rank does not await (any more)")
         began = self._beginnings.pop(transfer, None)
         return self._run([*([] if began is None else [began]), self._arrivals.pop(transfer)])
 
     def sent(self, transfer: int) -> Progress:
-        """The payload of ``transfer`` has left this rank: the next may take the port."""
+        """Process the departure of ``transfer``: the port is free for the next one."""
         return self._run([self._departures.pop(transfer)])
 
     def _run(self, free: list[int]) -> Progress:
-        """Do the nodes ``free`` and all that only waited for them."""
+        """Complete the nodes ``free`` and all that only waited for them."""
         steps: list[Step] = []
         queue = deque(free)
         while queue:
@@ -181,7 +180,7 @@ class Exchange:
 
 @dataclass
 class _Slot:
-    """Who touched a slot last: the writes of one round, and the reads since."""
+    """Latest accesses to a slot: the writes of one round, and the reads since."""
 
     writes: list[int]
     reads: list[int]
@@ -201,7 +200,7 @@ class _Builder:
         self.receives: list[tuple[MessagePart, int]] = []
         """Incoming parts with the nodes of their arrival."""
         self.of_round: dict[int, list[int]] = {}
-        """What must be over before the next round in lock-step."""
+        """Nodes that must be done before the next round in lock-step."""
 
     def part(self, number: int, t: Transfer, peer: int, slot: int) -> MessagePart:
         start, end = self.bounds[slot]
@@ -210,7 +209,7 @@ class _Builder:
         )
 
     def round(self, number: int, transfers: Sequence[tuple[int, Transfer]]) -> None:
-        """One round: all reads, then all writes."""
+        """Add one round: all reads, then all writes."""
         over = self.of_round[number] = []
         kept: dict[int, int] = {}
         for transfer, t in transfers:
@@ -245,24 +244,24 @@ class _Builder:
             self.receives.append((part, here))
         return self.exchange.node(("apply", part), [here, *slot.writes, *slot.reads])
 
-    # -- when the peers' turn comes ----------------------------------------------------------------
+    # -- order of the peers -------------------------------------------------------------------------
 
     def announce_at_once(self, parts: Iterable[MessagePart]) -> None:
-        """Every path that brings something may bring all of it."""
+        """Let every path that brings something bring all of it."""
         last: dict[tuple[int, int, bool], MessagePart] = {}
         for part in parts:
-            last[part.way] = part
+            last[part.path] = part
         for part in last.values():
             self.exchange.node(("announce", part))
 
-    def take_turns(self) -> None:
-        """One receiver and one sender after another, on each network."""
+    def one_at_a_time(self) -> None:
+        """Allow one receiver and one sender at a time, on each network."""
         for network in (False, True):
             self._order_of_sends([entry for entry in self.sends if entry[0].scale_up == network])
-            self._turns_of_receives([entry for entry in self.receives if entry[0].scale_up == network])
+            self._order_of_receives([entry for entry in self.receives if entry[0].scale_up == network])
 
     def spread(self) -> None:
-        """In a round with several receivers one after another, the one after this rank first."""
+        """Order the sends of a round with several receivers, beginning with the rank after this one."""
         position = {rank: number for number, rank in enumerate(self.members)}
         by_round: dict[tuple[int, int, bool], list[tuple[MessagePart, int]]] = defaultdict(list)
         for part, node in self.sends:
@@ -278,33 +277,36 @@ class _Builder:
                 self.exchange.follow(node, departures)
             before = [part for part, _ in run]
 
-    def _turns_of_receives(self, receives: list[tuple[MessagePart, int]]) -> None:
-        """One path brings its parts one after another: when the last has begun, all others are here."""
+    def _order_of_receives(self, receives: list[tuple[MessagePart, int]]) -> None:
+        """Announce the paths one after another.
+
+        When the last part of a path has begun to arrive, all its others are here.
+        """
         before: list[MessagePart] = []
         for run in _runs(receives):
             self.exchange.node(("announce", run[-1][0]), [self.exchange.beginning(part.transfer) for part in before])
             before = [part for part, _ in run]
 
     def lock_step(self, circuits: Collection[int]) -> None:
-        """Nothing of a round, the consent to receive included, before all of the rounds before is over."""
-        circuit_clients: dict[int, int] = {}
+        """Delay everything of a round, announcements included, until all earlier rounds are over."""
+        round_starts: dict[int, int] = {}
         over: list[int] = []
         for number, nodes in self.of_round.items():
-            circuit_clients[number] = self.exchange.node(None, over)
+            round_starts[number] = self.exchange.node(None, over)
             departures = [self.exchange.departure(part.transfer) for part, _ in self.sends if part.round == number]
-            over = [circuit_clients[number], *nodes, *departures]
+            over = [round_starts[number], *nodes, *departures]
         for part, node in self.sends:
-            self.exchange.follow(node, [circuit_clients[part.round]])
+            self.exchange.follow(node, [round_starts[part.round]])
         announced = set()
         for part, _ in self.receives:
-            if part.transfer not in circuits and (part.way, part.round) not in announced:
-                announced.add((part.way, part.round))
-                self.exchange.node(("announce", part), [circuit_clients[part.round]])
+            if part.transfer not in circuits and (part.path, part.round) not in announced:
+                announced.add((part.path, part.round))
+                self.exchange.node(("announce", part), [round_starts[part.round]])
 
 
 def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
-    """``entries`` cut wherever the path changes."""
-    return [list(run) for _, run in groupby(entries, key=lambda entry: entry[0].way)]
+    """Split ``entries`` wherever the path changes."""
+    return [list(run) for _, run in groupby(entries, key=lambda entry: entry[0].path)]
 
 
 def collective_exchange(
@@ -318,7 +320,7 @@ def collective_exchange(
     """The part of ``rank`` in ``schedule`` over ``members`` on a buffer of ``elements`` float32.
 
     ``mine``: the numbered transfers that the rank takes part in, where the caller knows them already. ``circuits``:
-    transfers that have a circuit of their own while they last, so that nobody's turn has to be awaited.
+    transfers with a circuit of their own while they last, which need no order among senders.
     """
     me = members.index(rank)
     if mine is None:
@@ -332,7 +334,7 @@ def collective_exchange(
     if schedule.lockstep:
         builder.lock_step(circuits)
     elif schedule.one_port and not circuits:
-        builder.take_turns()
+        builder.one_at_a_time()
     else:
         builder.announce_at_once(part for part, _ in builder.receives if part.transfer not in circuits)
         if not circuits:
@@ -341,7 +343,7 @@ def collective_exchange(
 
 
 def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
-    """By position: the transfers that it takes part in, with their numbers."""
+    """The numbered transfers that each position takes part in."""
     mine: list[list[tuple[int, Transfer]]] = [[] for _ in range(schedule.n)]
     for number, t in enumerate(schedule.transfers):
         for position in {t.src, t.dst}:
@@ -350,14 +352,15 @@ def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
 
 
 def on_circuits(
-    mine: Iterable[tuple[int, Transfer]], gated_transfer: Collection[int] | None, *, turning: bool
+    mine: Iterable[tuple[int, Transfer]], circuit_transfers: Collection[int] | None, *, in_slots: bool
 ) -> Collection[int]:
-    """Which of the numbered transfers ``mine`` have a circuit of their own while they last: those that are
-    ``gated_transfer``; where circuits take turns all on the rails.
+    """The transfers among ``mine`` that have a circuit of their own while they last.
+
+    Those are the ``circuit_transfers`` or, where circuits come in slots (``in_slots``), all transfers on the rails.
     """
-    if gated_transfer is not None:
-        return gated_transfer
-    return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if turning else ()
+    if circuit_transfers is not None:
+        return circuit_transfers
+    return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if in_slots else ()
 
 
 def send_exchange(peer: int, elements: int) -> Exchange:
@@ -370,7 +373,7 @@ def send_exchange(peer: int, elements: int) -> Exchange:
 
 
 def recv_exchange(peer: int, elements: int, *, announced: bool = True) -> Exchange:
-    """A receive of the whole buffer from ``peer``; not ``announced``, the peer sends without being told to."""
+    """A receive of the whole buffer from ``peer``; without ``announced`` the peer sends without a credit."""
     exchange = Exchange()
     part = MessagePart(0, peer, 0, 0, 0, elements, False)
     arrival = exchange.arrival(part)

@@ -1,14 +1,15 @@
-"""One rank's part of a Program as a state machine: what may start now, what must be asked and released.
+"""One rank's part of a program as a state machine: what may start now, which circuits to request and to release.
 
 Pure: no clock, no sockets. Events come in as method calls (``begin``, ``compute_done``, ``communication_done``,
-``acknowledged``), intents come out as a list, to be carried out in that order. What a started communication does
-(which message to whom) is the affair of ``workloads.agent.exchange``.
+``acknowledged``), actions come out as a list, to be executed in that order. The messages of a started communication are
+decided by ``workloads.agent.exchange``.
 
 Rules. An operation is runnable when all its ``deps`` are done. Computes run one after another in program order. In a
 group the collectives run one after another, and a pair's sends and its receives each keep their order (a pair is full
-duplex: a send never waits for a receive that comes earlier in the list, so crossing sends cannot lock each other).
-An operation of a group that asks (``asks``) starts only after the ack of its group in its phase; phases of such groups
-never overlap on a rank. Nothing of step k+1 starts or is asked for before step k is done on this rank.
+duplex: a send never waits for a receive that comes earlier in the list, so crossing sends cannot deadlock). An
+operation of a group that requests circuits starts only after the acknowledgement of its group in its phase; phases of
+such groups never overlap on a rank. No operation of step k+1 starts, and no circuit for it is requested, before step k
+is done on this rank.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from workloads.program import Collective, Communication, Compute, Operation, Sen
 
 @dataclass(frozen=True)
 class StepBegan:
-    """Step ``step`` begins on this rank."""
+    """Report that ``step`` begins on this rank."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class StepEnded:
-    """All operations of ``step`` are done on this rank; ``last`` if no step follows."""
+    """Report that all operations of ``step`` are done on this rank; ``last`` if no step follows."""
 
     step: int
     last: bool
@@ -37,7 +38,7 @@ class StepEnded:
 
 @dataclass(frozen=True)
 class StartCompute:
-    """Occupy the accelerator with ``op``."""
+    """Action: occupy the accelerator with ``op``."""
 
     step: int
     op: Compute
@@ -45,7 +46,7 @@ class StartCompute:
 
 @dataclass(frozen=True)
 class StartCommunication:
-    """Carry out ``op`` now: its circuits stand."""
+    """Action: start ``op``; its circuits are up."""
 
     step: int
     op: Communication
@@ -54,7 +55,10 @@ class StartCommunication:
 
 @dataclass(frozen=True)
 class Blocked:
-    """``op`` is runnable and waits for the ack of ``group``/``index``; ``StartCommunication`` ends the wait."""
+    """Report that ``op`` waits for the acknowledgement of request ``index`` of ``group``.
+
+    ``StartCommunication`` ends the wait.
+    """
 
     step: int
     op: Communication
@@ -65,7 +69,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class RequestCircuits:
-    """Ask for the circuits of ``group``, for the ``index``-th time."""
+    """Action: request the circuits of ``group``, for the ``index``-th time."""
 
     group: str
     index: int
@@ -73,7 +77,7 @@ class RequestCircuits:
 
 @dataclass(frozen=True)
 class ReleaseCircuits:
-    """The circuits of ``group`` are not needed any more by this rank: nothing of it is in flight."""
+    """Action: release the circuits of ``group``; nothing of this rank is in flight on them."""
 
     group: str
     index: int
@@ -81,7 +85,7 @@ class ReleaseCircuits:
 
 @dataclass(frozen=True)
 class PhaseBegan:
-    """The first operation of a phase is runnable."""
+    """Report that the first operation of a phase is runnable."""
 
     step: int
     phase: int
@@ -89,7 +93,7 @@ class PhaseBegan:
 
 @dataclass(frozen=True)
 class PhaseEnded:
-    """The last operation of a phase is done."""
+    """Report that the last operation of a phase is done."""
 
     step: int
     phase: int
@@ -108,21 +112,22 @@ RankAction = (
 )
 
 NO_PHASE = -1
-"""Phase of an operation that no rail carries."""
+"""Phase of an operation that uses no rail."""
 
 
 class Executor:
     """Runs the operations of one rank in every step from ``first_step`` to ``steps`` - 1.
 
-    ``phases`` lists, in program order, the operation ids of each phase; ``asks`` the groups that ask the control
-    plane. ``provisioned``: ask for a phase when the one before it is done, instead of when it is first needed.
+    ``phases`` lists, in program order, the operation ids of each phase; ``circuit_groups`` the groups that request
+    their circuits. ``provisioned``: request the circuits of a phase when the phase before it is done, instead of when
+    they are first needed.
     """
 
     def __init__(
         self,
         operations: Sequence[Operation],
         phases: Sequence[Sequence[int]],
-        asks: Iterable[str],
+        circuit_groups: Iterable[str],
         steps: int,
         *,
         first_step: int = 0,
@@ -130,7 +135,7 @@ class Executor:
     ) -> None:
         self._operations = tuple(operations)
         self._phases = tuple(tuple(phase) for phase in phases)
-        self._asks = frozenset(asks)
+        self._circuit_groups = frozenset(circuit_groups)
         self._steps = steps
         self._first_step = first_step
         self._provisioned = provisioned
@@ -142,20 +147,20 @@ class Executor:
                 self._enables[need].append(op)
         self._next_index: dict[str, int] = {}
         self._outstanding: dict[str, int] = {}
-        """Group -> index of a request without ack."""
+        """Index of the request without acknowledgement, by group."""
         self._granted: dict[str, int] = {}
-        """Group -> index acknowledged and not released."""
+        """Index of the request that is acknowledged and not released, by group."""
         self._step = -1
         self._out: list[RankAction] = []
 
     @property
     def step(self) -> int:
-        """The step under way (-1 before ``begin``)."""
+        """The current step (-1 before ``begin``)."""
         return self._step
 
     @property
     def finished(self) -> bool:
-        """All steps are done."""
+        """Whether the rank has done all steps."""
         return self._step >= self._steps
 
     def begin(self) -> list[RankAction]:
@@ -167,17 +172,17 @@ class Executor:
         return self._drain()
 
     def compute_done(self, op: int) -> list[RankAction]:
-        """The accelerator has finished compute ``op``."""
+        """End the compute ``op`` on the accelerator."""
         self._done(op)
         return self._drain()
 
     def communication_done(self, op: int) -> list[RankAction]:
-        """All bytes of ``op`` are received, sent and acknowledged by the peers' kernels."""
+        """End ``op``: all its bytes are received, sent and acknowledged by the peers' kernels."""
         self._done(op)
         return self._drain()
 
     def acknowledged(self, group: str, index: int) -> list[RankAction]:
-        """The control plane says that the circuits of ``group`` stand for its request ``index``."""
+        """Start the operations that wait for request ``index`` of ``group``, whose circuits are up."""
         if self._outstanding.get(group) != index:
             waiting = self._outstanding.get(group)
             state = "no request is open" if waiting is None else f"request {waiting} is open"
@@ -204,8 +209,8 @@ class Executor:
         self._current = 0
         self._running: set[int] = set()
         self._blocked: list[int] = []
-        self._unexpected: list[int] = []
-        """Operations that are runnable while an earlier phase of an asking group is not done."""
+        self._later_phases: list[int] = []
+        """Runnable operations of phases that follow one that is not done, of groups that request circuits."""
         if self.finished:
             return
         self._out.append(StepBegan(step))
@@ -226,11 +231,11 @@ class Executor:
             self._out.append(StartCompute(self._step, operation))
             return
         phase = self._phase_of.get(op, NO_PHASE)
-        if operation.group not in self._asks:
+        if operation.group not in self._circuit_groups:
             self._begin_phase(phase)
             self._start(op)
         elif phase > self._current:
-            self._unexpected.append(op)
+            self._later_phases.append(op)
         else:
             self._need_circuits(op, operation, phase)
 
@@ -250,10 +255,10 @@ class Executor:
             self._out.append(PhaseBegan(self._step, phase))
 
     def _request_phase(self, phase: int) -> None:
-        """Ask for every group the phase will use, once."""
+        """Request the circuits of every group that the phase will use, once."""
         for op in self._phases[phase]:
             group = self._group(op)
-            if group not in self._asks or group in self._outstanding or group in self._granted:
+            if group not in self._circuit_groups or group in self._outstanding or group in self._granted:
                 continue
             if not self._used_later(phase, group):
                 continue
@@ -302,7 +307,7 @@ class Executor:
             self._advance()
 
     def _advance(self) -> None:
-        """Move on to the first phase with work left; provisioned asks for it at once."""
+        """Move on to the first phase with work left, whose circuits are requested at once if ``provisioned``."""
         before = self._current
         while self._current < len(self._phases) and self._left[self._current] == 0:
             self._current += 1
@@ -310,15 +315,15 @@ class Executor:
             return
         if self._provisioned:
             self._request_phase(self._current)
-        ready, self._unexpected = self._unexpected, []
+        ready, self._later_phases = self._later_phases, []
         for op in ready:
             self._runnable(op)
 
 
 def all_dependencies(operations: Sequence[Operation]) -> tuple[frozenset[int], ...]:
-    """What each operation waits for: its own ``deps`` and the order that its stream or group imposes.
+    """Dependencies of each operation: its own ``deps`` and the order that its stream or group imposes.
 
-    ``ConfigError`` names an operation that depends on a later one or whose id is not its position.
+    Raises ``ConfigError`` for an operation that depends on a later one or whose id is not its position.
     """
     needs: list[frozenset[int]] = []
     last: dict[tuple[str, str], int] = {}
@@ -335,7 +340,7 @@ def all_dependencies(operations: Sequence[Operation]) -> tuple[frozenset[int], .
 
 
 def _order_keys(op: Operation) -> tuple[tuple[str, str], ...]:
-    """Under which names an earlier operation must be done first."""
+    """Keys of the earlier operations that must be done before ``op``."""
     if isinstance(op, Compute):
         return (("", "compute"),)
     if isinstance(op, Collective):

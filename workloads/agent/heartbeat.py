@@ -1,8 +1,8 @@
-"""The signs of life of an agent: a thread of their own says them, however busy the agent's loop is.
+"""Heartbeats of an agent, sent by a thread of their own so that a busy loop does not delay them.
 
-A loop that adds up a large bucket on a busy machine is late by tenths of a second, and whoever watches the job must not
-take that for a death. The process is what lives or dies: what is killed or stopped is silent, and a rank that lives
-but does not move is found by its peers' own bounds.
+A loop that adds up a large bucket on a busy machine may be late by tenths of a second, which must not look like the
+death of the process. A process that is killed or stopped sends no heartbeat; a rank that lives but makes no progress is
+found by the time-outs of its peers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from railyard.errors import ControlError
 class Heartbeat:
     """Calls ``beat`` now and then every ``every_s`` (wall-clock seconds) until ``stop``.
 
-    Ends by itself when ``beat`` raises ``ControlError``: the loop meets the same error. Make it in the agent itself,
-    never in a process that forks.
+    The thread ends by itself when ``beat`` raises ``ControlError``: the loop meets the same error. Must be made in the
+    agent itself, never in a process that forks.
     """
 
     def __init__(self, beat: Callable[[], None], every_s: float) -> None:
         self._beat, self._every_s = beat, every_s
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="pulse", daemon=True).start()
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -37,5 +37,5 @@ class Heartbeat:
             due += (1 + missed) * self._every_s
 
     def stop(self) -> None:
-        """No more of them."""
+        """Stop sending heartbeats; the thread ends."""
         self._stopped.set()

@@ -1,4 +1,4 @@
-"""One life of a training job: from a checkpoint on, with the members it has now, until its end or the next failure."""
+"""An incarnation of a training job: from a checkpoint on, with its current members, until the next failure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 STAGES = ("checkpoint", "library", "data", "load")
-"""What a rank does before the first step of a life, in this order: fetch the checkpoint (a spare; the others have
-it), synchronise the collective library, prepare the data, read the checkpoint into memory. The first step follows.
-Order of MORPHLUX (arXiv 2508.03674, recovery timeline)."""
+"""Start-up stages of a rank before the first step of an incarnation, in order: fetch the checkpoint (a spare; the
+others have it), synchronise the collective library, prepare the data, read the checkpoint into memory. Order of
+MORPHLUX (arXiv 2508.03674, recovery timeline)."""
 
 
 @dataclass(frozen=True)
 class Incarnation:
-    """What one rank must know of its job's life.
+    """Parameters of one incarnation of a job, for one rank.
 
-    ``number`` counts the lives of the job from 0; ``first_step`` is the first step of this one (those before it are in
-    the checkpoint). The state is made of the reduced values of all collectives over ``group``. A checkpoint is stored
-    in ``store`` (the folder that stands for this host's disk) after every ``checkpoint_every`` steps (0: never); it
-    holds ``state_bytes`` (real bytes, scaled like all bytes). ``copy_from``: fetch the checkpoint from this rank over
-    the front-end network first (None: it is in ``store``, or the job begins). ``copy_to``: the ranks that fetch it from
-    here. ``given``: the durations of stages that are given (real seconds) instead of lived. ``heartbeat_s`` is
-    wall-clock time (0: none).
+    ``number`` counts the incarnations of the job from 0; ``first_step`` is the first step of this one (earlier steps
+    are in the checkpoint). The state is made of the reduced values of all collectives over ``group``. A checkpoint is
+    stored in ``store`` (the folder that stands for this host's disk) after every ``checkpoint_every`` steps (0: never);
+    it holds ``state_bytes`` (real bytes, scaled like all bytes). ``copy_from``: fetch the checkpoint from this rank
+    over the front-end network first (None: it is in ``store``, or the job begins). ``copy_to``: the ranks that fetch it
+    from this one. ``given``: the durations (real seconds) of stages that are given instead of executed. ``heartbeat_s``
+    is the heartbeat interval in wall-clock seconds (0: none).
     """
 
     number: int = 0
@@ -37,7 +37,7 @@ class Incarnation:
     heartbeat_s: float = 0.0
 
     def given_s(self, stage: str) -> float | None:
-        """The duration given for ``stage`` (real seconds); None if it is lived."""
+        """The duration given for ``stage`` (real seconds); None if the stage is executed."""
         return dict(self.given).get(stage)
 
     def to_json(self) -> dict[str, Any]:
@@ -46,6 +46,6 @@ class Incarnation:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Incarnation:
-        """The life that ``to_json`` wrote."""
+        """Read the incarnation that ``to_json`` wrote."""
         given = tuple((str(name), float(seconds)) for name, seconds in data["given"])
         return Incarnation(**{**data, "copy_to": tuple(data["copy_to"]), "given": given})

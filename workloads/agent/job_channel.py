@@ -1,7 +1,7 @@
-"""The agent's end of the controller's job channel: requests out, answers in, nothing blocks after connecting.
+"""The agent's end of the controller's job channel: requests out, answers in; only connecting blocks.
 
 Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. A message without
-``id`` (``alive``, ``moved``) is not answered, but where the controller refuses it.
+``id`` (``alive``, ``moved``) has no answer, unless the controller refuses it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _RETRY_S = 0.05
 
 
 class JobChannel:
-    """A connection to the controller of job ``job`` for rank ``rank``. ``tell`` may come from another thread."""
+    """A connection to the controller of job ``job`` for rank ``rank``. ``notify`` may be called from any thread."""
 
     def __init__(self, path: str, job: str, rank: int, timeout_s: float) -> None:
         self._job = job
         self._rank = rank
         self._next_id = 0
         self._open: dict[int, dict[str, Any]] = {}
-        self._turning: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
-        """Requests that are answered for each slot of a rotation, until they are released."""
+        self._slot_requests: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
+        """Requests that are answered once per slot, until they are released."""
         self._decoder = Decoder()
         self._out = bytearray()
         self._sending = threading.Lock()
@@ -35,7 +35,7 @@ class JobChannel:
         self.sock.setblocking(False)
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """File descriptor of the socket, for ``select``."""
         return self.sock.fileno()
 
     @property
@@ -43,26 +43,26 @@ class JobChannel:
         """Whether bytes are left that the socket did not take."""
         return bool(self._out)
 
-    def ask(self, op: str, **fields: Any) -> None:
-        """Send a request; its answer comes out of ``receive``."""
+    def request(self, op: str, **fields: Any) -> None:
+        """Send a request; ``receive`` returns its answer."""
         self._open[self._next_id] = {"op": op, **fields}
         if op == "release":
-            self._turning.pop((fields["group"], fields["index"]), None)
+            self._slot_requests.pop((fields["group"], fields["index"]), None)
         line = encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
         self._send(line)
 
     def is_open(self, group: str, index: int) -> bool:
         """Whether slots may still come as answers to this request of ``group``: it is not released."""
-        return (group, index) in self._turning
+        return (group, index) in self._slot_requests
 
-    def tell(self, op: str, **fields: Any) -> None:
-        """Send a message that has no number and is not answered."""
+    def notify(self, op: str, **fields: Any) -> None:
+        """Send a message without ``id``, which has no answer."""
         message = {"op": op, "job": self._job, "rank": self._rank, **fields}
         self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def flush(self) -> None:
-        """Send what is left."""
+        """Send the bytes that the socket did not take before."""
         self._send(b"")
 
     def _send(self, more: bytes) -> None:
@@ -77,9 +77,10 @@ class JobChannel:
             raise ControlError(f"the controller is gone: {error.strerror}") from None
 
     def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Answers that are here, each as (request, answer).
+        """Return the answers that have arrived, each as (request, answer).
 
-        ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is gone.
+        Raises ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is
+        gone.
         """
         try:
             data = self.sock.recv(1 << 16)
@@ -96,20 +97,20 @@ class JobChannel:
             raise ControlError("the controller sent something that is not JSON on its job channel") from None
 
     def _match(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The request of an answer; None for a slot that came when its request had been released."""
+        """The request of an answer; None for a slot whose request was released meanwhile."""
         number = answer.get("id", -1)
         request = self._open.pop(number, None)
         if "slot_window" in answer:
             key = answer["group"], answer["index"]
             if request is not None:
-                self._turning[key] = number, request
-            elif key not in self._turning:
+                self._slot_requests[key] = number, request
+            elif key not in self._slot_requests:
                 return None
-            return self._turning[key][1], answer
+            return self._slot_requests[key][1], answer
         if request is None:
-            request = next((asked for at, asked in self._turning.values() if at == number), None)
+            request = next((asked for key, asked in self._slot_requests.values() if key == number), None)
         if request is None and number is None:
-            raise ControlError(f"the controller refused what it was told: {answer.get('error', 'no reason given')}")
+            raise ControlError(f"the controller refused a message: {answer.get('error', 'no reason given')}")
         if request is None:
             raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):
@@ -119,7 +120,7 @@ class JobChannel:
         return request, answer
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket of the channel."""
         self.sock.close()
 
 

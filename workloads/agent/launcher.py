@@ -1,17 +1,17 @@
-"""The runner's end of the nursery: a small warm process that forks one agent per host.
+"""Client of the agent launcher: a small warm process that forks one agent per host.
 
-Starting a Python with numpy takes a fifth of a second; forking a warm one takes a millisecond. The nursery is a
-process of its own, so agents never inherit what the runner has open; it dies, with its agents, when the runner does::
+Starting a Python with numpy takes a fifth of a second; forking a warm one takes a millisecond. The launcher is a
+process of its own, so agents never inherit open files of the caller; it ends, with its agents, when the caller does::
 
-    with Nursery.start() as nursery:
-        team = nursery.launch(configs, netns_fds)
+    with AgentLauncher.start() as launcher:
+        team = launcher.launch(configs, netns_fds)
         team.wait_ready()
         team.go(time.monotonic() + 0.05)
         team.wait_done(timeout=60)
         team.stop()
 
-Several teams can be under way. Whoever looks after them by himself selects on the nursery (``fileno``), takes in what
-came (``listen(0)``) and reads off the teams what became of them; nothing but the ``wait_...`` methods raises for it.
+Several teams can run at once. A caller with a loop of its own selects on the launcher (``fileno``), reads its messages
+(``listen(0)``) and then looks at the attributes of the teams; only the ``wait_...`` methods raise for a failed agent.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FDS_PER_MESSAGE = 200
 MESSAGE_BYTES = 1 << 16
 _STOP_S = 3.0
 _GRACE_S = 0.3
-"""After the first bad news, how long to wait for the news that explains it."""
+"""Time to wait, after the first failure, for the message of the rank that caused it."""
 _READY_S = 60.0
 Progress = Callable[[int, int], None]
-"""Called as (rank, steps it has done)."""
+"""Called as (rank, number of steps it has done)."""
 
 
 class AgentLauncher:
-    """A running nursery. Start it early, from the main thread, and close it at the end (or use ``with``)."""
+    """A running agent launcher. Start it early, from the main thread, and close it at the end (or use ``with``)."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
@@ -55,7 +55,7 @@ class AgentLauncher:
 
     @staticmethod
     def start() -> AgentLauncher:
-        """Start the process."""
+        """Start the launcher process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = str(ROOT)
         path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
@@ -69,28 +69,28 @@ class AgentLauncher:
 
     @property
     def pid(self) -> int:
-        """Process id of the nursery."""
+        """Process id of the launcher."""
         return self._process.pid
 
     def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> AgentTeam:
-        """Fork one agent per config, each in the network namespace of its file descriptor (-1: stay here)."""
+        """Fork one agent per config, each in the network namespace of its descriptor (-1: the launcher's own)."""
         number = self._next_team
         self._next_team += 1
         first_steps = {c.rank: c.incarnation.first_step if c.incarnation is not None else 0 for c in configs}
         team = self._teams[number] = AgentTeam(self, number, first_steps)
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
-            self.tell({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
+            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
         document = {**configs_to_json(configs), "namespaces": [fd >= 0 for fd in netns_fds]}
         memory = os.memfd_create("railyard-agents")
         with os.fdopen(memory, "wb") as file:
             file.write(json.dumps(document, separators=(",", ":")).encode())
             file.flush()
-            self.tell({"launch": number}, [memory])
+            self.send({"launch": number}, [memory])
         return team
 
-    def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send one message to the nursery, with file descriptors."""
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send one message to the launcher process, with file descriptors."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             self._sock.sendmsg([json.dumps(message).encode()], ancillary)
@@ -98,22 +98,22 @@ class AgentLauncher:
             raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
 
     def fileno(self) -> int:
-        """For ``select``: readable when ``listen`` has something to take in."""
+        """File descriptor for ``select``: readable when ``listen`` has a message to read."""
         return self._sock.fileno()
 
     def listen(self, timeout: float) -> bool:
-        """Take in one message for whichever team it is meant; False if none came in time."""
+        """Read one message and pass it to its team; False if none came within ``timeout`` seconds."""
         if not select.select([self._sock], [], [], max(0.0, timeout))[0]:
             return False
         data = self._sock.recv(MESSAGE_BYTES)
         if not data:
             raise AgentError("the process that starts the agents is gone")
         message = json.loads(data)
-        self._teams[message["team"]].hear(message)
+        self._teams[message["team"]].update(message)
         return True
 
     def close(self) -> None:
-        """Stop all agents and the nursery itself."""
+        """Stop all agents and the launcher process."""
         self._sock.close()
         try:
             self._process.wait(_STOP_S)
@@ -130,7 +130,7 @@ class AgentLauncher:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong on ``rank``; a ``consequence`` of another one's end is never the cause."""
+    """Failure of the agent of ``rank``; a ``consequence`` of another rank's end is never the cause."""
 
     rank: int
     sentence: str
@@ -138,33 +138,33 @@ class Failure:
 
 
 class AgentTeam:
-    """The agents of one launch, and all that is known of them (as of the last ``Nursery.listen``)."""
+    """The agents of one launch, with all that was reported about them up to the last ``AgentLauncher.listen``."""
 
     def __init__(self, launcher: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
         self._launcher = launcher
         self._number = number
         self._ranks = tuple(first_steps)
         self.pids: dict[int, int] = {}
-        """Rank -> process id, for those that were started."""
+        """Process id by rank, for agents that were started."""
         self.steps: dict[int, int] = dict(first_steps)
-        """Rank -> steps of the job that it has done, those of earlier lives included."""
+        """Number of steps of the job done by each rank, those of earlier incarnations included."""
         self.checksums: dict[int, dict[int, int]] = {rank: {} for rank in first_steps}
-        """Rank -> step -> running checksum after that step."""
+        """Running checksum by rank and step, after that step."""
         self.checkpoints: dict[int, list[tuple[int, int]]] = {rank: [] for rank in first_steps}
-        """Rank -> (steps in it, checksum) of each checkpoint that is on its disk, as it was stored in this life."""
+        """By rank: (steps in it, checksum) of each checkpoint stored on its disk in this incarnation, in order."""
         self.ready: set[int] = set()
-        """Ranks that wait for go."""
+        """Ranks that wait for ``go``."""
         self.finished: set[int] = set()
         """Ranks that have done all steps (and have every checkpoint on disk)."""
         self.exited: dict[int, int] = {}
-        """Rank -> exit status (minus the signal's number)."""
+        """Exit status by rank (minus the signal's number)."""
         self.failures: list[Failure] = []
-        """In the order in which they were heard. An agent that was killed is one too."""
+        """Failures in the order in which they were reported; the death of a killed agent is one too."""
         self._on_progress: Progress | None = None
         self._stopping = False
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """News of one agent."""
+    def update(self, message: dict[str, Any]) -> None:
+        """Process a message about one agent."""
         rank = message["rank"]
         if "pid" in message:
             self.pids[rank] = message["pid"]
@@ -185,13 +185,13 @@ class AgentTeam:
             self.finished.add(rank)
         if "error" in said:
             consequence = bool(said.get("consequence"))
-            if not (consequence and self._stopping):  # it is one of our stop
+            if not (consequence and self._stopping):  # a consequence of this stop
                 self.failures.append(Failure(rank, said["error"], consequence))
 
     def _exit(self, rank: int, status: int) -> None:
         self.exited[rank] = status
         if self._stopping or status == AgentError.exit_status or (status == 0 and rank in self.finished):
-            return  # an agent that leaves with this status has said why
+            return  # an agent that exits with this status has reported the error
         if status < 0:
             how = f"was killed by signal {-status} ({_signal_name(-status)})"
         else:
@@ -201,15 +201,15 @@ class AgentTeam:
         self.failures.append(Failure(rank, sentence))
 
     def wait_ready(self, timeout: float = _READY_S) -> None:
-        """Until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
+        """Wait until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
         self._wait(self.ready, timeout, "get ready")
 
     def go(self, t0: float) -> None:
-        """Start the first step at monotonic time ``t0``, everywhere."""
-        self._launcher.tell({"team": self._number, "say": {"go": t0}})
+        """Start the first step of all agents at monotonic time ``t0``."""
+        self._launcher.send({"team": self._number, "say": {"go": t0}})
 
     def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
-        """Until every agent has done all steps; ``AgentError`` with the last words of the one that died."""
+        """Wait until every agent has done all steps; ``AgentError`` with the last message of an agent that died."""
         self._on_progress = on_progress
         self._wait(self.finished, timeout, "finish its program")
 
@@ -224,30 +224,30 @@ class AgentTeam:
                 raise AgentError(f"the agent of rank {late} did not {what} within {timeout:g} s")
 
     def _fail(self) -> None:
-        """Raise the cause: an agent that says another one left is given time for that other one's news."""
+        """Raise the cause; if all failures so far are consequences, first wait for the failure that caused them."""
         end = time.monotonic() + _GRACE_S
         while all(bad.consequence for bad in self.failures) and self._launcher.listen(end - time.monotonic()):
             continue
         raise AgentError(min(self.failures, key=lambda bad: bad.consequence).sentence)
 
     def kill(self, rank: int) -> None:
-        """End the agent of ``rank`` at once, as its machine's death would; ``ValueError`` if it is not one of these."""
+        """Kill the agent of ``rank`` at once, like a failure of its machine; ``ValueError`` for an unknown rank."""
         if rank not in self._ranks:
-            raise ValueError(f"rank {rank} is not of this team")
-        self._launcher.tell({"team": self._number, "kill": rank})
+            raise ValueError(f"rank {rank} does not belong to this launch")
+        self._launcher.send({"team": self._number, "kill": rank})
 
     @property
     def gone(self) -> bool:
-        """Whether all agents have exited."""
+        """Whether every agent of the team has exited."""
         return len(self.exited) == len(self._ranks)
 
     def begin_stop(self) -> None:
-        """Tell all agents that are left to end; those that have not gone a second later are killed."""
+        """Tell all remaining agents to stop; those still running a second later are killed."""
         self._stopping = True
-        self._launcher.tell({"team": self._number, "stop": True})
+        self._launcher.send({"team": self._number, "stop": True})
 
     def stop(self) -> None:
-        """End all agents that are left, and wait until they are gone (``gone``); what they said until then is heard."""
+        """Stop all remaining agents and wait until they have exited, processing their last messages."""
         self.begin_stop()
         end = time.monotonic() + _STOP_S
         while not self.gone and self._launcher.listen(end - time.monotonic()):

@@ -1,6 +1,7 @@
-"""The nursery's own process: forks agents on demand and passes on what they say. Single-threaded, so forking is safe.
+"""The agent launcher's process: forks agents on demand and forwards their messages.
 
-Started by ``workloads.agent.launcher`` as ``python -m workloads.agent.launcher_server FD PARENT_PID``.
+It is single-threaded, so forking is safe. Started by ``workloads.agent.launcher`` as ``python -m
+workloads.agent.launcher_server FD PARENT_PID``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective
 
 _PR_SET_NAME = 15
-"""What ``ps`` and ``top`` show."""
+"""Sets the name that ``ps`` and ``top`` show."""
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
@@ -39,31 +40,31 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class AgentProcess:
-    """One agent, as the nursery sees it. ``words`` are bytes of a line that is not complete."""
+    """One agent process. ``partial_line`` holds the bytes of a message that is not complete."""
 
     team: int
     rank: int
     pid: int
     pidfd: int
     sock: socket.socket
-    words: bytes = b""
+    partial_line: bytes = b""
     kill_at: float | None = None
 
 
 class LauncherServer:
-    """Obeys the runner over ``parent``; its end of file is the order to end everything."""
+    """Executes orders received over ``parent``; its end of file is the order to end everything."""
 
     def __init__(self, parent: socket.socket) -> None:
         self._parent = parent
         self._parent.setblocking(False)
         self._children: list[AgentProcess] = []
         self._namespaces: list[int] = []
-        self._news: deque[bytes] = deque()
+        self._outgoing: deque[bytes] = deque()
 
     def serve(self) -> None:
-        """Until the runner closes its end."""
+        """Serve until the caller closes its end."""
         try:
-            while self._turn():
+            while self._poll():
                 pass
         finally:
             for child in self._children:
@@ -72,9 +73,9 @@ class LauncherServer:
             for child in self._children:
                 os.waitpid(child.pid, 0)
 
-    def _turn(self) -> bool:
+    def _poll(self) -> bool:
         poll = select.poll()  # more children than select() has room for
-        poll.register(self._parent, select.POLLIN | (select.POLLOUT if self._news else 0))
+        poll.register(self._parent, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
         for child in self._children:
             poll.register(child.pidfd, select.POLLIN)
             if child.sock.fileno() >= 0:
@@ -82,14 +83,14 @@ class LauncherServer:
         ready = dict(poll.poll(self._poll_ms()))
         for child in list(self._children):
             if child.sock.fileno() in ready:
-                self._hear(child)
+                self._read(child)
             if child.pidfd in ready:
                 self._reap(child)
         self._kill_unresponsive()
         events = ready.get(self._parent.fileno(), 0)
-        if events & select.POLLOUT or self._news:
-            self._tell()
-        return self._obey() if events & (select.POLLIN | select.POLLHUP | select.POLLERR) else True
+        if events & select.POLLOUT or self._outgoing:
+            self._flush()
+        return self._take_order() if events & (select.POLLIN | select.POLLHUP | select.POLLERR) else True
 
     def _poll_ms(self) -> int | None:
         times = [child.kill_at for child in self._children if child.kill_at is not None]
@@ -97,8 +98,8 @@ class LauncherServer:
 
     # -- the runner ----------------------------------------------------------------------------------
 
-    def _obey(self) -> bool:
-        """Carry out one order; False at the end of file."""
+    def _take_order(self) -> bool:
+        """Execute one order; False at the end of file."""
         room = socket.CMSG_SPACE(FDS_PER_MESSAGE * 4)
         try:
             data, ancillary, _, _ = self._parent.recvmsg(MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
@@ -117,10 +118,10 @@ class LauncherServer:
         elif "kill" in order:
             self._kill(order["team"], order["kill"])
         else:
-            self._pass_on(order)
+            self._forward(order)
         return True
 
-    def _pass_on(self, order: dict[str, Any]) -> None:
+    def _forward(self, order: dict[str, Any]) -> None:
         stop = "stop" in order
         line = json.dumps({"stop": True} if stop else order["say"]).encode() + b"\n"
         for child in self._children:
@@ -131,22 +132,22 @@ class LauncherServer:
                     child.kill_at = time.monotonic() + _KILL_AFTER_S
 
     def _kill(self, team: int, rank: int) -> None:
-        """End one agent as a dead machine does: without a word."""
+        """Kill one agent with SIGKILL, like a failure of its machine."""
         for child in self._children:
             if (child.team, child.rank) == (team, rank):
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
-    def _tell(self) -> None:
+    def _flush(self) -> None:
         try:
-            while self._news:
-                self._parent.send(self._news[0])
-                self._news.popleft()
+            while self._outgoing:
+                self._parent.send(self._outgoing[0])
+                self._outgoing.popleft()
         except OSError:
             return
 
-    def _report(self, child: AgentProcess, **news: Any) -> None:
-        self._news.append(json.dumps({"team": child.team, "rank": child.rank, **news}).encode())
+    def _report(self, child: AgentProcess, **fields: Any) -> None:
+        self._outgoing.append(json.dumps({"team": child.team, "rank": child.rank, **fields}).encode())
 
     # -- agents --------------------------------------------------------------------------------------
 
@@ -169,13 +170,13 @@ class LauncherServer:
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _live(config, theirs, namespace, launcher)
+            _run_agent(config, theirs, namespace, launcher)
         theirs.close()
         child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
         self._report(child, pid=pid)
 
-    def _hear(self, child: AgentProcess) -> None:
+    def _read(self, child: AgentProcess) -> None:
         try:
             data = child.sock.recv(1 << 16)
         except OSError:
@@ -183,13 +184,13 @@ class LauncherServer:
         if not data:
             child.sock.close()
             return
-        *lines, child.words = (child.words + data).split(b"\n")
+        *lines, child.partial_line = (child.partial_line + data).split(b"\n")
         for line in lines:
             self._report(child, said=json.loads(line))
 
     def _reap(self, child: AgentProcess) -> None:
-        while child.sock.fileno() >= 0:  # its last words come first
-            self._hear(child)
+        while child.sock.fileno() >= 0:  # read its last messages first
+            self._read(child)
         _, status = os.waitpid(child.pid, 0)
         os.close(child.pidfd)
         self._children.remove(child)
@@ -213,49 +214,49 @@ def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def _warm_up(configs: list[AgentConfig]) -> None:
-    """Build (and prove) every schedule once, before forking."""
+    """Build (and verify) every schedule once, before forking."""
     for config in configs[:1]:
         for operations in config.program.operations:
             for op in operations:
                 if isinstance(op, Collective):
-                    with contextlib.suppress(RailyardError):  # the agent that needs it will say it
+                    with contextlib.suppress(RailyardError):  # the agent that needs the schedule reports the error
                         schedule_of(config.program, op)
 
 
-def _live(config: AgentConfig, control: socket.socket, namespace: int, launcher: int) -> None:
-    """The life of an agent, in the child; never returns."""
+def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, launcher: int) -> None:
+    """Run an agent in the forked child; never returns."""
     status = 1
     try:
         _die_with(launcher)
         _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
-        _be_prompt()
+        _raise_priority()
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
             raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
         _close_all_but(control.fileno())
-        status = _work(config, control)
+        status = _run_to_end(config, control)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            _last_words(control, f"the agent of rank {config.rank} failed: {type(error).__name__}: {error}", False)
+            _send_error(control, f"the agent of rank {config.rank} failed: {type(error).__name__}: {error}", False)
             status = AgentError.exit_status
     finally:
         os._exit(status)
 
 
-def _work(config: AgentConfig, control: socket.socket) -> int:
+def _run_to_end(config: AgentConfig, control: socket.socket) -> int:
     try:
         Agent(config, control).run()
     except RailyardError as error:
-        _last_words(control, str(error), isinstance(error, PeerLost))
+        _send_error(control, str(error), isinstance(error, PeerLost))
         return AgentError.exit_status
     return 0
 
 
-def _last_words(control: socket.socket, sentence: str, consequence: bool) -> None:
+def _send_error(control: socket.socket, sentence: str, consequence: bool) -> None:
     control.sendall(json.dumps({"error": sentence, "consequence": consequence}).encode() + b"\n")
 
 
-def _be_prompt() -> None:
-    """An agent stands in for hardware: it uses little of a processor, but at once."""
+def _raise_priority() -> None:
+    """Give the agent a high priority: it stands in for hardware and must react at once."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     put_ahead(_NICE)
 
@@ -275,7 +276,7 @@ def _close_all_but(kept: int) -> None:
 
 
 def main() -> None:
-    """Serve the runner on the socket given by number."""
+    """Serve the caller on the socket whose number is given on the command line."""
     _die_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     put_ahead(_NICE)

@@ -1,4 +1,4 @@
-"""The agent's side of a life: signs of life, the stages before the first step, the state and its checkpoints."""
+"""Membership of an agent in a training job: heartbeats, start-up stages, the state and its checkpoints."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from workloads.agent.transport.in_flight import InFlight
 
 
 class Member:
-    """What one agent does for its job beside the step. ``turn`` from the agent's loop, and whenever ``running`` ends.
+    """The work of one agent for its job beside the steps.
 
-    A rank that is not in the life's group has neither stages nor a state: it only serves its checkpoint.
+    The agent calls ``step`` from its loop and whenever one of ``running`` ends. A rank outside the incarnation's group
+    has neither stages nor a state: it only serves its checkpoint.
     """
 
     def __init__(
-        self, config: AgentConfig, incarnation: Incarnation, note: Callable[..., Any], say: Callable[..., Any]
+        self, config: AgentConfig, incarnation: Incarnation, note: Callable[..., Any], report: Callable[..., Any]
     ) -> None:
         self._config = config
         self._incarnation = incarnation
         self._note = note
-        self._say = say
+        self._report = report
         self._store = Store(incarnation.store, config.job)
         self._loaded: Checkpoint | None = None
         self._heartbeat: Heartbeat | None = None
@@ -41,43 +42,45 @@ class Member:
         self._ready = False
         if incarnation.group not in config.program.groups:
             groups = ", ".join(config.program.groups) or "none"
-            raise ConfigError(f"the program has no group {incarnation.group!r}; it has {groups}", key="life.group")
-        self._belongs = config.rank in config.program.groups[incarnation.group].members
+            raise ConfigError(
+                f"the program has no group {incarnation.group!r}; it has {groups}", key="incarnation.group"
+            )
+        self._is_member = config.rank in config.program.groups[incarnation.group].members
 
-    # -- what the agent asks -------------------------------------------------------------------------
+    # -- state for the agent -------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
-        """All stages are over: the first step may begin."""
+        """Whether the start-up stages are over, so that the first step may begin."""
         return self._ready
 
     @property
-    def quiet(self) -> bool:
-        """Every step is in the state and every checkpoint on disk."""
-        return self._accumulator is None or self._accumulator.quiet
+    def idle(self) -> bool:
+        """Whether every step is in the state and every checkpoint on disk."""
+        return self._accumulator is None or self._accumulator.idle
 
     @property
     def running(self) -> tuple[Running, ...]:
-        """What is under way in the background, for ``select``."""
+        """The work that runs in the background, for ``select``."""
         holders = (self._stages, self._accumulator)
         return tuple(holder.running for holder in holders if holder is not None and holder.running is not None)
 
     def next_event(self) -> float:
-        """When ``turn`` has something to do (monotonic seconds; 0: now)."""
+        """Time of the next call of ``step`` (monotonic seconds; 0: now)."""
         if self._accumulator is not None and self._accumulator.has_work:
             return 0.0
         return float("inf") if self._stages is None or self._ready else self._stages.next_event
 
     def must_wait(self, in_flight: InFlight) -> bool:
-        """Whether this communication may not be told to be done yet: an earlier checkpoint is not on disk."""
+        """Whether the end of this communication must be withheld, because an earlier checkpoint is not on disk."""
         if self._accumulator is None or not counts(in_flight.op, self._incarnation.group):
             return False
         return self._accumulator.must_wait(in_flight.step)
 
-    # -- what happens --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Offer the checkpoint to those that fetch it from here; ``AgentError`` if that cannot be."""
+        """Serve the checkpoint to the ranks that copy it from this one; ``AgentError`` if that fails."""
         config, incarnation = self._config, self._incarnation
         if incarnation.copy_to:
             self._server = CheckpointServer(
@@ -85,17 +88,17 @@ class Member:
             )
 
     def begin(self, channel: JobChannel | None) -> None:
-        """The rank has checked in: say from now on that it lives, and go through the stages."""
+        """Start the heartbeats and the start-up stages, after the rank has checked in."""
         config, incarnation = self._config, self._incarnation
         if channel is not None and incarnation.heartbeat_s > 0:
             self._note("alive", time.monotonic(), incarnation=incarnation.number)
-            self._heartbeat = Heartbeat(lambda: channel.tell("alive"), incarnation.heartbeat_s)
+            self._heartbeat = Heartbeat(lambda: channel.notify("alive"), incarnation.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
         if incarnation.first_step > 0:
             work["load"] = self._load
-        if self._belongs:
+        if self._is_member:
             self._store.make()
             self._stages = StartupStages(incarnation, config.scale, work, self._note)
 
@@ -116,23 +119,23 @@ class Member:
         self._loaded = self._store.load(self._incarnation.first_step)
 
     def step(self, now: float) -> None:
-        """Do what is due; raises what went wrong in the background."""
-        if not self._ready and (self._stages is None or self._turn_stages(now)):
+        """Do the work that is due; raises the error of background work."""
+        if not self._ready and (self._stages is None or self._step_stages(now)):
             self._ready = True
-            if self._belongs:
+            if self._is_member:
                 self._accumulator = StateAccumulator(
-                    self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._say
+                    self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._report
                 )
         if self._accumulator is not None:
             self._accumulator.step(now)
 
-    def _turn_stages(self, now: float) -> bool:
+    def _step_stages(self, now: float) -> bool:
         assert self._stages is not None
         self._stages.step(now)
         return self._stages.over
 
     def _state(self) -> State:
-        """What the first step goes on with."""
+        """The state before the first step: new or loaded from the checkpoint."""
         new = State.new(self._config.scale.emulated_bytes(self._incarnation.state_bytes))
         if self._loaded is None:
             return new
@@ -145,21 +148,21 @@ class Member:
         return State(loaded.words, loaded.checksum)
 
     def reduced(self, in_flight: InFlight, then: Callable[[], object]) -> None:
-        """A communication is over: its values go into the state if they count; ``then`` when they are booked."""
+        """Add the values of a finished communication to the state, if it counts, and then call ``then``."""
         if (
             self._accumulator is not None
             and in_flight.buffer is not None
             and counts(in_flight.op, self._incarnation.group)
         ):
-            self._accumulator.book(in_flight.buffer[: in_flight.elements], then)
+            self._accumulator.add(in_flight.buffer[: in_flight.elements], then)
 
     def end_step(self, step: int) -> None:
-        """All of ``step`` is over on this rank."""
+        """End ``step``: all its communications are over on this rank."""
         if self._accumulator is not None:
             self._accumulator.end_step(step)
 
     def close(self) -> None:
-        """Serve nobody any more, and be silent."""
+        """Stop the heartbeats and the checkpoint server."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._server is not None:

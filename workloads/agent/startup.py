@@ -1,7 +1,7 @@
-"""What a rank does before the first step of a life, one stage after another (``workloads.agent.incarnation.STAGES``).
+"""The start-up stages of a rank before the first step of an incarnation (``workloads.agent.incarnation.STAGES``).
 
-A stage ends when its work is over, and not before the time that is given for it. Work is done in the background, so
-that the agent lives on: it says that it is alive, and can be stopped. Time comes in as an argument.
+A stage ends when its work is over, and not before the time that is given for it. The work runs in the background, so
+that the agent still sends heartbeats and can be stopped. Time comes in as an argument.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from workloads.agent.incarnation import STAGES, Incarnation
 
 
 class Running(Protocol):
-    """Work under way (``BackgroundTask``)."""
+    """Work running in the background (``BackgroundTask``)."""
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """File descriptor that becomes readable when the work is over, for ``select``."""
 
     @property
     def over(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether the work has ended."""
 
     def collect(self) -> None:
-        """After its end: raise the error that ended it, if one did."""
+        """After the end: raise the error that ended the work, if there was one."""
 
 
 class StartupStages:
-    """``work``: what there is to do, by stage; one without work or a given time is passed over.
+    """Runs the start-up stages in order; one without work and without a given time is skipped.
 
-    ``note`` is told of each that is over; times are monotonic seconds.
+    ``work`` is the function to run, by stage; ``note`` logs each stage that is over. Times are monotonic seconds.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class StartupStages:
 
     @property
     def over(self) -> bool:
-        """Whether all are."""
+        """Whether every start-up stage is over."""
         return not self._left
 
     @property
     def running(self) -> Running | None:
-        """The work under way."""
+        """The background work of the current stage."""
         return self._running
 
     @property
     def next_event(self) -> float:
-        """When to come back (infinity: when the work is over)."""
+        """Time of the next call of ``step`` (infinity: when the work is over)."""
         if not self._left or self._running is not None:
             return float("inf")
         return self._due if self._under_way else 0.0
@@ -75,7 +75,7 @@ class StartupStages:
         return self._began + self._given_s.get(self._left[0], 0.0)
 
     def step(self, now: float) -> None:
-        """Begin and end what can be; raises what went wrong in the work."""
+        """Begin and end all stages that can be; raises the error of a stage's work."""
         while self._left:
             if not self._under_way:
                 self._begin(now)

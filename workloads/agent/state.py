@@ -1,8 +1,8 @@
-"""The state of a training job, which stands for its weights: made of nothing but the reduced values of all its steps.
+"""The state of a training job, which stands for its weights: the sum of the reduced values of all its steps.
 
-A step is in the state once or the state is wrong, so it proves together with the running checksum that a job went on
-with the right state after a failure. All members hold the same state, and what it must be can be computed without a
-network (``expected``).
+The state is right only if it contains each step exactly once, so together with the running checksum it proves that a
+job went on with the right state after a failure. All members hold the same state, and its correct value can be computed
+without a network (``expected``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workloads.program import Collective, Communication, Program
 Words = npt.NDArray[np.uint32]
 
 SUMMED = ("all_reduce",)
-"""The collectives whose result all members hold alike."""
+"""Collectives whose result is the same on all members."""
 
 
 class Digest(NamedTuple):
@@ -35,7 +35,7 @@ class Digest(NamedTuple):
 
 
 class State:
-    """``words`` are uint32, 0 at the start; ``checksum`` runs over all values that were ever added (0 at the start)."""
+    """State of one member: ``words`` are uint32, 0 at the start; ``checksum`` runs over all values ever added."""
 
     def __init__(self, words: Words, checksum: int = 0) -> None:
         self.words = words
@@ -43,13 +43,13 @@ class State:
 
     @staticmethod
     def new(emulated_bytes: int) -> State:
-        """The state before the first step (whole words: rounded up)."""
+        """The state before the first step (rounded up to whole words)."""
         return State(np.zeros(elements_of(emulated_bytes), dtype=np.uint32))
 
     def add(self, values: payload.Floats, start: int = 0, end: int | None = None) -> None:
-        """Add the bits of reduced ``values`` as uint32, wrapping round; the values are repeated over the whole state.
+        """Add the bits of reduced ``values`` as uint32 with wrap-around, repeated over the whole state.
 
-        With ``start`` and ``end`` that piece of them only; pieces one after another come to the same as all at once.
+        With ``start`` and ``end``, only that piece of them; adding all pieces in order equals adding the whole.
         """
         words = values.view(np.uint32)
         piece = words[start:end]
@@ -60,7 +60,7 @@ class State:
 
     @property
     def digest(self) -> Digest:
-        """Both checksums as they stand."""
+        """Both checksums of the current state."""
         return Digest(self.checksum, zlib.crc32(self.words.data.cast("B") if len(self.words) else b""))
 
 
@@ -70,10 +70,10 @@ def counts(op: Communication, group: str) -> bool:
 
 
 def replay(program: Program, group: str, seed: int, scale: Scale, state_bytes: int) -> Iterator[State]:
-    """The state after 1, 2, 3, ... steps (without end), as it must be: one object that goes on.
+    """The correct state after 1, 2, 3, ... steps (without end), always the same object.
 
-    ``state_bytes`` are real. It depends on the number of members, not on their ranks; and on the place of ``group``
-    among the groups.
+    ``state_bytes`` are real bytes. The state depends on the number of members (not on their ranks) and on the position
+    of ``group`` among the groups.
     """
     members = program.groups[group].members
     names = flow_names(program, members[0])
@@ -89,7 +89,7 @@ def replay(program: Program, group: str, seed: int, scale: Scale, state_bytes: i
 
 
 def expected(program: Program, group: str, seed: int, scale: Scale, state_bytes: int, steps: int) -> Digest:
-    """What every member must hold after ``steps`` steps, however often the job was restarted on the way."""
+    """The digest that every member must hold after ``steps`` steps, however often the job was restarted."""
     after = islice(replay(program, group, seed, scale, state_bytes), steps)
     last = State.new(scale.emulated_bytes(state_bytes))
     for state in after:

@@ -1,4 +1,4 @@
-"""What an agent waits for: operations blocked on an acknowledgement; and its phases under way, for the timeline."""
+"""Waits of an agent: operations blocked on an acknowledgement; and its open phases, for the timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workloads.phases import Phase
 
 
 class Waits:
-    """``note`` is told of every wait and every phase that is over; times are monotonic seconds."""
+    """Logs every wait and every phase that is over with ``note``; times are monotonic seconds."""
 
     def __init__(self, rank: int, phases: Sequence[Phase], note: Callable[..., Any]) -> None:
         self._rank = rank
@@ -21,26 +21,26 @@ class Waits:
         self._phase_began: dict[tuple[int, int], float] = {}
 
     def began(self, blocked: Blocked, now: float) -> None:
-        """An operation waits for the ack of its group."""
+        """Begin a wait of an operation for the acknowledgement of its group."""
         self._blocked[blocked.op.id] = (blocked, now)
 
     def ended(self, op: int, now: float) -> None:
-        """Operation ``op`` starts, whether it waited or not."""
+        """End the wait of operation ``op``, if there was one."""
         waited = self._blocked.pop(op, None)
         if waited is not None:
             self._note_wait(*waited, now)
 
     def phase_began(self, step: int, phase: int, now: float) -> None:
-        """The first operation of a phase is runnable."""
+        """Begin a phase: its first operation is runnable."""
         self._phase_began[step, phase] = now
 
     def phase_ended(self, step: int, phase: int, now: float) -> None:
-        """The last operation of a phase is done."""
+        """End a phase: its last operation is done."""
         began = self._phase_began.pop((step, phase))
         self._note("phase", began, now, step=step, phase=phase, dimension=self._phases[phase].dimension)
 
     def check(self, now: float, timeout_s: float) -> None:
-        """``ControlError`` when an ack is missing for longer than ``timeout_s``."""
+        """Raise ``ControlError`` when an acknowledgement is missing for longer than ``timeout_s``."""
         for blocked, since in self._blocked.values():
             if now - since > timeout_s:
                 raise ControlError(
@@ -49,7 +49,7 @@ class Waits:
                 )
 
     def note_unfinished(self, now: float) -> None:
-        """An agent that is stopped in the middle leaves what it was waiting for on the timeline."""
+        """Log the waits that have not ended, when the agent stops."""
         for blocked, since in self._blocked.values():
             self._note_wait(blocked, since, now)
 

@@ -1,1 +1,1 @@
-"""Collectives as schedules of transfers, and the proof that each does what it says."""
+"""Collectives as schedules of transfers, and the verification of each schedule."""

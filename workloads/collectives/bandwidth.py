@@ -1,4 +1,4 @@
-"""How nccl-tests turn the bandwidth of an algorithm into the bandwidth of the links."""
+"""Bus bandwidth of collectives, as nccl-tests computes it from the bandwidth of an algorithm."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from railyard.errors import ConfigError
 
 
 def bus_factor(kind: str, members: int) -> float:
-    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): what a link carries per byte of it.
+    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): bytes on a link per byte of the collective.
 
-    ``ConfigError`` for a kind that has none.
+    Raises ``ConfigError`` for a kind without such a ratio.
     """
     if kind == "all_reduce":
         return 2 * (members - 1) / members
@@ -16,4 +16,4 @@ def bus_factor(kind: str, members: int) -> float:
         return (members - 1) / members
     if kind in ("reduce", "broadcast", "send_recv"):
         return 1.0
-    raise ConfigError(f"{kind!r} is no operation that nccl-tests knows a bus bandwidth of", key="kind")
+    raise ConfigError(f"{kind!r} has no bus bandwidth in nccl-tests", key="kind")

@@ -1,7 +1,8 @@
-"""The schedules that can be asked for by name, proved once and kept.
+"""Catalog of the collective algorithms by name; their schedules are verified once and cached.
 
-An algorithm is a function (kind, n) -> Schedule and what it can do; adding one is one entry in ``ALGORITHMS``. Rings of
-more than two lanes are not here, since a rail has two ports for each GPU; a program carries its own (``training_job``).
+An algorithm is a function (kind, n) -> Schedule with its capabilities; adding one is one entry in ``ALGORITHMS``. Rings
+of more than two lanes are not included, since a rail has two ports for each GPU; a program carries its own
+(``training_job``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from workloads.schedule import CollectiveKind, Schedule
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to build schedules, for which collectives, and from which number of positions on.
+    """A builder of schedules, with the kinds and the least number of positions that it supports.
 
     ``straggler``: ``build`` takes a keyword ``straggler``. ``servers``: it takes a keyword ``gpus_per_server``.
     """
@@ -42,24 +43,24 @@ class Algorithm:
     servers: bool = False
 
     def sizes(self, n: int) -> bool:
-        """Whether it can do ``n`` positions."""
+        """Whether the algorithm supports ``n`` positions."""
         return n >= self.least
 
 
 def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
-    """What one ring can do: ring, chain and hop by hop."""
+    """Schedules for one ring: ring, chain and hop by hop."""
     if kind == "all_to_all":
         return ring_all_to_all(n)
     return chain(kind, n) if kind in CHAIN_KINDS else ring(kind, n)
 
 
 def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
-    """What two rings, one each way, can do."""
+    """Schedules for two rings, one in each direction."""
     return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
 def _on_line(kind: CollectiveKind, n: int) -> Schedule:
-    """What a ring without its last link can do."""
+    """Schedules for a ring without its last link."""
     return line_all_to_all(n)
 
 
@@ -90,12 +91,12 @@ def schedule(
     straggler: int | None = None,
     gpus_per_server: int = 1,
 ) -> Schedule:
-    """The proved schedule of ``kind`` over ``n`` positions.
+    """The verified schedule of ``kind`` over ``n`` positions.
 
-    ``straggler``: the position that comes late, for an algorithm that knows one (unless told, the last).
-    ``gpus_per_server``: positions of one server, which stand next to each other, for an algorithm that uses servers.
+    ``straggler``: the position that comes late, for an algorithm with a straggler (default: the last).
+    ``gpus_per_server``: number of consecutive positions in one server, for an algorithm that uses servers.
 
-    Raises ``ConfigError`` for an unknown algorithm, or for what the algorithm cannot do, naming what would do.
+    Raises ``ConfigError`` for an unknown algorithm or unsupported values, naming supported ones.
     """
     known = ALGORITHMS.get(algorithm)
     if known is None:
@@ -103,7 +104,8 @@ def schedule(
     if kind not in known.kinds:
         able = [name for name, other in ALGORITHMS.items() if kind in other.kinds]
         raise ConfigError(
-            f"algorithm {algorithm!r} cannot do {kind}; " + (f"these can: {', '.join(able)}" if able else "none can"),
+            f"algorithm {algorithm!r} does not support {kind}; "
+            + (f"these do: {', '.join(able)}" if able else "none does"),
             key="algorithm",
         )
     if n < 1:
@@ -112,7 +114,7 @@ def schedule(
         raise ConfigError(f"algorithm {algorithm!r} needs at least {known.least} members, not {n}", key="members")
     _check_straggler(algorithm, n, straggler)
     _check_servers(algorithm, n, gpus_per_server)
-    return _proved(
+    return _verified(
         kind,
         n,
         algorithm,
@@ -126,9 +128,7 @@ def _check_straggler(algorithm: str, n: int, straggler: int | None) -> None:
         return
     if not ALGORITHMS[algorithm].straggler:
         able = [name for name, other in ALGORITHMS.items() if other.straggler]
-        raise ConfigError(
-            f"algorithm {algorithm!r} does not know a straggler; these do: {', '.join(able)}", key="straggler"
-        )
+        raise ConfigError(f"algorithm {algorithm!r} has no straggler; these do: {', '.join(able)}", key="straggler")
     if not 0 <= straggler < n:
         raise ConfigError(f"straggler {straggler} is not one of the {n} members, 0 to {n - 1}", key="straggler")
 
@@ -142,7 +142,7 @@ def _check_servers(algorithm: str, n: int, gpus_per_server: int) -> None:
 
 
 @lru_cache(maxsize=256)
-def _proved(kind: CollectiveKind, n: int, algorithm: str, straggler: int | None, gpus_per_server: int) -> Schedule:
+def _verified(kind: CollectiveKind, n: int, algorithm: str, straggler: int | None, gpus_per_server: int) -> Schedule:
     known = ALGORITHMS[algorithm]
     options: dict[str, int | None] = {}
     if known.straggler:
@@ -155,15 +155,16 @@ def _proved(kind: CollectiveKind, n: int, algorithm: str, straggler: int | None,
 
 
 def schedule_of(program: Program, op: Collective) -> Schedule:
-    """The schedule that carries out ``op``: the program's own, or the catalog's."""
+    """The schedule of ``op``: the program's own, or the catalog's."""
     group = program.groups[op.group]
     own = program.schedules.get(op.algorithm)
     return own or schedule(op.kind, len(group.members), op.algorithm or algorithm_for(op.kind, group.domain))
 
 
 def algorithm_for(kind: CollectiveKind, domain: Domain) -> str:
-    """The algorithm a group uses unless told otherwise: trees where there is a root and for scalars on the front-end;
-    elsewhere rings, which do with circuits that never change.
+    """The default algorithm of a group: trees for kinds with a root and for scalars on the front-end, else rings.
+
+    Rings need only circuits that never change.
     """
     if kind in ("broadcast", "reduce", "gather", "scatter") or (kind == "all_reduce" and domain == "front-end"):
         return "tree"

@@ -1,8 +1,9 @@
 """Broadcast and reduce as a pipeline: chunk after chunk along the positions 0, 1, ..., n - 1, or back to 0.
 
-With k chunks it takes k + n - 2 rounds of 1 / k of the buffer, so the more chunks the nearer it comes to sending the
-buffer once; 4 n chunks cost at most a quarter more than that. Source: Chan et al., "Collective communication: theory,
-practice, and experience", 2007 (pipelined algorithms), and NCCL's ring broadcast.
+With k chunks it takes k + n - 2 rounds of 1 / k of the buffer, so with more chunks its time approaches that of sending
+the buffer once; 4 n chunks cost at most a quarter more.
+Source: Chan et al., "Collective communication: theory, practice, and experience", 2007 (pipelined algorithms), and
+NCCL's ring broadcast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The circuits that a schedule needs, when, and as groups that ask a controller for them.
+"""The circuits that a schedule needs, their rounds, and the groups that request them from a controller.
 
-A GPU has two ports on an optical rail. A round in which every position has one peer at most is a matching: each pair is
+A GPU has two ports on an optical rail. A round in which every position has at most one peer is a matching: each pair is
 joined by lane 0 of both. In any other round a position that sends to one and receives from one sends by lane 1 into
 lane 0 (a ring); the counter-clockwise half of two rings goes back over the circuits of the clockwise one. Transfers on
 the scale-up network and those inside a position need no circuit.
@@ -22,14 +22,15 @@ End = tuple[int, int]
 Ends = tuple[End, End]
 
 PORTS = 2
-"""Of a GPU on an optical rail, for circuits that follow a schedule."""
+"""Ports of a GPU on an optical rail, for circuits that follow a schedule."""
 
 
 @dataclass(frozen=True)
 class CircuitUse:
-    """The duplex circuit between ``ends`` carries ``transfers`` (numbers in the schedule) in rounds first to last.
+    """One use of the duplex circuit between ``ends`` by ``transfers`` in rounds ``first`` to ``last``.
 
-    Neither port is used otherwise in between, so the circuit may stand all that time.
+    ``transfers`` are numbers in the schedule. Neither port is used otherwise in between, so the circuit may stay up all
+    that time.
     """
 
     ends: Ends
@@ -70,18 +71,18 @@ def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
 
 
 def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> dict[Ends, list[int]]:
-    """The circuits of one round, each with its transfers; ``ConfigError`` if they share a port."""
+    """The circuits of one round, each with its transfers; raises ``ConfigError`` if they share a port."""
     peers: dict[int, set[int]] = {}
     for _, t in transfers:
         peers.setdefault(t.src, set()).add(t.dst)
         peers.setdefault(t.dst, set()).add(t.src)
     both_lanes = any(t.lane for _, t in transfers)
     matching = not both_lanes and all(len(others) == 1 for others in peers.values())
-    turned = {} if matching or both_lanes else _turned(transfers)
+    against = {} if matching or both_lanes else _against(transfers)
     circuits: dict[Ends, list[int]] = {}
     far: dict[End, End] = {}
     for number, t in transfers:
-        ends = _ends(t, matching, turned)
+        ends = _ends(t, matching, against)
         for end, other in (ends, ends[::-1]):
             if far.setdefault(end, other) != other:
                 raise ConfigError(
@@ -94,22 +95,22 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
     return circuits
 
 
-def _ends(t: Transfer, matching: bool, turned: Collection[tuple[int, int]]) -> Ends:
+def _ends(t: Transfer, matching: bool, against: Collection[tuple[int, int]]) -> Ends:
     """The circuit of one transfer, the lower end first."""
     if matching:
         a, b = (t.src, 0), (t.dst, 0)
-    elif t.lane or (t.src, t.dst) in turned:
+    elif t.lane or (t.src, t.dst) in against:
         a, b = (t.src, 0), (t.dst, 1)
     else:
         a, b = (t.src, 1), (t.dst, 0)
     return (a, b) if a < b else (b, a)
 
 
-def _turned(transfers: list[tuple[int, Transfer]]) -> set[tuple[int, int]]:
-    """The transfers that go against their circuit (into lane 1), as (source, destination).
+def _against(transfers: list[tuple[int, Transfer]]) -> set[tuple[int, int]]:
+    """The transfers against the direction of their circuit (into lane 1), as (source, destination).
 
-    None where everybody sends to one and receives from one at most. Else circuits are laid along the chains and rings
-    that pairs of peers form, each serving both directions.
+    There are none where each position sends to at most one and receives from at most one. Otherwise circuits are laid
+    along the chains and rings that the pairs of peers form, each serving both directions.
     """
     pairs = sorted({(t.src, t.dst) for _, t in transfers})
     if len({src for src, _ in pairs}) == len({dst for _, dst in pairs}) == len(pairs):
@@ -128,13 +129,13 @@ def _turned(transfers: list[tuple[int, Transfer]]) -> set[tuple[int, int]]:
 
 
 def circuit_name(group: Group, ends: Ends) -> str:
-    """What the group of one circuit of ``group`` is called: ranks and lanes of its ends."""
+    """Name of the group of one circuit of ``group``: ranks and lanes of its ends."""
     (a, lane_a), (b, lane_b) = ends
     return f"{group.name}/{group.members[a]}.{lane_a}-{group.members[b]}.{lane_b}"
 
 
 def circuit_groups(group: Group, schedule: Schedule) -> dict[str, Group]:
-    """One group of two for every circuit that ``schedule`` over ``group`` uses, in order of first use."""
+    """Groups of two, one for every circuit that ``schedule`` over ``group`` uses, in order of first use."""
     groups: dict[str, Group] = {}
     for use in circuit_uses(schedule):
         name = circuit_name(group, use.ends)
@@ -145,10 +146,10 @@ def circuit_groups(group: Group, schedule: Schedule) -> dict[str, Group]:
 
 
 def follow_circuits(program: Program) -> Program:
-    """``program`` with the groups of the circuits that its scale-out collectives use, for a controller that follows.
+    """Add the groups of the circuits used by scale-out collectives to ``program``, for a controller that follows it.
 
-    What a rank sends and receives on the rails is put in program order around each such collective: two of them must
-    not wait for each other's ports. Raises ``ConfigError`` where a collective needs more ports than there are.
+    The rail operations of a rank are put in program order around each such collective: two of them must not wait for
+    each other's ports. Raises ``ConfigError`` where a collective needs more ports than there are.
     """
     circuits: dict[str, Group] = {}
     for operations in program.operations:
@@ -170,7 +171,7 @@ def _add(circuits: dict[str, Group], program: Program, op: Collective) -> None:
 
 
 def _in_order(program: Program, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Each rail collective after all rail operations before it, each other rail operation after the last collective."""
+    """Order each rail collective after all rail operations before it, and each other one after the last collective."""
     ordered: list[Operation] = []
     last: int | None = None
     since: list[int] = []

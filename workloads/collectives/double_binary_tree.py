@@ -1,12 +1,12 @@
-"""Double binary tree all-reduce: two trees, each for half the buffer, so that everybody sends about as much.
+"""Double binary tree all-reduce: two trees, each for half the buffer, so that all positions send about the same amount.
 
 In a binary tree the leaves, half of the positions, send little. Here a position inside one tree is a leaf of the other
 (except for the roots), and chunk after chunk goes up to the root of its tree, where it is summed, and down again. A
 position then sends and receives about twice the buffer, as in a ring, in a number of rounds whose latency part grows as
 log n.
 
-A round is what one port can do: at most one send and one receive per position. Each transfer takes the first round in
-which its chunk is there and both ports are free; chunks are placed one after the other, of both trees in turn.
+A round is limited by one port: at most one send and one receive per position. Each transfer takes the first round in
+which its chunk is there and both ports are free; chunks are placed one after the other, alternating between the trees.
 
 Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
 Computing 2009; used by NCCL since 2.4.
@@ -21,7 +21,7 @@ from workloads.schedule import CollectiveKind, Schedule, Transfer
 DOUBLE_BINARY_TREE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce",)
 
 CHUNKS_PER_LEVEL = 4
-"""Chunks of each tree, for each level of it: the pipeline then is some four times as long as the trees are deep."""
+"""Chunks of each tree per level: the pipeline is then about four times as long as the trees are deep."""
 
 
 def double_binary_tree(kind: CollectiveKind, n: int) -> Schedule:
@@ -39,14 +39,14 @@ def double_binary_tree(kind: CollectiveKind, n: int) -> Schedule:
 
 @dataclass
 class _Plan:
-    """What the ports do in each round so far."""
+    """Transfers placed so far, and the busy ports of each round."""
 
     transfers: list[Transfer] = field(default_factory=list)
     sends: set[tuple[int, int]] = field(default_factory=set)
     receives: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, earliest: int, transfer: Transfer) -> int:
-        """Put ``transfer`` into the first round from ``earliest`` on that has both ports free; that round."""
+        """Place ``transfer`` in the first round from ``earliest`` on with both ports free; returns the round."""
         round_ = earliest
         while (round_, transfer.src) in self.sends or (round_, transfer.dst) in self.receives:
             round_ += 1
@@ -70,10 +70,10 @@ def _place(plan: _Plan, parents: list[int], chunk: int) -> None:
 
 
 def _parents(n: int) -> list[int]:
-    """The first tree, root 0 (its parent is -1): odd positions are leaves.
+    """Parents of the first tree, root 0 (its parent is -1): odd positions are leaves.
 
-    Position p stands as many levels above the leaves as it has zero bits at the end; its parent has one more, or is
-    the next lower one that exists.
+    Position p is as many levels above the leaves as it has trailing zero bits; its parent has one more, or is the next
+    lower position that exists.
     """
     parents = [-1]
     for p in range(1, n):
@@ -84,7 +84,7 @@ def _parents(n: int) -> list[int]:
 
 
 def _mirrored(n: int) -> list[int]:
-    """The second tree, in which even positions are leaves: the first backwards (n even) or one place on (n odd)."""
+    """Parents of the second tree, whose leaves are even: the first reversed (n even) or shifted by one (n odd)."""
     role = [n - 1 - p if n % 2 == 0 else (p - 1) % n for p in range(n)]
     position = {r: p for p, r in enumerate(role)}
     parents = _parents(n)
@@ -92,7 +92,7 @@ def _mirrored(n: int) -> list[int]:
 
 
 def _top_down(parents: list[int]) -> list[int]:
-    """Positions, each after its parent."""
+    """All positions, each after its parent."""
     depth: dict[int, int] = {-1: -1}
 
     def find(p: int) -> int:

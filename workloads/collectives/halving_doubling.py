@@ -1,11 +1,11 @@
 """Recursive halving and doubling: log2 n rounds between positions whose numbers differ in one bit.
 
 Halving is a reduce-scatter (half the buffer to the farthest partner, then a quarter, ...), doubling an all-gather (the
-same backwards); one after the other they are an all-reduce that sends as little as a ring in 2 log2 n rounds.
-Doubling with the whole buffer in each round is the all-reduce with the fewest rounds, for small buffers.
+same backwards); one after the other they are an all-reduce that sends as little as a ring, in 2 log2 n rounds. Doubling
+with the whole buffer in each round is the all-reduce with the fewest rounds, for small buffers.
 
-Where n is no power of two, each position from p = 2^k on first folds what it has into position - p, and gets its part
-of the result from there after the others are done: two rounds more.
+Where n is not a power of two, each position from p = 2^k on first adds its data to position - p, and receives its part
+of the result from there at the end: two more rounds.
 
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
@@ -18,7 +18,7 @@ from typing import Literal
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 Blocks = Sequence[Sequence[int]]
-"""The chunks that core position b (below p) takes care of."""
+"""By core position (below p): the chunks that it is responsible for."""
 
 
 def halving_doubling(kind: CollectiveKind, n: int) -> Schedule:
@@ -51,7 +51,7 @@ def recursive_doubling(kind: CollectiveKind, n: int) -> Schedule:
 
 
 def recursive_halving(kind: CollectiveKind, n: int) -> Schedule:
-    """Reduce-scatter by halving; n chunks."""
+    """Reduce-scatter by halving, with n chunks."""
     core = _core(n)
     extra = int(n > core)
     moves = [*_fold(n, range(n), "reduce")]
@@ -70,7 +70,7 @@ def _levels(core: int) -> int:
 
 
 def _blocks(n: int) -> Blocks:
-    """Core position b takes care of chunk b, and of that of the position it stands in for."""
+    """Chunks of core position b: chunk b, and the chunk of the position it stands in for."""
     core = _core(n)
     return [(b, b + core) if b + core < n else (b,) for b in range(core)]
 
@@ -81,13 +81,13 @@ def _fold(n: int, chunks: Sequence[int], op: Literal["copy", "reduce"]) -> Itera
 
 
 def _unfold(n: int, chunks: Sequence[Sequence[int]], round_: int) -> Iterator[Transfer]:
-    """``chunks[i]`` go back to the i-th extra position."""
+    """Transfers that return ``chunks[i]`` to the i-th extra position."""
     core = _core(n)
     return (Transfer(round_, p - core, p, c, "copy") for p in range(core, n) for c in chunks[p - core])
 
 
 def _halving(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
-    """In each round a position gives away the half of its blocks that its partner keeps."""
+    """Transfers in which a position gives its partner, in each round, the half of its blocks that the partner keeps."""
     core = len(blocks)
     for number in range(_levels(core)):
         distance = core >> (number + 1)
@@ -99,7 +99,7 @@ def _halving(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
 
 
 def _doubling(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
-    """In each round a position gives its partner all blocks that it has."""
+    """Transfers in which a position gives its partner, in each round, all blocks that it has."""
     core = len(blocks)
     for number in range(_levels(core)):
         distance = 1 << number

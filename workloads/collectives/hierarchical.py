@@ -20,7 +20,7 @@ HIERARCHICAL_KINDS: tuple[CollectiveKind, ...] = ("all_reduce",)
 def hierarchical(kind: CollectiveKind, n: int, *, gpus_per_server: int = 1) -> Schedule:
     """The schedule over ``n`` positions; chunk l x servers + i is part i of shard l.
 
-    ``gpus_per_server`` must divide ``n``; with 1 it is the ring of the rail, with n the ring inside one server.
+    ``gpus_per_server`` must divide ``n``; 1 gives the ring of the rail, n the ring inside one server.
     """
     gpus = gpus_per_server
     servers = n // gpus
@@ -42,7 +42,7 @@ def hierarchical(kind: CollectiveKind, n: int, *, gpus_per_server: int = 1) -> S
 
 
 def _inside(kind: CollectiveKind, gpus: int, servers: int, first_round: int) -> Iterator[Transfer]:
-    """The ring ``kind`` over the shards inside every server."""
+    """Transfers of the ring ``kind`` over the shards inside every server."""
     for t in ring(kind, gpus).transfers:
         for server in range(servers):
             src, dst = server * gpus + t.src, server * gpus + t.dst

@@ -1,15 +1,15 @@
-"""Phase 2 of StragglAR for any n: swaps with the straggler as for powers of two, the spreading by weighted matching.
+"""Phase 2 of StragglAR for any n: swaps with the straggler as for powers of two, spreading by weighted matching.
 
-Rank n - 1 is the straggler, rank k owns chunk k; in round r <= n - 2 rank r swaps partials with the straggler. Who
-spreads what to whom in that round is a matching of the greatest weight that local search finds: for even n of
-disjoint pairs, for odd n (not in the paper) from senders to receivers, each at most once. A transfer weighs more the
-nearer its chunk is to being too late: it must double to reach everybody in time, its receiver has no other round for
-it, or its receiver is about to meet the straggler. How much more is tried out: attempts with other weights and
-tie-breaks, from a seed of their own so that the schedule is always the same, first for the least number of rounds,
-n + L - 2 with L = ceil(log2 n), then for more. An attempt ends as soon as a chunk cannot arrive in time.
+Rank n - 1 is the straggler, rank k owns chunk k; in round r <= n - 2 rank r exchanges partial sums with the straggler.
+The other transfers of that round are a matching of great weight found by local search: for even n of disjoint pairs,
+for odd n (not in the paper) from senders to receivers, each at most once. A transfer weighs more the closer its chunk
+is to its deadline: the chunk must double to reach all ranks in time, its receiver has no other round for it, or its
+receiver is about to meet the straggler. The additional weights are searched: attempts with different weights and
+tie-breaks, from a fixed seed so that the schedule is always the same, first for the least number of rounds, n + L - 2
+with L = ceil(log2 n), then for more. An attempt ends as soon as a chunk cannot arrive in time.
 
-Source: arXiv 2505.23523 (even n: greedy matching with the critical window as a filter). The weights, the
-search and odd n are our own; it needs fewer rounds than published for n = 12, 14 and 20.
+Source: arXiv 2505.23523 (even n: greedy matching with the critical window as a filter). The weights, the search and odd
+n are our own; it needs fewer rounds than published for n = 12, 14 and 20.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Best = dict[int, dict[int, tuple[float, int]]]
 
 @dataclass(frozen=True)
 class Weights:
-    """What is added to the weight 10 of a useful transfer.
+    """Additions to the weight 10 of a useful transfer.
 
-    ``grow``: for a chunk that must spread now, times how much it must grow. ``last``: in the receiver's last round
-    for this chunk. ``window``: for the chunk that a rank must have before it meets the straggler; taken off newer ones.
+    ``grow``: for a chunk that must spread now, times its required growth. ``last``: in the receiver's last round for
+    this chunk. ``window``: for the chunk that a rank must have before it meets the straggler; subtracted for newer
+    chunks.
     """
 
     grow: int
@@ -58,7 +59,7 @@ def _some_weights(random: Random) -> Weights:
 
 
 def _attempt(n: int, rounds: int, weights: Weights, random: Random) -> list[list[Move]] | None:
-    """Phase 2 in ``rounds`` rounds, or None."""
+    """Phase 2 in ``rounds`` rounds; None if this attempt fails."""
     state = _State(n, rounds, weights, random)
     made: list[list[Move]] = []
     for now in range(rounds):
@@ -70,7 +71,7 @@ def _attempt(n: int, rounds: int, weights: Weights, random: Random) -> list[list
             chunk = best[dst][src][1]
             if chunk >= 0:
                 moves.append((src, dst, chunk, "copy"))
-        state.carry_out(now, moves)
+        state.apply(now, moves)
         made.append(moves)
         if state.too_late(now):
             return None
@@ -78,7 +79,7 @@ def _attempt(n: int, rounds: int, weights: Weights, random: Random) -> list[list
 
 
 class _State:
-    """Which final chunks each rank has (a bit mask), and how many ranks but the straggler have each chunk."""
+    """The final chunks of each rank (a bit mask), and the number of ranks but the straggler that have each chunk."""
 
     def __init__(self, n: int, rounds: int, weights: Weights, random: Random) -> None:
         self.n, self.rounds, self.weights, self.random = n, rounds, weights, random
@@ -88,39 +89,39 @@ class _State:
         self.holders = [0] * (n - 1)
 
     def free(self, now: int) -> list[int]:
-        """Ranks that spread in round ``now``: after the last swap the straggler, too."""
+        """Ranks that spread chunks in round ``now``; after the last swap that includes the straggler."""
         return [p for p in range(self.n - 1) if p != now] if now <= self.n - 2 else list(range(self.n))
 
     def live(self, now: int) -> list[int]:
-        """Chunks that are final somewhere but not everywhere."""
+        """Chunks that are final on some ranks but not on all."""
         return [c for c in range(min(now, self.n - 1)) if self.holders[c] < self.n - 1]
 
     def due(self, chunk: int, now: int) -> int:
-        """The round in which ``chunk`` should be everywhere: ``levels`` after its swap."""
+        """The round in which ``chunk`` should be on all ranks: ``levels`` after its swap."""
         return max(now, min(chunk + self.levels + self.spare, self.rounds - 1))
 
     def best(self, now: int, ranks: list[int]) -> Best:
-        """The best transfer from each of ``ranks`` to each."""
+        """The best transfer between each two of ``ranks``."""
         wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
         nothing = dict.fromkeys(ranks, (0.0, -1))
         holders = {chunk: [src for src in ranks if self.have[src] >> chunk & 1] for chunk in wanted}
         found: Best = {}
         for dst in ranks:
             found[dst] = row = nothing.copy()
-            wishes = [] if dst == self.n - 1 else self._wishes(dst, now, wanted)
-            for weight, chunk in reversed(wishes):  # the heaviest is written last
+            candidates = [] if dst == self.n - 1 else self._candidates(dst, now, wanted)
+            for weight, chunk in reversed(candidates):  # the heaviest is written last
                 row.update(dict.fromkeys(holders[chunk], (weight, chunk)))
         return found
 
     def _growth(self, chunk: int, now: int) -> float:
-        """The share of its holders by which ``chunk`` must at least grow in this round, if it then doubles."""
+        """Least growth of ``chunk`` in this round, as a share of its holders, if it doubles from then on."""
         needed = -(-(self.n - 1) // (1 << self.due(chunk, now) - now))
         return max(0, needed - self.holders[chunk]) / self.holders[chunk]
 
-    def _wishes(self, dst: int, now: int, wanted: dict[int, float]) -> list[tuple[float, int]]:
-        """(weight, chunk) of what ``dst`` has not, heaviest first."""
+    def _candidates(self, dst: int, now: int, wanted: dict[int, float]) -> list[tuple[float, int]]:
+        """(weight, chunk) of the chunks that ``dst`` lacks, heaviest first."""
         meets_soon = now < dst < now + self.levels
-        wishes = []
+        candidates = []
         for chunk, growth in wanted.items():
             if self.have[dst] >> chunk & 1:
                 continue
@@ -132,18 +133,18 @@ class _State:
                 weight += self.weights.window
             elif meets_soon and chunk > dst - self.levels:
                 weight -= min(9, self.weights.window)
-            wishes.append((weight, chunk))
-        return sorted(wishes, reverse=True)
+            candidates.append((weight, chunk))
+        return sorted(candidates, reverse=True)
 
-    def carry_out(self, now: int, moves: list[Move]) -> None:
-        """What the ranks have after round ``now``."""
+    def apply(self, now: int, moves: list[Move]) -> None:
+        """Record the chunks that the ranks receive in round ``now``."""
         for _, dst, chunk, _ in moves:
             self.have[dst] |= 1 << chunk
             if dst != self.n - 1:
                 self.holders[chunk] += 1
 
     def too_late(self, now: int) -> bool:
-        """Whether a chunk cannot be everywhere in time, even if it doubled in each round that is left."""
+        """Whether a chunk cannot be on all ranks in time, even if it doubled in each remaining round."""
         left = self.rounds - 1 - now
         with_straggler = int(now >= self.n - 2)
         return any((self.holders[c] + with_straggler) << left < self.n - 1 for c in self.live(now + 1)) or (
@@ -152,8 +153,9 @@ class _State:
 
 
 def _pairs(ranks: list[int], best: Best) -> list[tuple[int, int]]:
-    """Disjoint pairs of great weight, as (src, dst) both ways: heaviest first, then as long as two pairs gain by
-    exchanging partners.
+    """Disjoint pairs of great weight, as (src, dst) in both directions.
+
+    Greedy by weight, then improved as long as two pairs gain by exchanging partners.
     """
     weight = {a: {b: best[b][a][0] + best[a][b][0] for b in ranks} for a in ranks}
     edges = sorted(((weight[a][b], a, b) for i, a in enumerate(ranks) for b in ranks[i + 1 :]), reverse=True)
@@ -174,12 +176,13 @@ def _pairs(ranks: list[int], best: Best) -> list[tuple[int, int]]:
                 if max(across, along) > least:
                     pairs[i], pairs[j] = ((a, c), (b, d)) if across >= along else ((a, d), (b, c))
                     better = True
-    return [way for a, b in pairs for way in ((a, b), (b, a))]
+    return [pair for a, b in pairs for pair in ((a, b), (b, a))]
 
 
 def _senders(ranks: list[int], best: Best) -> list[tuple[int, int]]:
-    """A sender for each receiver, of great weight, as (src, dst): heaviest first, then as long as two receivers gain
-    by exchanging senders.
+    """A sender for each receiver, of great weight, as (src, dst).
+
+    Greedy by weight, then improved as long as two receivers gain by exchanging senders.
     """
     edges = sorted(((best[b][a][0], a, b) for b in ranks for a in ranks), reverse=True)
     sender: dict[int, int] = {}

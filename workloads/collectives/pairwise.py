@@ -1,7 +1,7 @@
-"""Pairwise exchange: an all-to-all in which each position swaps with one other in each round.
+"""Pairwise exchange: an all-to-all in which each position exchanges data with one other in each round.
 
 For a power of two the partner in round r is the position whose number differs by the bits of r, so each round is a
-matching. Otherwise a position sends r places on and receives from r places back.
+matching. Otherwise a position sends to the position r after it and receives from the position r before it.
 
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """

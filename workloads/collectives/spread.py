@@ -1,7 +1,7 @@
 """Phase 2 of StragglAR for powers of two: n + L - 2 rounds of disjoint pairs, with n = 2^L.
 
-Rank n - 1 is the straggler, rank k owns chunk k. In round r <= n - 2 rank r swaps partials with the straggler. The
-others spread what is final: each carries one live chunk, there are L of them, and each doubles in every round.
+Rank n - 1 is the straggler, rank k owns chunk k. In round r <= n - 2 rank r exchanges partial sums with the straggler.
+The others spread final chunks: each carries one live chunk, there are L of them, and each doubles in every round.
 
 Source: arXiv 2505.23523 (schedules for powers of two).
 """
@@ -15,12 +15,12 @@ Move = tuple[int, int, int, Literal["copy", "reduce"]]
 
 
 def swap(a: int, b: int, chunk: int) -> list[Move]:
-    """``a`` and ``b`` add each other's partial of ``chunk``."""
+    """Moves by which ``a`` and ``b`` add each other's partial sum of ``chunk``."""
     return [(a, b, chunk, "reduce"), (b, a, chunk, "reduce")]
 
 
 def spread(n: int) -> list[list[Move]]:
-    """The rounds for n = 2^L; ``ValueError`` for any other n."""
+    """The rounds for n = 2^L; raises ``ValueError`` for any other n."""
     levels = n.bit_length() - 1
     if n < 2 or n != 1 << levels:
         raise ValueError(f"{n} is not a power of two")
@@ -42,7 +42,7 @@ def spread(n: int) -> list[list[Move]]:
 
 
 def _start_up(now: int, levels: int, carried: dict[int, int], empty: list[int]) -> list[Move]:
-    """Carriers send to ranks that have nothing; ranks below ``levels`` get nothing before their own swap."""
+    """Moves from carriers to ranks without a chunk; ranks below ``levels`` receive nothing before their own swap."""
     moves: list[Move] = []
     for rank in sorted(carried):
         target = now - 1 + levels if rank == now - 1 else empty.pop()
@@ -53,10 +53,10 @@ def _start_up(now: int, levels: int, carried: dict[int, int], empty: list[int]) 
 
 
 def _exchange(now: int, levels: int, carried: dict[int, int], straggler: int) -> list[Move]:
-    """Those that carry the oldest live chunk swap it, one to one, for a newer one.
+    """Moves by which the carriers of the oldest live chunk swap it, one to one, for a newer one.
 
-    The one rule: a rank that will meet the straggler within the next ``levels`` - 1 rounds takes the chunk that will be
-    the oldest when it does, so that nobody needs it in that round. All other pairs are free.
+    The only rule: a rank that will meet the straggler within the next ``levels`` - 1 rounds takes the chunk that will
+    be the oldest at that time, so that no other rank needs it in that round. All other pairs are free.
     """
     oldest = now - levels
     free = [rank for rank in carried if now >= straggler or rank != now]

@@ -1,11 +1,10 @@
 """StragglAR: an all-reduce that does most of its work before the straggler arrives.
 
 The buffer has n - 1 chunks. Phase 1: the others reduce-scatter among themselves, n - 2 rounds on a ring; then each of
-them holds one chunk reduced over all but the straggler. Phase 2: the straggler swaps partials with one of them after
-the other, which makes that chunk final on both, while the others spread the final chunks.
+them holds one chunk reduced over all but the straggler. Phase 2: the straggler exchanges partial sums with one of them
+after the other, which makes that chunk final on both, while the others spread the final chunks.
 
-Source: arXiv 2505.23523; phase 2 is in ``spread.py`` (powers of two)
-and ``matching.py`` (other n).
+Source: arXiv 2505.23523; phase 2 is in ``spread.py`` (powers of two) and ``matching.py`` (other n).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ STRAGGLAR_KINDS: tuple[CollectiveKind, ...] = ("all_reduce",)
 
 
 def stragglar(kind: CollectiveKind, n: int, *, straggler: int | None = None) -> Schedule:
-    """The schedule for n >= 2 positions of which ``straggler`` (the last unless told) comes late.
+    """The schedule for n >= 2 positions, of which ``straggler`` (default: the last) comes late.
 
     ``owner[c]`` holds chunk c reduced over the others after the ``first_phase`` = n - 2 rounds of phase 1. For a power
-    of two phase 2 takes n + log2(n) - 2 rounds, the least possible.
+    of two, phase 2 takes n + log2(n) - 2 rounds, which is optimal.
     """
     late = n - 1 if straggler is None else straggler
     ranks = [p for p in range(n) if p != late] + [late]
@@ -50,5 +49,5 @@ def stragglar(kind: CollectiveKind, n: int, *, straggler: int | None = None) -> 
 
 
 def _phase_2(n: int) -> list[list[Move]]:
-    """The rounds of phase 2 where n - 1 is the straggler and rank k owns chunk k."""
+    """Rounds of phase 2, where n - 1 is the straggler and rank k owns chunk k."""
     return match(n) if n & (n - 1) else spread(n)

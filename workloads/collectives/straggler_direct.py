@@ -1,8 +1,9 @@
-"""The plain way to wait for a straggler: the others all-reduce, then everybody gets the last contribution.
+"""Baseline all-reduce with a straggler: the others all-reduce, then the last contribution is added and broadcast.
 
-Phase 1: the others all-reduce on a ring, 2 (n - 2) rounds. Phase 2: the straggler swaps the whole buffer with one of
-them, which makes the sum final on both, and both spread it down a binomial tree: L = ceil(log2 n) rounds of the whole
-buffer. Source: arXiv 2505.23523, the baseline "Direct" of its evaluation.
+Phase 1: the others all-reduce on a ring, 2 (n - 2) rounds. Phase 2: the straggler exchanges the whole buffer with one
+of them, which makes the sum final on both, and both broadcast it on a binomial tree: L = ceil(log2 n) rounds of the
+whole buffer.
+Source: arXiv 2505.23523, the baseline "Direct" of its evaluation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ STRAGGLER_DIRECT_KINDS: tuple[CollectiveKind, ...] = ("all_reduce",)
 
 
 def straggler_direct(kind: CollectiveKind, n: int, *, straggler: int | None = None) -> Schedule:
-    """The schedule for n >= 2 positions of which ``straggler`` (the last unless told) comes late; n - 1 chunks."""
+    """The schedule for n >= 2 positions, of which ``straggler`` (default: the last) comes late; n - 1 chunks."""
     late = n - 1 if straggler is None else straggler
     others = [p for p in range(n) if p != late]
     chunks = range(n - 1)

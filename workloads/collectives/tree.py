@@ -1,7 +1,8 @@
-"""Binomial trees: few rounds and the whole buffer in each, for scalars, where only the number of rounds counts.
+"""Binomial trees: few rounds with the whole buffer in each, for scalars, where only the number of rounds counts.
 
 The tree needs a path between any two positions, so it is for electrical networks (the front-end), not for rings of
-circuits. Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+circuits.
+Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TREE_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "broadcast", "reduce", "
 def tree(kind: CollectiveKind, n: int) -> Schedule:
     """The schedule of ``kind`` with position 0 as root: up the tree, down the tree, or (all_reduce) both.
 
-    One chunk; for a gather or scatter n chunks, of which a position passes on those of the positions below it.
+    There is one chunk; a gather or scatter has n chunks, and a position forwards those of the positions below it.
     """
     if kind not in TREE_KINDS:
         raise ValueError(f"no tree schedule for {kind}")

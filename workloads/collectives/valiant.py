@@ -1,7 +1,7 @@
-"""An all-to-all in two hops: everybody's data is spread over all positions, which pass it on to where it is wanted.
+"""Two-hop all-to-all: the data of each position is spread over all positions, which forward it to its destination.
 
-Each circuit then carries about as much whatever the demand, so turns that know nothing of it
-(``controllers.policies.rotor``) are used evenly; for that nearly everything crosses the fabric twice.
+Each circuit then carries about the same amount whatever the demand, so slots that do not follow the demand
+(``controllers.policies.rotor``) are used evenly; in exchange, nearly all data crosses the fabric twice.
 
 Source: Valiant and Brebner, "Universal schemes for parallel communication", STOC 1981; RotorNet, SIGCOMM'17.
 """
@@ -24,9 +24,9 @@ def valiant(kind: CollectiveKind, n: int) -> Schedule:
 def valiant_all_to_all(n: int, weights: Sequence[Sequence[int]] | None = None) -> Schedule:
     """The all-to-all of n x n x (n - 1) chunks over ``n`` positions, in two rounds.
 
-    What position i has for position j is cut into n - 1 pieces (chunk (i x n + j) x (n - 1) + m), of which piece m
-    goes to position i + 1 + m (modulo n) in the first round and from there to j in the second; the one that goes to j
-    itself has arrived. ``weights`` as in ``straight_all_to_all``.
+    The data of position i for position j is cut into n - 1 pieces (chunk (i x n + j) x (n - 1) + m); piece m goes to
+    position i + 1 + m (modulo n) in the first round and from there to j in the second, unless that position is j
+    itself. ``weights`` as in ``straight_all_to_all``.
     """
     pieces = max(1, n - 1)
     sizes = chunk_weights(n, pieces, weights)
@@ -34,7 +34,7 @@ def valiant_all_to_all(n: int, weights: Sequence[Sequence[int]] | None = None) -
     for m in range(n - 1):
         for src in range(n):
             middle = (src + 1 + m) % n
-            for dst in ((middle + turn) % n for turn in range(n)):
+            for dst in ((middle + offset) % n for offset in range(n)):
                 chunk = (src * n + dst) * pieces + m
                 if dst == src or (sizes and not sizes[chunk]):
                     continue

@@ -1,8 +1,8 @@
-"""The proof of a schedule: every contribution arrives exactly once wherever the collective promises it.
+"""Verifies a schedule: every contribution arrives exactly once wherever the collective promises it.
 
-The value of a slot is (which chunk it is a value of, the set of positions whose contribution is in it), kept as one
-integer: the chunk above ``n`` bits of positions. Adding two values that share a contribution would count it twice, so
-it is an error, as are adding values of two chunks and sending what one does not hold.
+The value of a slot is (its chunk, the set of positions whose contribution is in it), kept as one integer: the chunk
+above ``n`` bits of positions. Adding two values that share a contribution would count it twice, so that is an error, as
+are adding values of two chunks and sending a chunk that the sender does not hold.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from railyard.errors import VerifyError
 from workloads.schedule import Schedule, Transfer
 
 Values = list[dict[int, int]]
-"""``values[position][slot]``: chunk << n | positions; a slot that holds nothing is absent."""
+"""``values[position][slot]``: chunk << n | positions; an empty slot is absent."""
 
 _FULL = ("all_reduce", "reduce_scatter", "reduce")
-"""Kinds that start with a full buffer everywhere and end with sums."""
+"""Kinds that start with a full buffer on every position and end with sums."""
 
 
 def verify(schedule: Schedule) -> None:
-    """Raise ``VerifyError`` naming position and chunk when ``schedule`` is not the collective that it says it is.
+    """Raise ``VerifyError`` naming position and chunk unless ``schedule`` performs its collective.
 
-    Proved are the promise of its kind (``Schedule``), ``one_port`` (in each round a position sends to at most one
+    Verified are the promise of its kind (``Schedule``), ``one_port`` (in each round a position sends to at most one
     other and receives from at most one other; chunks for the same peer are one message; the scale-up network counts
-    apart and copies inside a position do not count) and that the first ``first_phase`` rounds do without ``straggler``.
-    A chunk of weight 0 is empty, so nothing is promised of it.
+    separately and copies inside a position do not count) and that the first ``first_phase`` rounds do not use the
+    ``straggler``. A chunk of weight 0 is empty, so nothing is promised for it.
     """
     _check_shape(schedule)
     _check_weights(schedule)
@@ -43,7 +43,7 @@ def verify(schedule: Schedule) -> None:
 
 
 def _check_shape(schedule: Schedule) -> None:
-    """Sizes, owners, root and input must exist."""
+    """Check sizes, owners, root and input."""
     n, chunks, title = schedule.n, schedule.chunks, _title(schedule)
     if n < 1 or chunks < 1:
         raise VerifyError(f"{title}: needs at least 1 position and 1 chunk")
@@ -67,7 +67,7 @@ def _check_shape(schedule: Schedule) -> None:
 
 
 def _check_weights(schedule: Schedule) -> None:
-    """Sizes must be those of an all-to-all, one for each chunk, and a chunk must fit wherever it goes."""
+    """Check that only an all-to-all has weights, one for each chunk, and that each chunk fits wherever it goes."""
     weights, title = schedule.weights, _title(schedule)
     if not weights:
         return
@@ -78,7 +78,7 @@ def _check_weights(schedule: Schedule) -> None:
 
 
 def _check_transfers(schedule: Schedule) -> None:
-    """Positions, slots and rounds of every transfer must exist."""
+    """Check positions, slots and rounds of every transfer."""
     n, slots = schedule.n, schedule.slots
     for t in schedule.transfers:
         if not (0 <= t.src < n and 0 <= t.dst < n and t.round >= 0):
@@ -90,10 +90,10 @@ def _check_transfers(schedule: Schedule) -> None:
 
 
 def _check_straggler(schedule: Schedule) -> None:
-    """The first phase does without the straggler."""
+    """Check that the first phase does not use the straggler."""
     late, first = schedule.straggler, schedule.first_phase
     if late is None and first:
-        raise VerifyError(f"{_title(schedule)}: a first phase of {first} rounds needs a straggler that it does without")
+        raise VerifyError(f"{_title(schedule)}: a first phase of {first} rounds needs a straggler")
     if late is None:
         return
     if not 0 <= late < schedule.n:
@@ -107,7 +107,7 @@ def _check_straggler(schedule: Schedule) -> None:
 
 
 def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
-    """One peer to send to and one to receive from, for each position in one round and network."""
+    """Check that each position sends to one peer and receives from one peer in a round and network."""
     sends: dict[tuple[int, bool], int] = {}
     receives: dict[tuple[int, bool], int] = {}
     for t in transfers:
@@ -123,7 +123,7 @@ def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
 
 
 def _start(schedule: Schedule) -> Values:
-    """What each position holds before the first round."""
+    """Values of each position before the first round."""
     n, first = schedule.n, schedule.input
     if schedule.kind in _FULL:
         return [{first + c: c << n | 1 << p for c in range(schedule.chunks)} for p in range(n)]
@@ -135,7 +135,7 @@ def _start(schedule: Schedule) -> Values:
 
 
 def _run_round(schedule: Schedule, values: Values, transfers: list[Transfer]) -> None:
-    """Carry out one round; every transfer reads what stood at the start of the round."""
+    """Execute one round; every transfer reads the state at the start of the round."""
     n = schedule.n
     carried = [values[t.src].get(t.chunk, 0) for t in transfers]
     copied: set[tuple[int, int]] = set()
@@ -181,7 +181,7 @@ def _promised(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def _check_end(schedule: Schedule, values: Values) -> None:
-    """What the collective promises after its last round."""
+    """Check the promise of the collective after its last round."""
     n = schedule.n
     for position, chunk, wanted in _promised(schedule):
         held = values[position].get(chunk, 0)

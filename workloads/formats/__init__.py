@@ -1,1 +1,1 @@
-"""Files that other tools wrote, read as programs and schedules."""
+"""Readers and writers for workload files of other tools: Chakra, MSCCL and layer files."""

@@ -1,13 +1,13 @@
-"""Chakra execution traces, one file per rank, as a Program.
+"""Reads Chakra execution traces, one file per rank, as a Program.
 
-What becomes of a node: COMP and MEM_* occupy the accelerator for their ``duration_micros`` (microseconds, by the name
-of the field); a COMP node without one may say its time in the attribute ``runtime`` or its arithmetic in ``num_ops``,
-which need the unit that the caller names. SEND and RECV are messages of a pair (matched by source, destination and
-tag, in order; sends are buffered). COLLECTIVE nodes run over ``comm_group`` (a list of ranks), over the ranks that
-name the same ``pg_name``, or over all. METADATA and what takes no time vanish; what waits for them waits for theirs.
+COMP and MEM_* nodes occupy the accelerator for their ``duration_micros`` (microseconds, by the name of the field); a
+COMP node without one may give its time in the attribute ``runtime`` or its arithmetic in ``num_ops``, which need the
+unit that the caller names. SEND and RECV are messages of a pair (matched by source, destination and tag, in order;
+sends are buffered). COLLECTIVE nodes run over ``comm_group`` (a list of ranks), over the ranks that name the same
+``pg_name``, or over all. METADATA and nodes without duration are removed; their followers inherit their dependencies.
 
-Sizes of an all-gather are those of ASTRA-sim and of the traces of PyTorch: what one rank contributes.
-Sources: MLCommons Chakra ``et_def.proto``; ASTRA-sim 2, ``Workload.cc`` and ``Ring.cc``.
+Sizes of an all-gather are those of ASTRA-sim and of the traces of PyTorch: the contribution of one rank. Sources:
+MLCommons Chakra ``et_def.proto``; ASTRA-sim 2, ``Workload.cc`` and ``Ring.cc``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BARRIER = 9
 BARRIER_BYTES = 4
 MOST_MESSAGE_BYTES = 1 << 50
 _MOST_SPLICED_DEPS = 32
-"""A node without time that waits for more than these stays, as a compute of 0 s: its edges would multiply."""
+"""A node without duration but with more dependencies than this stays, as a compute of 0 s: its edges would multiply."""
 _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et$", re.DOTALL)
 
 
@@ -49,13 +49,13 @@ def read_chakra(path: Path, *, compute_unit: str | None = None) -> Program:
     """The program in the files of ``path``: a folder, one ``NAME.RANK.et`` of the set, or ``NAME`` with its folder.
 
     Raises ``ConfigError`` naming the file and node: no trace, a missing rank, a cycle, a send without its receive, a
-    peer that there is not, sizes that differ, or a compute time without a unit.
+    peer that does not exist, different sizes, or a compute time without a unit.
     """
     return read_traces(path, compute_unit=compute_unit).program
 
 
 def read_traces(path: Path, *, compute_unit: str | None = None) -> Reading:
-    """``read_chakra`` with the notes on how the files were read."""
+    """Read traces like ``read_chakra``, with the notes on their interpretation."""
     unit = read_unit(compute_unit)
     files = rank_files(path)
     orders = [local_order(read_nodes(file)) for file in files]
@@ -66,7 +66,7 @@ def read_traces(path: Path, *, compute_unit: str | None = None) -> Reading:
 
 
 def rank_files(path: Path) -> list[Path]:
-    """The files of rank 0, 1, ... n - 1; ``ConfigError`` names the one that is missing."""
+    """The files of rank 0, 1, ... n - 1; ``ConfigError`` names a missing one."""
     if path.is_dir():
         folder, wanted = path, None
     else:
@@ -92,7 +92,7 @@ def rank_files(path: Path) -> list[Path]:
 
 
 class _Builder:
-    """One trace set on its way to a Program."""
+    """Builds a Program from one set of traces."""
 
     def __init__(self, name: str, orders: Sequence[Sequence[Node]], unit: ComputeUnit | None) -> None:
         self.name = name
@@ -106,7 +106,7 @@ class _Builder:
         self.group_of: dict[Key, str] = {}
 
     def build(self) -> Program:
-        """Order everything, then write each rank's list."""
+        """Order all nodes, then build the list of each rank."""
         messages = match_messages(self.orders)
         order = global_order(self.orders, messages, self._collectives())
         self._pairs(order, messages)
@@ -126,7 +126,7 @@ class _Builder:
         return Program(self.name, tuple(map(tuple, lists)), self.groups, eager=True)
 
     def _operation(self, rank: int, node: Node, id_: int, deps: tuple[int, ...]) -> Operation | None:
-        """The operation that carries out a node, None if it does nothing that takes time."""
+        """The operation of a node, None for a node without duration."""
         name = node.name or f"node{node.id}"
         group = self.group_of.get((rank, node.id), "")
         if node.type is NodeType.SEND:
@@ -140,7 +140,7 @@ class _Builder:
         return Compute(id_, name, seconds, deps) if seconds > 0 or len(deps) > _MOST_SPLICED_DEPS else None
 
     def _seconds(self, node: Node) -> float:
-        """How long a node occupies the accelerator."""
+        """Seconds that a node occupies the accelerator."""
         unit = self.unit
         if node.type in (NodeType.METADATA, NodeType.COLLECTIVE) or (unit is not None and unit.name == "ignore"):
             return 0.0
@@ -167,7 +167,7 @@ class _Builder:
     # -- collectives -------------------------------------------------------------------------------
 
     def _collectives(self) -> list[list[Key]]:
-        """The keys that make up each collective; also notes every key's group."""
+        """The keys that make up each collective; also records the group of every key."""
         lists = self._group_lists()
         found: list[list[Key]] = []
         for name, members in lists.items():
@@ -185,7 +185,7 @@ class _Builder:
         return found
 
     def _group_lists(self) -> dict[str, dict[int, list[Node]]]:
-        """Every group's collectives by rank, in local order; makes the groups."""
+        """Collectives of every group by rank, in local order; makes the groups."""
         named: dict[str, set[int]] = defaultdict(set)
         for rank, nodes in enumerate(self.orders):
             for node in nodes:
@@ -225,7 +225,7 @@ class _Builder:
         return f"{name}.root{root}", members[at:] + members[:at]
 
     def _compare(self, group: str, first: int, rank: int, ours: list[Node], theirs: list[Node]) -> None:
-        """Members must run the same collectives in the same order."""
+        """Check that members run the same collectives in the same order."""
         size = len(self.groups[group].members)
         for one, other in zip(ours, theirs, strict=False):
             if self._kind(one, size) != self._kind(other, size):
@@ -240,7 +240,7 @@ class _Builder:
             raise extra.error(f"is a collective that rank {without} never joins")
 
     def _kind(self, node: Node, members: int) -> tuple[CollectiveKind, int]:
-        """What a collective is, and its bytes as a Program counts them."""
+        """Kind of a collective, and its bytes as a Program counts them."""
         number = node.need("comm_type")
         if number == BARRIER:
             return "all_reduce", BARRIER_BYTES
@@ -253,7 +253,7 @@ class _Builder:
     # -- pairs -------------------------------------------------------------------------------------
 
     def _pairs(self, order: Sequence[Key], messages: Mapping[Key, Key]) -> None:
-        """One group for each two ranks that talk; one for each of their tags where tags overtake each other."""
+        """Make one group for each pair of ranks with messages, or one for each tag where tags overtake each other."""
         sent: dict[tuple[int, int], list[Key]] = defaultdict(list)
         taken: dict[tuple[int, int], list[Key]] = defaultdict(list)
         sender = {recv: send for send, recv in messages.items()}
@@ -262,7 +262,7 @@ class _Builder:
                 sent[key[0], messages[key][0]].append(key)
             elif key in sender:
                 taken[sender[key][0], key[0]].append(sender[key])
-        overtaken = {(min(way), max(way)) for way in sent if sent[way] != taken[way]}
+        overtaken = {(min(pair), max(pair)) for pair in sent if sent[pair] != taken[pair]}
         for key in order:
             node = self.nodes[key]
             if node.type not in (NodeType.SEND, NodeType.RECV):

@@ -1,7 +1,7 @@
-"""One Chakra execution trace (``NAME.RANK.et``) as nodes: the file format, without its meaning for a run.
+"""Reads one Chakra execution trace (``NAME.RANK.et``) as nodes: the file format, without its meaning for a run.
 
-A file is a row of messages, each after its length: one GlobalMetadata, then one Node per operation of the rank.
-Source: MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
+A file is a sequence of length-prefixed messages: one GlobalMetadata, then one Node per operation of the rank. Source:
+MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 30
 
 
 class NodeType(IntEnum):
-    """What a node does."""
+    """Type of a node, as numbered in the schema."""
 
     INVALID = 0
     METADATA = 1
@@ -35,7 +35,7 @@ class NodeType(IntEnum):
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a trace. ``deps`` are ids in the same file, control and data together; ``file`` is for messages."""
+    """One node of a trace; ``deps`` are ids in the same file, control and data together; ``file`` is for errors."""
 
     file: str
     id: int
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def source(self) -> str:
-        """File and node, for messages."""
+        """File and node, for errors."""
         return f"{self.file}: node {self.id}" + (f" ({self.name})" if self.name else "")
 
     def error(self, message: str) -> ConfigError:
@@ -62,7 +62,7 @@ class Node:
         raise self.error(f"{name} is {str(value)[:40]!r}; it must be a whole number")
 
     def need(self, name: str) -> int:
-        """An integer attribute that this node cannot do without."""
+        """A mandatory integer attribute; raises ``ConfigError`` where it is missing."""
         value = self.number(name)
         if value is None:
             raise self.error(f"has no {name}; a {self.type.name} node needs it")
@@ -72,7 +72,7 @@ class Node:
 def read_nodes(path: Path) -> list[Node]:
     """The nodes of one file, in file order.
 
-    Raises ``ConfigError`` naming the file and the byte or node where it stops to be a Chakra trace.
+    Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
     """
     try:
         with path.open("rb") as file:
@@ -92,7 +92,7 @@ def read_nodes(path: Path) -> list[Node]:
     seen: set[int] = set()
     for node in nodes:
         if node.id in seen:
-            raise node.error("stands twice in the file; every node needs an id of its own")
+            raise node.error("appears twice in the file; every node needs its own id")
         seen.add(node.id)
     return nodes
 
@@ -105,7 +105,7 @@ def _not_chakra(path: Path, reason: str) -> ConfigError:
 
 
 def _check_metadata(path: Path, message: bytes) -> None:
-    """The first message holds a version (1) and attributes (2), and nothing that only a node has."""
+    """Check that the first message has only a version (1) and attributes (2), and no field of a node."""
     try:
         for found in protobuf.read_fields(message):
             if found.number not in (1, 2):
@@ -159,7 +159,7 @@ def _attribute(message: bytes) -> tuple[str, Value | None]:
 
 
 def _value(found: Field) -> Value | None:
-    """The value of one field of the oneof; None for a kind that is not known."""
+    """The value of one field of the oneof; None for an unknown kind."""
     number = found.number
     if number == 3:
         return protobuf.as_float(found.integer(), 64)

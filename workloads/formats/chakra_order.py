@@ -1,7 +1,7 @@
-"""In which order the nodes of all ranks can run: every send before its receive, all members of a collective at once.
+"""Orders the nodes of all ranks: every send before its receive, the members of a collective together.
 
-The order of the lists in a Program binds (computes of a rank, messages of a pair), so the lists follow one order that
-all ranks share; then no list can make a rank wait for something that waits for it.
+The order of the lists in a Program is binding (computes of a rank, messages of a pair), so the lists follow one order
+that all ranks share; then no list can cause a deadlock.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TypeVar
 from workloads.formats.chakra_nodes import Node, NodeType
 
 Key = tuple[int, int]
-"""(rank, node id)"""
+"""(rank, node id)."""
 K = TypeVar("K", int, tuple[int, int])
 Channel = tuple[int, int, int]
 """(source rank, destination rank, tag): messages of one channel arrive in the order in which they were sent."""
 
 
 def local_order(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes of one rank, each after those it depends on, otherwise by id.
+    """The nodes of one rank, each after its dependencies, otherwise by id.
 
-    ``ConfigError`` names a node that depends on one that is not there, or on itself by way of others.
+    Raises ``ConfigError`` for a node that depends on a missing one, or on itself through others.
     """
     by_id = {node.id: node for node in nodes}
     for node in nodes:
@@ -40,9 +40,9 @@ def local_order(nodes: Sequence[Node]) -> list[Node]:
 
 
 def match_messages(orders: Sequence[Sequence[Node]]) -> dict[Key, Key]:
-    """The receive of every send: the k-th of a channel goes with the k-th.
+    """The receive of every send: on each channel, the k-th send goes with the k-th receive.
 
-    ``ConfigError`` names a message without its other end, a rank that is not there, or sizes that differ.
+    Raises ``ConfigError`` for a message without its other end, a rank that does not exist, or different sizes.
     """
     sends: dict[Channel, list[Node]] = defaultdict(list)
     recvs: dict[Channel, list[Node]] = defaultdict(list)
@@ -68,7 +68,7 @@ def match_messages(orders: Sequence[Sequence[Node]]) -> dict[Key, Key]:
 
 
 def channel(node: Node, rank: int, ranks: int) -> Channel:
-    """The channel of a send or receive of ``rank``; ``ConfigError`` for a peer that there is not."""
+    """The channel of a send or receive of ``rank``; raises ``ConfigError`` for a peer that does not exist."""
     sends = node.type is NodeType.SEND
     peer = node.need("comm_dst" if sends else "comm_src")
     if not 0 <= peer < ranks:
@@ -82,9 +82,9 @@ def channel(node: Node, rank: int, ranks: int) -> Channel:
 def global_order(
     orders: Sequence[Sequence[Node]], messages: Mapping[Key, Key], collectives: Sequence[Sequence[Key]]
 ) -> list[Key]:
-    """All nodes of all ranks in one order that respects everything; the members of a collective stand together.
+    """All nodes of all ranks in one order that respects all dependencies; members of a collective are adjacent.
 
-    ``ConfigError`` names a node that waits for itself by way of other ranks.
+    Raises ``ConfigError`` for a node that waits for itself through other ranks.
     """
     joint = {key: members[0] for members in collectives for key in members}
     before: dict[Key, set[Key]] = {}
@@ -109,7 +109,7 @@ def global_order(
     if len(order) < len(before):
         rank, id_ = _cycle(before, set(order))[0]
         stuck = next(node for node in orders[rank] if node.id == id_)
-        raise stuck.error("never gets its turn: it waits for other ranks that wait for it")
+        raise stuck.error("can never run: it waits for other ranks that wait for it")
     members = {group[0]: list(group) for group in collectives}
     return [key for first in order for key in members.get(first, [first])]
 

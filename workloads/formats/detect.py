@@ -1,4 +1,4 @@
-"""Any workload file as a program: which format it is, by its name and its first bytes.
+"""Detects the format of a workload file by its name and first bytes, and reads it as a program.
 
 Chakra traces are a folder, one ``NAME.RANK.et`` or the path ``NAME`` of a set; MSCCL algorithms are XML; layer files
 start with their parallelism. Our own YAML is read by ``workloads.training.recipe``, through ``workloads.catalog``.
@@ -19,11 +19,11 @@ from workloads.program import Collective, Group, Program
 Format = Literal["chakra", "msccl", "layers", "yaml"]
 FORMATS = "Chakra traces (NAME.0.et, ...), MSCCL XML, layer files of ASTRA-sim or AICB, and our own YAML"
 DEFAULT_BYTES = 1 << 20
-"""Buffer of an MSCCL algorithm, which is for any size."""
+"""Buffer size of an MSCCL algorithm, whose file is for any size."""
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file or folder; ``ConfigError`` names those there are."""
+    """The format of a file or folder; ``ConfigError`` lists the known formats."""
     if path.is_dir() or path.suffix == ".et":
         return "chakra"
     if path.suffix in (".yaml", ".yml"):
@@ -42,11 +42,11 @@ def format_of(path: Path) -> Format:
     first = start.split(maxsplit=1)[0].decode("ascii", "replace") if start else ""
     if path.suffix == ".txt" or first in PARALLELISMS:
         return "layers"
-    raise ConfigError(f"is none of the formats that can be read: {FORMATS}", source=str(path))
+    raise ConfigError(f"has none of the known formats: {FORMATS}", source=str(path))
 
 
 def _absent(path: Path) -> Format:
-    """A path that is not there may be the name of a set of traces."""
+    """Handle a path that does not exist, which may be the name of a set of traces."""
     try:
         rank_files(path)
     except ConfigError:
@@ -64,10 +64,10 @@ def read_workload_file(
     size: int | None = None,
     model_parallel: int | None = None,
 ) -> Reading:
-    """The program in a file that another tool wrote.
+    """Read the program in a file that another tool wrote.
 
-    ``compute_unit`` is what its compute times count (``workloads.formats.units``), ``ranks`` and ``model_parallel``
-    how many ranks a layer file is run on, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
+    ``compute_unit`` is the unit of its compute times (``workloads.formats.units``), ``ranks`` and ``model_parallel``
+    the numbers of ranks for a layer file, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
     ``ConfigError`` naming file and place, or the option that the file needs or cannot have.
     """
     found = format_of(path)
@@ -75,7 +75,7 @@ def read_workload_file(
         _refuse(path, "a layer file", size=size)
         return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
     if found == "yaml":
-        raise ConfigError("is a workload of our own; load_workload reads it", source=str(path))
+        raise ConfigError("is a workload recipe; read it with load_workload", source=str(path))
     if found == "chakra":
         _refuse(path, "a Chakra trace", size=size, model_parallel=model_parallel)
         reading = read_traces(path, compute_unit=compute_unit)
@@ -90,10 +90,10 @@ def read_workload_file(
 
 
 def _refuse(path: Path, what: str, **options: object) -> None:
-    """An option that a format has no use for was meant for something else."""
+    """Raise ``ConfigError`` for an option that does not apply to the format."""
     for key, value in options.items():
         if value is not None:
-            raise ConfigError(f"{what} has no use for it", key=key, source=str(path))
+            raise ConfigError(f"does not apply to {what}", key=key, source=str(path))
 
 
 def _msccl(path: Path, size: int | None) -> Reading:

@@ -1,9 +1,9 @@
-"""Which ranks a collective of a layer file runs over: the file's parallelism on a number of ranks.
+"""The groups of the collectives in a layer file: the file's parallelism on a number of ranks.
 
-Ranks stand as in Megatron: model-parallel neighbours first, then expert-parallel, then the rest of the data-parallel
-dimension, then pipeline stages. HYBRID_MODEL_DATA is the other way round (ASTRA-sim gives its first dimension to data).
-Pipeline stages are alike (the file holds the layers of one), and their groups do not meet.
-Sources: ASTRA-sim 1.0 and SimAI, ``Workload::decode_involved_dimensions`` and ``MockNcclGroup``.
+Ranks are ordered as in Megatron: model-parallel neighbours first, then expert-parallel, then the rest of the
+data-parallel dimension, then pipeline stages. HYBRID_MODEL_DATA is the opposite (ASTRA-sim gives its first dimension to
+data). Pipeline stages are identical (the file holds the layers of one), and their groups are separate. Sources:
+ASTRA-sim 1.0 and SimAI, ``Workload::decode_involved_dimensions`` and ``MockNcclGroup``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_RANKS = 1_000_000
 
 
 def role_of(layer: Layer, index: int, part: LayerPass) -> Role | None:
-    """Over whom the collective of ``part`` runs; None where the parallelism has none at this place."""
+    """Role of the group of the collective of ``part``; None where the parallelism has no group at this place."""
     weights = part is layer.weight_grad
     if layer.parallelism in ("DATA", "MICRO"):
         return "all" if weights else None
@@ -46,18 +46,18 @@ def role_of(layer: Layer, index: int, part: LayerPass) -> Role | None:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """The ranks by dimension. ``data_first``: the data-parallel dimension is that of neighbours."""
+    """The ranks by dimension; with ``data_first``, neighbouring ranks share the data-parallel dimension."""
 
     parallelism: Parallelism
     data_first: bool = False
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """Number of ranks in all dimensions together."""
         return self.parallelism.ranks
 
     def size(self, role: Role) -> int:
-        """Members of a group."""
+        """Number of members of a group of ``role``."""
         p = self.parallelism
         sizes: dict[Role, int] = {
             "all": p.ranks, "model": p.tp, "data": p.dp * p.ep, "expert": p.ep, "data-of-experts": p.dp
@@ -65,7 +65,7 @@ class GroupLayout:
         return sizes[role]
 
     def members(self, role: Role, rank: int) -> tuple[int, ...]:
-        """The group of ``rank``, in ring order."""
+        """Members of the group of ``rank``, in ring order."""
         p = self.parallelism
         if role == "all":
             return tuple(range(p.ranks))
@@ -88,7 +88,7 @@ class GroupLayout:
 
 
 def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = None) -> tuple[GroupLayout, list[str]]:
-    """How ``ranks`` ranks (default: ``all_gpus`` of the header) divide, and notes on what was read into the file.
+    """Layout of ``ranks`` ranks (default: ``all_gpus`` of the header), and notes on how the file was interpreted.
 
     Raises ``ConfigError`` naming the option or header key that is missing or does not divide.
     """
@@ -130,7 +130,7 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
 
 
 def _data_first(file: LayerFile, hybrids: set[str]) -> bool:
-    """Whether neighbours share data and not the model; all layers of a file must agree."""
+    """Whether neighbouring ranks are data-parallel; all layers of a file must agree."""
     if "HYBRID_MODEL_DATA" not in hybrids:
         return False
     if len(hybrids) > 1:

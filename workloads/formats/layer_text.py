@@ -1,10 +1,10 @@
-"""The layer files of ASTRA-sim 1.0, and of AICB for SimAI, as data: without their meaning for a run.
+"""Parses the layer files of ASTRA-sim 1.0, and of AICB for SimAI, without their meaning for a run.
 
-The first line names the parallelism and, behind it, ``key: value`` pairs (some writers leave the colon out; DLRM has
-one bare number, its last bottom layer); the second the number of layers; every other line is a layer of 12 columns,
-separated by tabs or spaces: name, a reserved number, then compute time, collective and bytes of forward pass, input
-gradient and weight gradient, and the time of an update. A
-collective of 0 bytes is none (AICB writes them). HYBRID_CUSTOMIZED has the layer's own parallelism as a 13th.
+The first line names the parallelism and then ``key: value`` pairs (some writers omit the colon; DLRM has one bare
+number, its last bottom layer); the second the number of layers; every other line is a layer of 12 columns, separated by
+tabs or spaces: name, a reserved number, then compute time, collective and bytes of forward pass, input gradient and
+weight gradient, and the time of an update. A collective of 0 bytes is none (AICB writes them). HYBRID_CUSTOMIZED has
+the layer's own parallelism as a 13th.
 Sources: ASTRA-sim 1.0 ``inputs/workload/README.md``; SimAI ``astra-sim/workload/Workload.cc``.
 """
 
@@ -50,7 +50,7 @@ _MOST_NUMBER = 1 << 62
 class LayerPass:
     """One pass over a layer: compute time in the file's unit, then a collective (None: none) of ``bytes``.
 
-    ``scope`` is the group that the name of the collective adds: expert-parallel, or data-parallel across experts.
+    ``scope`` is the group in the name of the collective: expert-parallel, or data-parallel across experts.
     """
 
     compute: int
@@ -61,7 +61,7 @@ class LayerPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """One line. ``parallelism`` is its own in HYBRID_CUSTOMIZED, else that of the file."""
+    """One line of a layer file. ``parallelism`` is its own in HYBRID_CUSTOMIZED, else that of the file."""
 
     name: str
     line: int
@@ -79,7 +79,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerFile:
-    """A file. ``header`` holds the numbers of its first line, ``lists`` the layers that a key counts and names."""
+    """A layer file; ``header`` has the numbers of its first line, ``lists`` the layers that a key counts and names."""
 
     source: str
     parallelism: str
@@ -89,7 +89,7 @@ class LayerFile:
 
 
 def read_layer_file(path: Path) -> LayerFile:
-    """The layers in a file; ``ConfigError`` names file and line of what is wrong."""
+    """The layers in a file; raises ``ConfigError`` with file and line."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -138,7 +138,7 @@ def parse_layers(text: str, source: str) -> LayerFile:
 
 
 def _header(parallelism: str, words: list[str], source: str) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
-    """``key: 8``, ``key 8`` and ``checkpoints: 2 0 7`` (a count, then layers) of the first line."""
+    """Parse ``key: 8``, ``key 8`` and ``checkpoints: 2 0 7`` (a count, then layers) of the first line."""
     numbers: dict[str, int] = {}
     lists: dict[str, tuple[int, ...]] = {}
     if parallelism == "HYBRID_DLRM" and words and words[0].isdecimal():
@@ -148,11 +148,9 @@ def _header(parallelism: str, words: list[str], source: str) -> tuple[dict[str, 
     while at < len(words):
         key = words[at].rstrip(":")
         if not key or _is_number(key):
-            raise ConfigError(
-                f"{words[at]!r} stands where a key belongs, as in model_parallel_NPU_group: 8", source=source
-            )
+            raise ConfigError(f"{words[at]!r} is not a key such as model_parallel_NPU_group: 8", source=source)
         if key in numbers:
-            raise ConfigError(f"{key} stands twice", source=source)
+            raise ConfigError(f"{key} appears twice", source=source)
         numbers[key] = _number(words[at + 1] if at + 1 < len(words) else "", key, source)
         at += 2
         if key in ("checkpoints", "checkpoint_initiates"):
@@ -197,7 +195,7 @@ def _collective(word: str, what: str, source: str) -> tuple[CollectiveKind | Non
     if name not in KINDS:
         known = ", ".join(KINDS)
         raise ConfigError(
-            f"{word[:40]!r} is no {what} collective; they are NONE, {known}, also with _EP or _DP_EP behind",
+            f"{word[:40]!r} is not a {what} collective; known are NONE, {known}, also with the suffix _EP or _DP_EP",
             source=source,
         )
     return KINDS[name], scope
@@ -208,7 +206,7 @@ def _is_number(word: str) -> bool:
 
 
 def _number(word: str, what: str, source: str) -> int:
-    """A whole number of 0 or more; ``4096.0`` is one."""
+    """Parse a whole number of 0 or more; ``4096.0`` is one."""
     whole, point, rest = word.partition(".")
     if whole.isascii() and whole.isdecimal() and len(whole) <= 20 and (not point or not rest.strip("0")):
         value = int(whole)

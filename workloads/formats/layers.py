@@ -35,7 +35,7 @@ from workloads.schedule import CollectiveKind
 
 FORMAT = "layer text (ASTRA-sim 1.0, AICB)"
 PLACEHOLDER = 1
-"""What writers put where they measured no compute time."""
+"""Compute time that writers use where they measured none."""
 GATHERS_TOTAL = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "MICRO")
 BLOCKING = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 Ids = tuple[int, ...]
@@ -43,7 +43,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerStep:
-    """One operation that every rank carries out: a compute of ``seconds``, or a collective over its ``role`` group."""
+    """One operation of every rank: a compute of ``seconds``, or a collective over its ``role`` group."""
 
     name: str
     deps: Ids
@@ -55,7 +55,7 @@ class LayerStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every rank does in a step, and how the ranks stand."""
+    """The steps of every rank, and the layout of the ranks."""
 
     name: str
     steps: tuple[LayerStep, ...]
@@ -63,7 +63,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def program(self) -> Program:
-        """The plan for every rank; its size is ranks x steps."""
+        """The program of all ranks; its size is ranks x steps."""
         groups: dict[str, Group] = {}
         lists: list[tuple[Operation, ...]] = []
         roles: list[Role] = sorted({step.role for step in self.steps if step.kind})
@@ -97,13 +97,13 @@ def read_layers(
 def read_layer_program(
     path: Path, *, compute_unit: str | None = None, ranks: int | None = None, model_parallel: int | None = None
 ) -> Reading:
-    """``read_layers`` with the notes on how the file was read."""
+    """Read a layer file like ``read_layers``, with the notes on its interpretation."""
     plan = make_plan(read_layer_file(path), read_unit(compute_unit), ranks, model_parallel)
     return Reading(FORMAT, plan.program(), plan.notes)
 
 
 def make_plan(file: LayerFile, unit: ComputeUnit | None, ranks: int | None, model_parallel: int | None = None) -> Plan:
-    """What every rank does; ``ConfigError`` where the file needs an option that is not given."""
+    """The plan of a layer file; raises ``ConfigError`` where the file needs an option that is not given."""
     check_unit(file, unit)
     layout, notes = layout_of(file, ranks, model_parallel)
     builder = _Steps(file, unit, layout)
@@ -112,7 +112,7 @@ def make_plan(file: LayerFile, unit: ComputeUnit | None, ranks: int | None, mode
 
 
 def check_unit(file: LayerFile, unit: ComputeUnit | None) -> None:
-    """``ConfigError`` for compute times without a unit, naming the first."""
+    """Raise ``ConfigError`` for compute times without a unit, naming the first."""
     if unit is not None and unit.operations:
         raise ConfigError(f"layer files hold times, not operations; the units are {UNITS}", key="compute_unit")
     if unit is not None or file.parallelism == "MICRO":
@@ -130,7 +130,7 @@ def check_unit(file: LayerFile, unit: ComputeUnit | None) -> None:
 
 @dataclass
 class _Steps:
-    """The steps of one rank on their way; ids are places in ``steps``, and what takes no time passes its deps on."""
+    """Builds the steps of one rank; ids are indices in ``steps``, and a part without duration passes its deps on."""
 
     file: LayerFile
     unit: ComputeUnit | None
@@ -140,7 +140,7 @@ class _Steps:
     updates: list[tuple[Layer, Ids]] = field(default_factory=list)
 
     def build(self) -> None:
-        """Fill ``steps``."""
+        """Fill ``steps`` in the order of the file's parallelism."""
         policy = self.file.parallelism
         if policy == "MICRO":
             done: Ids = ()
@@ -196,7 +196,7 @@ class _Steps:
             chain = self.compute(f"{layer.name}.input-grad", layer.input_grad.compute, chain, layer)
             blocking = self.file.parallelism in BLOCKING
             begun = done = chain
-            if blocking or index > 0:  # nobody waits for the input gradient of the first layer
+            if blocking or index > 0:  # no layer waits for the input gradient of the first one
                 done = self.collective(index, layer, "input-grad", layer.input_grad, begun)
             if blocking:
                 chain = self.update(layer, begun, done)
@@ -212,7 +212,7 @@ class _Steps:
         start = max((c for c in self.file.lists.get("checkpoints", ()) if c <= index), default=None)
         if start is None:
             raise ConfigError(
-                f"checkpoint_initiates names layer {index}, but no checkpoint stands at or before it",
+                f"checkpoint_initiates names layer {index}, but there is no checkpoint at or before it",
                 source=f"{self.file.source}:1",
             )
         return self._forward(range(start, index), chain)
@@ -235,7 +235,7 @@ class _Steps:
     # -- single steps ------------------------------------------------------------------------------
 
     def compute(self, name: str, amount: int, deps: Ids, layer: Layer) -> Ids:
-        """Add a compute, if it takes time; what must be done after it."""
+        """Add a compute, if it takes time; returns the ids that later steps wait for."""
         if self.unit is None or not amount:
             return deps
         seconds = self.unit.of(amount, f"{self.file.source}:{layer.line}")
@@ -261,7 +261,7 @@ class _Steps:
         return self._add(LayerStep(f"{layer.name}.{what}", deps, kind=part.kind, role=role, bytes=size))
 
     def update(self, layer: Layer, before: Ids, done: Ids) -> Ids:
-        """The time after a collective (none if there was no collective)."""
+        """Add the update time after a collective (none if there was no collective)."""
         return done if done == before else self.compute(f"{layer.name}.update", layer.update, done, layer)
 
     def _unsent(self, index: int, layer: Layer, part: LayerPass) -> None:

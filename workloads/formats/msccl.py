@@ -1,4 +1,4 @@
-"""MSCCL XML in and out: ``read_msccl``, ``parse_msccl`` and ``write_msccl``."""
+"""Reader and writer of MSCCL XML: ``read_msccl``, ``parse_msccl`` and ``write_msccl``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the slots of a Schedule stand among the buffers of an MSCCL program."""
+"""Mapping of the slots of a Schedule to the buffers of an MSCCL program."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WHOLE = ("all_reduce", "broadcast", "reduce")
 
 
 class BufferLayout:
-    """Places for the slots that a program uses; what has none in the user's buffers gets scratch, as it comes.
+    """Places for the slots that a program uses; slots without a place in the user's buffers get scratch.
 
     A schedule that works in place stays so, except for an all-to-all: MSCCL's in-place all-to-all has one buffer for
-    both, and the global chunks of ours never share a place.
+    both, and the global chunks of a Schedule never share a place.
     """
 
     def __init__(self, schedule: Schedule):
@@ -29,7 +29,7 @@ class BufferLayout:
         self._scratch: list[dict[int, int]] = [{} for _ in range(n)]
 
     def _by_owner(self) -> list[int]:
-        """The offset of every chunk when each position's chunks stand together, as MSCCL wants them."""
+        """The offset of every chunk with each position's chunks adjacent, as MSCCL requires."""
         owned: list[list[int]] = [[] for _ in range(self.schedule.n)]
         for chunk, owner in enumerate(self.schedule.owner):
             owned[owner].append(chunk)
@@ -53,7 +53,7 @@ class BufferLayout:
         }
 
     def place(self, position: int, slot: int) -> Place:
-        """Where ``slot`` of ``position`` stands."""
+        """Place of ``slot`` of ``position``, in scratch if it has no other."""
         home = self._home(position, slot)
         if home is not None:
             return home
@@ -91,7 +91,7 @@ class BufferLayout:
         return (takes[made.kind] if holds_input else None) or result
 
     def _exchanged(self, position: int, chunk: int, holds_input: bool, holds_result: bool) -> Place | None:
-        """A chunk of an all-to-all: in the input of the position it comes from, in the output of the one it goes to."""
+        """Place of a chunk of an all-to-all: in the input at its source, in the output at its target."""
         pair, rest = divmod(chunk, self.part)
         source, target = divmod(pair, self.schedule.n)
         if holds_input and source == position:

@@ -1,7 +1,7 @@
-"""What an MSCCL program moves, and what must come before what.
+"""The moves of an MSCCL program and their order constraints.
 
-Nodes stand for transfers, local copies and additions (and for joints between them). A transfer reads where its send
-stands and writes where its receive stands, in one round. Constraints come from the order of a threadblock, from
+Nodes stand for transfers, local copies and additions (and for joints between them). A transfer reads the place of its
+send and writes the place of its receive, in one round. Constraints come from the order of a threadblock, from
 dependencies between threadblocks, and from the slots: read after write, write after read, write after write.
 """
 
@@ -18,9 +18,9 @@ from workloads.formats.msccl_slots import Slots
 
 Part = Literal["send", "receive", "local", "joint"]
 
-# How many rounds later than an earlier part of its threadblock a part comes. A send or a local step starts after what
-# came in before it; a connection carries one thing at a time. What arrives before the threadblock looks for it waits
-# where it lands, so a receive is not held back by sends: only the slots say whether that is early.
+# Least distance in rounds of a part from an earlier part of its threadblock. A send or a local step starts after the
+# receives before it; a connection carries one transfer at a time. Data that arrives before its receive step waits where
+# it lands, so sends do not hold back a receive: only the slots do.
 _SEQUENCE: dict[tuple[Part, Part], int] = {
     ("send", "send"): 1,
     ("send", "local"): 0,
@@ -34,7 +34,7 @@ _SEQUENCE: dict[tuple[Part, Part], int] = {
     ("joint", "local"): 0,
     ("joint", "joint"): 0,
 }
-# The same for a part that a dependency names: that does hold back a receive.
+# The same for a part that a dependency names, which does hold back a receive.
 _DEPENDENCY: dict[tuple[Part, Part], int] = {
     **_SEQUENCE,
     ("send", "receive"): 0,
@@ -47,7 +47,7 @@ _DEPENDENCY: dict[tuple[Part, Part], int] = {
 
 @dataclass(frozen=True)
 class Move:
-    """What one node moves: the chunks at ``reads`` of ``src`` to ``writes`` of ``dst``."""
+    """The move of one node: the chunks at ``reads`` of ``src`` go to ``writes`` of ``dst``."""
 
     node: int
     src: int
@@ -59,7 +59,7 @@ class Move:
 
 @dataclass
 class _Slot:
-    """Who wrote and read a slot last; ``gate``: before the additions that share it as writers, in any order."""
+    """Latest writers and readers of a slot; ``gate``: a node before the additions that write it in any order."""
 
     settled: int = -1
     writers: list[int] = field(default_factory=list)
@@ -70,16 +70,15 @@ class _Slot:
 class Moves:
     """The moves of a program and their constraints, gathered in the order in which its steps can run.
 
-    ``apart``: sends whose chunks land in slots of their own, from where the receive takes them by a local step; needed
-    where a transfer in one piece would make a circle. ``sum_at_dst``: a receive-reduce adds to its ``dst``, not to its
-    ``src``.
+    ``apart``: sends whose chunks land in slots of their own, from where a local step takes them; needed where a
+    transfer in one piece would form a cycle. ``sum_at_dst``: a receive-reduce adds to its ``dst``, not to its ``src``.
     """
 
     def __init__(self, slots: Slots, order: Order, apart: frozenset[int] = frozenset(), sum_at_dst: bool = False):
         self.after: list[list[Edge]] = []
         self.moves: list[Move] = []
         self.wires: dict[int, int] = {}
-        """The id of the send of every node that is a transfer in one piece."""
+        """By node that is a transfer in one piece: the id of its send."""
         self.temporaries = [0] * slots.algo.n
         self._slots = slots
         self._first_temporary = slots.temporary
@@ -109,7 +108,7 @@ class Moves:
                 self._local(None, gpu, "copy", self._slots.of(gpu, ("o", 0), algo.chunks), results)
 
     def _step(self, block: Threadblock, step: ThreadblockStep, waits_for: dict[Part, int]) -> None:
-        """The parts of a step one after another; the first waits for what the step waits for."""
+        """The parts of a step one after another; the first has the dependency of the step."""
         gpu, type_ = block.gpu, step.type
         last = self._last.setdefault((gpu, block.id), {})
         where = {side: self._slots.of(gpu, p, step.cnt) for side, p in (("src", step.src), ("dst", step.dst)) if p}
@@ -132,14 +131,14 @@ class Moves:
     def _receive(
         self, block: Threadblock, step: ThreadblockStep, where: dict[str, tuple[int, ...]], waits_for: dict[Part, int]
     ) -> tuple[int, ...]:
-        """A receive and the additions and copies that come with it; returns where the result stands."""
+        """A receive with its additions and copies; returns the place of the result."""
         last, gpu = self._last[block.gpu, block.id], block.gpu
         sides = ("dst", "src") if self._sum_at_dst else ("src", "dst")
         addend = next((where[side] for side in sides if side in where), ())
         if step.type in ("r", "rcs") or (step.type != "rrs" and addend == where["dst"]):
             self._land(block, step, "copy" if step.type in ("r", "rcs") else "reduce", where["dst"], waits_for)
             return where["dst"]
-        # the sum is not what stood at either place: it is made beside them
+        # the sum replaces neither place yet, so it is made in a slot of its own
         beside = self._beside(gpu, step.cnt)
         self._land(block, step, "copy", beside, waits_for)
         self._local(last, gpu, "reduce", addend, beside)
@@ -196,7 +195,7 @@ class Moves:
         waits_for: dict[Part, int] | None = None,
         carried: Iterable[dict[Part, int]] = (),
     ) -> None:
-        """A step inside one GPU; a copy to where it stands already moves nothing."""
+        """A step inside one GPU; a copy onto its own place moves nothing."""
         node = self._node()
         self._follow(node, "local", {} if last is None else last, waits_for or {}, carried)
         if op == "copy" and reads == writes:
@@ -208,7 +207,7 @@ class Moves:
         self.moves.append(Move(node, gpu, gpu, op, reads, writes))
 
     def _beside(self, gpu: int, cnt: int) -> tuple[int, ...]:
-        """Slots that nothing else uses."""
+        """Reserve slots that nothing else uses."""
         first = self._first_temporary + self.temporaries[gpu]
         self.temporaries[gpu] += cnt
         return tuple(range(first, first + cnt))
@@ -229,7 +228,7 @@ class Moves:
         waits_for: dict[Part, int],
         carried: Iterable[dict[Part, int]] = (),
     ) -> None:
-        """The constraints of a threadblock's order, of a dependency, and of those that ``nop`` steps before carry."""
+        """Add the constraints of a threadblock's order, of a dependency, and of earlier ``nop`` steps."""
         for earlier, before in last.items():
             if (earlier, part) in _SEQUENCE:
                 self._edge(before, node, _SEQUENCE[earlier, part])
@@ -263,7 +262,7 @@ class Moves:
         held.writers.append(node)
 
     def _begin(self, held: _Slot, first: int) -> None:
-        """``first`` comes after all that wrote and read the slot so far; readers may share its round."""
+        """Put ``first`` after all earlier writers and readers of the slot; readers may share its round."""
         self._edge(self._settle(held), first, 0)
         for reader in held.readers:
             self._edge(reader, first, 0)

@@ -1,4 +1,4 @@
-"""An order in which the steps of an MSCCL program can run, and which receive takes what which send sent."""
+"""Finds an order in which the steps of an MSCCL program can run, and the send that each receive takes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from railyard.errors import ConfigError
 from workloads.formats.msccl_program import RECEIVES, SENDS, Algo, Threadblock, ThreadblockStep
 
 Connection = tuple[int, int, int]
-"""(sender, receiver, channel): what is sent first is received first."""
+"""(sender, receiver, channel): messages are received in the order in which they were sent."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """``steps`` as they can run, each with its threadblock; ``sender[r]`` is the send that receive r takes."""
+    """``steps`` in a possible order, each with its threadblock; ``sender[r]`` is the send that receive r takes."""
 
     steps: tuple[tuple[Threadblock, ThreadblockStep], ...]
     sender: dict[int, int]
 
 
 def order(algo: Algo) -> Order:
-    """Run the program on paper: threadblocks in turn, a step when what it waits for is done.
+    """Simulate the program: threadblocks in turn, a step when its dependencies are done.
 
-    Sends do not wait for their receive. Raises ``ConfigError`` for a send or receive without its other half, and for
-    steps that wait for each other in a circle.
+    Sends do not wait for their receive. Raises ``ConfigError`` for a send or receive without its counterpart, and for
+    steps that wait for each other in a cycle.
     """
     sender = _match(algo)
     done: set[int] = set()
@@ -47,12 +47,12 @@ def order(algo: Algo) -> Order:
         if next_step[index] < len(block.steps):
             ready.append(index)
     if waiting:
-        raise _circle(algo, next_step, sender, done)
+        raise _cycle(algo, next_step, sender, done)
     return Order(tuple(ran), sender)
 
 
 def _blocker(step: ThreadblockStep, sender: dict[int, int], done: set[int]) -> int | None:
-    """A step that ``step`` still waits for."""
+    """A step that ``step`` still waits for; None if it can run."""
     for before in (step.waits_for, sender.get(step.id)):
         if before is not None and before not in done:
             return before
@@ -60,7 +60,7 @@ def _blocker(step: ThreadblockStep, sender: dict[int, int], done: set[int]) -> i
 
 
 def _match(algo: Algo) -> dict[int, int]:
-    """The send of every receive: the k-th of a connection takes what the k-th sent."""
+    """The send of every receive: on each connection, the k-th receive takes the k-th send."""
     sends = _ends(algo, SENDS, "sends to")
     receives = _ends(algo, RECEIVES, "receives from")
     sender: dict[int, int] = {}
@@ -104,8 +104,8 @@ def _ends(algo: Algo, types: tuple[str, ...], verb: str) -> dict[Connection, tup
     return ends
 
 
-def _circle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[int]) -> ConfigError:
-    """The error for steps that never run: it names one that stands in a circle."""
+def _cycle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[int]) -> ConfigError:
+    """The error for steps that never run: it names one that is part of a cycle."""
     home = {step.id: index for index, block in enumerate(algo.blocks) for step in block.steps}
     index = next(i for i, block in enumerate(algo.blocks) if next_step[i] < len(block.steps))
     seen: set[int] = set()
@@ -113,7 +113,7 @@ def _circle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[
         seen.add(index)
         step = algo.blocks[index].steps[next_step[index]]
         blocker = _blocker(step, sender, done)
-        assert blocker is not None  # or it would have run
+        assert blocker is not None  # without a blocker the step would have run
         index = home[blocker]
     block = algo.blocks[index]
     step = block.steps[next_step[index]]
@@ -123,5 +123,5 @@ def _circle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[
     awaited = other.steps[[s.id for s in other.steps].index(blocker)].element.place.rpartition(":")[2]
     return step.element.error(
         f"this step of gpu {block.gpu}, threadblock {block.id}, can never run: it waits for line {awaited}, "
-        f"which waits for it in a circle"
+        f"which waits for it in a cycle"
     )

@@ -1,4 +1,4 @@
-"""An MSCCL program: per GPU threadblocks, each a sequence of steps with one peer to send to and one to receive from."""
+"""MSCCL programs: threadblocks per GPU, each a sequence of steps with one peer to send to and one to receive from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from workloads.schedule import CollectiveKind
 
 MAX_GPUS = 1024
 MAX_CHUNKS = 1 << 21
-"""Most chunks of all GPUs together, which bounds the memory of the proof."""
+"""Maximum number of chunks of all GPUs together, which bounds the memory of the verification."""
 MAX_MOVES = 1 << 20
-"""Most chunks that all steps together move."""
+"""Maximum number of chunks that all steps together move."""
 
 Buffer = Literal["i", "o", "s"]
 Place = tuple[Buffer, int]
@@ -35,10 +35,11 @@ KINDS: dict[str, CollectiveKind] = {
 
 @dataclass(frozen=True)
 class ThreadblockStep:
-    """One step. ``id`` counts over the whole program; ``waits_for`` is the id of the step that must be done before.
+    """One step of a threadblock.
 
-    ``src`` and ``dst`` are places of this GPU, None where the type does not need them. A receive-reduce adds what it
-    receives to ``src`` and, unless it is rrs, stores the sum at ``dst`` (that is how MSCCL's interpreter runs it).
+    ``id`` counts over the whole program; ``waits_for`` is the id of the step that must be done before. ``src`` and
+    ``dst`` are places of this GPU, None where the type does not need them. A receive-reduce adds the received chunks to
+    ``src`` and, unless it is rrs, stores the sum at ``dst`` (as MSCCL's interpreter does).
     """
 
     id: int
@@ -52,7 +53,7 @@ class ThreadblockStep:
 
 @dataclass(frozen=True)
 class Threadblock:
-    """Steps one after another; ``send`` and ``recv`` are its peers or -1."""
+    """A sequence of steps; ``send`` and ``recv`` are its peers or -1."""
 
     gpu: int
     id: int
@@ -64,7 +65,10 @@ class Threadblock:
 
 @dataclass(frozen=True)
 class Algo:
-    """A whole file. ``chunks``: those of one GPU's larger buffer; ``copies`` (gpu, from, to) come before all steps."""
+    """A whole MSCCL program, as read from one file.
+
+    ``chunks``: those of one GPU's larger buffer; ``copies`` (gpu, from, to) come before all steps.
+    """
 
     name: str
     kind: CollectiveKind
@@ -87,7 +91,7 @@ class Algo:
 
 
 def build(root: Element) -> Algo:
-    """The program that an ``<algo>`` element describes. Raises ``ConfigError`` with the line of what is wrong."""
+    """The program that an ``<algo>`` element describes; raises ``ConfigError`` with the line of a mistake."""
     n = root.number("ngpus", 1, MAX_GPUS)
     gpus = _gpus(root, n)
     kind = _kind(root)
@@ -116,12 +120,12 @@ def _kind(root: Element) -> CollectiveKind:
     kind = KINDS.get(coll.lower().replace("_", "").replace("-", ""))
     if kind is None:
         known = ", ".join(KINDS)
-        raise root.error(f"coll={coll[:24]!a} of <algo> is not a collective that can be proved: {known}")
+        raise root.error(f"coll={coll[:24]!a} of <algo> is not a known collective: {known}")
     return kind
 
 
 def _gpus(root: Element, n: int) -> list[Element]:
-    """The ``<gpu>`` elements by id, each there once."""
+    """The ``<gpu>`` elements by id, each present once."""
     gpus: dict[int, Element] = {}
     for gpu in root.children:
         which = gpu.number("id", 0, n - 1)
@@ -135,7 +139,7 @@ def _gpus(root: Element, n: int) -> list[Element]:
 
 
 class _Filler:
-    """Reads threadblocks and steps into the frame of a program, and counts what they move."""
+    """Reads threadblocks and steps into the frame of a program, and counts the chunks that they move."""
 
     def __init__(self, frame: Algo) -> None:
         self.frame = frame
@@ -153,7 +157,7 @@ class _Filler:
         return found if found.root >= 0 else Algo(**{**vars(found), "root": _likely_root(found)})
 
     def _sizes(self, gpu: Element) -> dict[Buffer, int]:
-        """Chunks of each buffer: what the GPU declares, and no more than the collective has."""
+        """Chunks of each buffer, as declared for the GPU, but no more than the collective has."""
         full = {b: self.frame.capacity(b) for b in ("i", "o")}
         sizes: dict[Buffer, int] = {"s": gpu.number("s_chunks", 0, MAX_CHUNKS, 0)}
         for buffer in ("i", "o"):
@@ -264,7 +268,7 @@ class _Filler:
 
 
 def _likely_root(algo: Algo) -> int:
-    """The root of a file that does not say it: the one GPU that nobody sends to (or that sends to nobody), else 0."""
+    """The root of a file that does not name it: the one GPU that never receives (or never sends), else 0."""
     types = RECEIVES if algo.kind in ("broadcast", "scatter") else SENDS
     busy = {block.gpu for block in algo.blocks for step in block.steps if step.type in types}
     idle = [gpu for gpu in range(algo.n) if gpu not in busy]

@@ -1,8 +1,8 @@
-"""MSCCL XML, the format of Microsoft's MSCCL tools and runtime, read as a proved Schedule.
+"""Reads MSCCL XML, the format of Microsoft's MSCCL tools and runtime, as a verified Schedule.
 
-Semantics are those of the interpreter of Azure/msccl-executor-nccl: a threadblock runs its steps in order; what one
-sends to another on a channel arrives in order; ``depid`` and ``deps`` name a step of another threadblock that must be
-done before. Buffers are laid out as in NCCL, in place where the file says so.
+Semantics are those of the interpreter of Azure/msccl-executor-nccl: a threadblock runs its steps in order; messages
+between two threadblocks on a channel arrive in order; ``depid`` and ``deps`` name a step of another threadblock that
+must be done before. Buffers are laid out as in NCCL, in place where the file says so.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from workloads.formats.msccl_slots import Slots
 from workloads.schedule import Schedule, Transfer
 
 _NAMED = ("all_to_all", "gather", "scatter")
-"""Kinds whose positions have no place for a chunk that they only forward: a transfer is named by what it carries."""
+"""Kinds whose positions have no place for a chunk that they only forward; their transfers are named by their chunk."""
 
 _ATTEMPTS = 8
-"""To find the transfers that must land beside their place; after that all do."""
+"""Attempts to find the transfers that must land in separate slots; after these, all do."""
 
 
 def read_msccl(path: Path | str) -> Schedule:
-    """The schedule in an MSCCL XML file, proved.
+    """The verified schedule in an MSCCL XML file.
 
-    Raises ``ConfigError`` with file and line for a file that is malformed or can never finish, ``VerifyError`` with
-    the file, a position and a chunk for one that does not do what its ``coll`` promises.
+    Raises ``ConfigError`` with file and line for a file that is malformed or can never finish, ``VerifyError`` with the
+    file, a position and a chunk for one that does not perform the collective of its ``coll``.
     """
     return parse_msccl(msccl_xml.read_text(Path(path)), str(path))
 
 
 def parse_msccl(text: str, source: str) -> Schedule:
-    """The schedule in the text of an MSCCL XML file; ``source`` names it in errors, which are those of ``read_msccl``.
+    """The schedule in the text of an MSCCL XML file; ``source`` names it in errors, as in ``read_msccl``.
 
-    Every transfer has the earliest round that its threadblock, its dependencies and the slots that it reads and
-    writes allow. Channels are not kept: they share the wire.
+    Every transfer has the earliest round that its threadblock, its dependencies and the slots that it reads and writes
+    allow. Channels are not kept: they share the wire.
     """
     root = msccl_xml.parse(text, source)
     algo = build(root)
     sequence = order(algo)
     try:
-        return _proved(algo, sequence)
+        return _verified(algo, sequence)
     except VerifyError as error:
         raise VerifyError(f"{source}: {error}") from None
 
 
-def _proved(algo: Algo, sequence: Order) -> Schedule:
-    """The schedule, with the reading of receive-reduce steps that proves right.
+def _verified(algo: Algo, sequence: Order) -> Schedule:
+    """The schedule, with the interpretation of receive-reduce steps that can be verified.
 
-    The interpreter adds what comes in to ``src`` of the receiver; compilers mean ``dst`` and write the sender's place
-    as ``src``. Where the two differ and the first does not do what the file promises, the second may.
+    The interpreter adds the received chunk to ``src`` of the receiver; compilers mean ``dst`` and write the sender's
+    place as ``src``. Where the two differ and the first does not perform the collective, the second may.
     """
     try:
         return _schedule(algo, sequence, sum_at_dst=False)
@@ -73,18 +73,18 @@ def _proved(algo: Algo, sequence: Order) -> Schedule:
 
 
 def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
-    """Rounds for all moves, and the proof."""
+    """Assign rounds to all moves, and verify the result."""
     slots = Slots(algo)
     apart: frozenset[int] = frozenset()
     for attempt in count():
         moves = Moves(slots, sequence, apart, sum_at_dst)
-        when, circles = rounds(moves.after)
-        if not circles:
+        when, cycles = rounds(moves.after)
+        if not cycles:
             break
-        # a circle goes through a transfer that arrives long before its receive: let it land beside
-        early = {moves.wires[node] for circle in circles for node in circle if node in moves.wires}
-        assert early  # all else follows the order in which the steps ran
-        # one attempt does nearly always; a file made to need thousands is not worth finding the fewest
+        # a cycle contains a transfer that arrives long before its receive: let it land in separate slots
+        early = {moves.wires[node] for cycle in cycles for node in cycle if node in moves.wires}
+        assert early  # all other constraints follow the order in which the steps ran
+        # one attempt nearly always suffices; for a file that needs many more, all transfers land separately
         apart = apart | early if attempt < _ATTEMPTS else frozenset(sequence.sender.values())
     temporary = slots.temporary + max(moves.temporaries)
     transfers = [
@@ -140,7 +140,7 @@ def _without_gaps(transfers: list[Transfer]) -> tuple[Transfer, ...]:
 
 
 def _one_port(transfers: tuple[Transfer, ...]) -> bool:
-    """Whether in every round each position sends to one other at most and receives from one other at most."""
+    """Whether each position sends to at most one other and receives from at most one other in every round."""
     to: dict[tuple[int, int], int] = {}
     from_: dict[tuple[int, int], int] = {}
     wires = [t for t in transfers if not t.local]

@@ -1,31 +1,31 @@
-"""Rounds for what must happen in some order: the longest path, and where atomic transfers make a circle.
+"""Assigns rounds to ordered nodes: the longest path, and the cycles that atomic transfers form.
 
-Constraints say that one node comes at least 0 or 1 rounds after another. Nodes in a circle of zeros share a round; a
-circle with a one in it has no rounds.
+Constraints require that one node comes at least 0 or 1 rounds after another. Nodes in a cycle of zeros share a round; a
+cycle with a one in it has no rounds.
 """
 
 from __future__ import annotations
 
 Edge = tuple[int, int]
-"""(later node, rounds it comes after: 0 or 1)."""
+"""(later node, least distance in rounds: 0 or 1)."""
 
 
 def rounds(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
-    """The earliest round of every node, or the circles that have none (then the rounds mean nothing).
+    """The earliest round of every node, and the cycles that have none (the rounds are then meaningless).
 
     ``after[u]`` are the constraints on the nodes that come after u.
     """
     component, members = _components(after)
-    circles = [nodes for nodes in members if _advances(nodes, after, component)]
+    cycles = [nodes for nodes in members if _advances(nodes, after, component)]
     start = [0] * len(members)
-    # Tarjan's algorithm finds a component after all that come after it
+    # Tarjan's algorithm finds a component after all of its successors
     for number in range(len(members) - 1, -1, -1):
         for u in members[number]:
             for v, weight in after[u]:
                 other = component[v]
                 if other != number:
                     start[other] = max(start[other], start[number] + weight)
-    return [start[component[u]] for u in range(len(after))], circles
+    return [start[component[u]] for u in range(len(after))], cycles
 
 
 def _advances(nodes: list[int], after: list[list[Edge]], component: list[int]) -> bool:
@@ -35,7 +35,7 @@ def _advances(nodes: list[int], after: list[list[Edge]], component: list[int]) -
 
 
 def _components(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
-    """Strongly connected components (Tarjan 1972, with a stack of our own): that of each node, and its nodes."""
+    """Strongly connected components (Tarjan 1972, with an explicit stack): that of each node, and the nodes of each."""
     component = [-1] * len(after)
     index = [-1] * len(after)
     low = [0] * len(after)
@@ -68,7 +68,7 @@ def _components(after: list[list[Edge]]) -> tuple[list[int], list[list[int]]]:
 
 
 def _take(path: list[int], root: int) -> list[int]:
-    """Take the nodes down to ``root`` off the end of ``path``."""
+    """Remove the nodes down to ``root`` from the end of ``path``."""
     taken = [path.pop()]
     while taken[-1] != root:
         taken.append(path.pop())

@@ -1,4 +1,4 @@
-"""Where the chunks of MSCCL's buffers stand among the slots of a Schedule."""
+"""Mapping of the chunks in MSCCL's buffers to the slots of a Schedule."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Slots:
     """The slots of a program: results from 0, inputs from ``input``, then scratch.
 
     A part that belongs to one GPU (the input of an all-gather, the output of a reduce-scatter) is that part of the
-    whole result. An all-to-all has global chunks: what stands at offset j x k + m of the input of GPU i is chunk
-    (i x n + j) x k + m, and so is what ends at offset i x k + m of the output of GPU j.
+    whole result. An all-to-all has global chunks: offset j x k + m of the input of GPU i is chunk (i x n + j) x k + m,
+    and so is offset i x k + m of the output of GPU j.
     """
 
     algo: Algo
 
     @property
     def chunks(self) -> int:
-        """Chunks of the collective."""
+        """Number of chunks of the collective."""
         return self.algo.chunks * (self.algo.n if self.algo.kind == "all_to_all" else 1)
 
     @property
     def input(self) -> int:
-        """Slot of the first input chunk. An all-to-all is taken to have its inputs apart, even where it is in place."""
+        """Slot of the first input chunk. The inputs of an all-to-all are always separate, even where it is in place."""
         return self.chunks if self.algo.kind == "all_to_all" or not self.algo.inplace else 0
 
     @property
@@ -44,10 +44,10 @@ class Slots:
 
     @property
     def owner(self) -> tuple[int, ...]:
-        """Of every chunk."""
+        """Owner (position) of each chunk, in order."""
         n, kind = self.algo.n, self.algo.kind
         if kind in ("all_reduce", "broadcast", "reduce"):
-            # nobody's in particular: any split will do, the ring's is to give everyone an equal part
+            # the kind fixes no owner: the chunks are split equally, as on a ring
             return tuple(c * n // self.chunks for c in range(self.chunks))
         return tuple(c // (self.chunks // n) for c in range(self.chunks))
 

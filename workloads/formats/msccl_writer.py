@@ -1,9 +1,9 @@
-"""A Schedule as MSCCL XML that MSCCL's tools and runtime take.
+"""Writes a Schedule as MSCCL XML for MSCCL's tools and runtime.
 
-Every GPU has one threadblock per peer, direction and channel, and one for local steps. What one threadblock must wait
-for in another is written as dependencies (``depid``, ``deps``; where a step has several, ``nop`` steps before it carry
-the others). Attributes and their limits are those that Azure/msccl-executor-nccl reads: it takes at most 256 steps
-in a threadblock, 32 channels and 71 chunks in a step.
+Every GPU has one threadblock per peer, direction and channel, and one for local steps. The dependencies of one
+threadblock on another are written as ``depid`` and ``deps`` (where a step has several, ``nop`` steps before it carry
+the others). Attributes and their limits are those that Azure/msccl-executor-nccl reads: it takes at most 256 steps in a
+threadblock, 32 channels and 71 chunks in a step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Step:
 
 @dataclass
 class _Held:
-    """The steps that wrote a place last, and that have read it since."""
+    """The step that wrote a place last, and the steps that have read it since."""
 
     writer: Mark | None = None
     readers: list[Mark] = field(default_factory=list)
@@ -50,7 +50,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Run:
-    """Transfers of one round between two positions whose chunks stand next to each other at both ends."""
+    """Transfers of one round between two positions whose chunks are adjacent at both ends."""
 
     src: int
     dst: int
@@ -61,7 +61,7 @@ class _Run:
 
 
 class _Gpu:
-    """The threadblocks of one GPU as they grow."""
+    """The threadblocks of one GPU under construction."""
 
     def __init__(self) -> None:
         self.blocks: dict[Block, list[_Step]] = {}
@@ -72,7 +72,7 @@ class _Gpu:
     def add(
         self, block: Block, step: _Step, reads: Place | None, writes: Place | None, after: Collection[Mark]
     ) -> Mark:
-        """Append a step that reads and writes ``cnt`` chunks from those places on, after what it conflicts with."""
+        """Append a step that reads and writes ``cnt`` chunks at those places, after all conflicting steps."""
         waits = set(after)
         read = [self._at(reads, k) for k in range(step.cnt)] if reads else []
         written = [self._at(writes, k) for k in range(step.cnt)] if writes else []
@@ -90,10 +90,10 @@ class _Gpu:
         return self._held.setdefault((place[0], place[1] + further), _Held())
 
     def _append(self, block: Block, step: _Step, waits: set[Mark], added: Mark | None, after: Collection[Mark]) -> Mark:
-        """Append a step, before it a ``nop`` for each dependency but the last.
+        """Append a step, preceded by a ``nop`` for each dependency but the last.
 
-        Readers take an addition that waits for another to the same place (``added``) for one that could come in the
-        same round, unless a ``nop`` stands between: so that is the last, and a ``nop`` too where it holds a port.
+        Readers assume that an addition that waits for another to the same place (``added``) may share its round, unless
+        a ``nop`` is between: so that dependency is the last, and a ``nop`` is added where it also holds a port.
         """
         steps = self.blocks.setdefault(block, [])
         latest: dict[Block, int] = {}
@@ -115,11 +115,11 @@ class _Gpu:
 def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     """The MSCCL XML of ``schedule``; ``proto`` is NCCL's protocol: Simple, LL or LL128.
 
-    ``parse_msccl`` reads it back as a schedule with the same transfers; lanes, stragglers and the scale-up network
-    have no place in the format. Where the schedule claims one port, dependencies keep the rounds of a GPU apart.
+    ``parse_msccl`` reads it back as a schedule with the same transfers; lanes, stragglers and the scale-up network have
+    no place in the format. Where the schedule is ``one_port``, dependencies keep the rounds of a GPU apart.
 
-    Raises ``VerifyError`` for a schedule that does not do what it says, ``ConfigError`` for one that the format cannot
-    express and for an unknown ``proto``.
+    Raises ``VerifyError`` for a schedule that does not perform its collective, ``ConfigError`` for one that the format
+    cannot express and for an unknown ``proto``.
     """
     if proto not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
@@ -134,7 +134,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
         channels = _channels(runs)
         for run, channel in zip(runs, channels, strict=True):
             _send(gpus[run.src], run, channel, round_ if schedule.one_port else None)
-        for t in _in_turn(schedule, [t for t in transfers if t.local]):
+        for t in _in_order(schedule, [t for t in transfers if t.local]):
             source, target = layout.place(t.src, t.chunk), layout.place(t.src, t.slot)
             step = _Step("re" if t.op == "reduce" else "cpy", source, target)
             gpus[t.src].add((-1, -1, 0), step, source, target, ())
@@ -144,7 +144,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
 
 
 def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
-    """In an all-to-all the chunks that a position sends to itself go from its input to its output."""
+    """Copy the chunks that a position of an all-to-all sends to itself from its input to its output."""
     for position, gpu in enumerate(gpus):
         first = position * layout.part
         for offset in range(first, first + layout.part):
@@ -152,7 +152,7 @@ def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
 
 
 def _runs(layout: BufferLayout, transfers: list[Transfer]) -> list[_Run]:
-    """The transfers of one round, those next to each other as one."""
+    """The transfers of one round, adjacent ones combined."""
     single = [_Run(t.src, t.dst, t.op, layout.place(t.src, t.chunk), layout.place(t.dst, t.slot), 1) for t in transfers]
     runs: list[_Run] = []
     for run in sorted(single, key=lambda r: (r.src, r.dst, r.op, r.source, r.target)):
@@ -171,7 +171,7 @@ def _runs(layout: BufferLayout, transfers: list[Transfer]) -> list[_Run]:
 
 
 def _channels(runs: list[_Run]) -> list[int]:
-    """A channel for every run: the runs of one round between the same two do not wait for each other."""
+    """A channel for every run: the runs of one round between the same two positions do not wait for each other."""
     used: dict[tuple[int, int], int] = {}
     channels = []
     for run in runs:
@@ -196,7 +196,7 @@ def _receive(gpu: _Gpu, run: _Run, channel: int, round_: int | None) -> None:
 
 
 def _port(gpu: _Gpu, side: str, round_: int | None) -> list[Mark]:
-    """What a transfer of ``round_`` waits for at its port: what used it in an earlier round (None: ports are free)."""
+    """The transfers of an earlier round that a transfer of ``round_`` waits for at its port (None: ports are free)."""
     if round_ is None:
         gpu.ports[side] = (-1, [])
         return []
@@ -208,9 +208,9 @@ def _port(gpu: _Gpu, side: str, round_: int | None) -> list[Mark]:
     return marks
 
 
-def _in_turn(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
-    """The local steps of one round in an order in which each still reads what stood at its start."""
-    left, turn = list(local), []
+def _in_order(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
+    """The local steps of one round in an order in which each still reads the state at its start."""
+    left, ordered = list(local), []
     while left:
         reads = {(t.src, t.chunk): 0 for t in left}
         for t in left:
@@ -221,9 +221,9 @@ def _in_turn(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
                 f"{schedule.algorithm} {schedule.kind} cannot be MSCCL XML: in round {left[0].round} position "
                 f"{left[0].src} exchanges chunks with itself, which needs a round more"
             )
-        turn.append(free[0])
+        ordered.append(free[0])
         left.remove(free[0])
-    return turn
+    return ordered
 
 
 def _xml(layout: BufferLayout, gpus: list[_Gpu], proto: str) -> str:

@@ -1,4 +1,4 @@
-"""The XML of an MSCCL file as elements that know their line. No DOCTYPE, no entities, no unbounded input."""
+"""Parses the XML of an MSCCL file into elements with line numbers; no DOCTYPE, no entities, no unbounded input."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from xml.parsers import expat
 from railyard.errors import ConfigError
 
 MAX_BYTES = 64 << 20
-"""Larger files are refused unread: a step is some 140 bytes, so this is several hundred thousand of them."""
+"""Larger files are rejected unread: a step is some 140 bytes, so this is several hundred thousand of them."""
 MAX_ELEMENTS = 1 << 19
 
 _DEPTH = {"algo": 0, "gpu": 1, "tb": 2, "copy": 2, "step": 3}
-"""Where the elements that we read stand; all others are skipped, whatever they hold."""
+"""Nesting depth of the elements that are read; all others are skipped with their content."""
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
 class Element:
-    """A start tag and what stands inside: ``place`` is ``file:line``."""
+    """A start tag with its child elements; ``place`` is ``file:line``."""
 
     tag: str
     attributes: dict[str, str]
@@ -28,14 +28,14 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def text(self, name: str) -> str:
-        """An attribute that must be there."""
+        """A mandatory attribute; raises ``ConfigError`` where it is missing."""
         value = self.attributes.get(name)
         if value is None:
             raise self.error(f"<{self.tag}> needs an attribute {name}")
         return value
 
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """An attribute that is an integer from ``least`` to ``most``; ``default``, if any, where it is absent."""
+        """An integer attribute from ``least`` to ``most``; ``default``, if any, where it is absent."""
         if default is not None and name not in self.attributes:
             return default
         value = self.text(name)
@@ -46,12 +46,12 @@ class Element:
         return int(value)
 
     def error(self, message: str) -> ConfigError:
-        """A mistake at this element."""
+        """The error for a mistake at this element."""
         return ConfigError(message, source=self.place)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ``ConfigError`` when it cannot be read, is too large or is not UTF-8."""
+    """The text of a file; raises ``ConfigError`` if it cannot be read, is too large or is not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -68,7 +68,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, source: str) -> Element:
-    """The ``<algo>`` element of ``text``. Raises ``ConfigError`` with file and line for what is not such a file."""
+    """The ``<algo>`` element of ``text``; raises ``ConfigError`` with file and line for an invalid file."""
     if len(text) > MAX_BYTES:
         raise ConfigError(f"is larger than {MAX_BYTES >> 20} MiB, the most that is read", source=source)
     builder = _Builder(source)
@@ -86,7 +86,7 @@ def parse(text: str, source: str) -> Element:
 
 
 class _Builder:
-    """Builds the tree of the elements that we read, from the events of expat."""
+    """Builds the tree of the elements that are read, from the events of expat."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -108,7 +108,7 @@ class _Builder:
         parent = self._open[-1] if self._open else None
         if _DEPTH.get(tag) != depth or (depth and parent is None):
             if tag in _DEPTH and (not depth or parent is not None):
-                raise ConfigError(f"<{tag}> stands where it does not belong: algo > gpu > tb > step", source=place)
+                raise ConfigError(f"<{tag}> is in the wrong place; the nesting is algo > gpu > tb > step", source=place)
             self._open.append(None)
             return
         element = Element(tag, attributes, place)
@@ -128,6 +128,6 @@ class _Builder:
 
 
 def _short(text: str) -> str:
-    """A few characters of what a file says, for a sentence."""
+    """A few characters of a file's text, for an error."""
     shown = ascii(text)[1:-1]
     return shown if len(shown) <= 24 else shown[:21] + "..."

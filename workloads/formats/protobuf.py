@@ -1,7 +1,7 @@
-"""The part of the protobuf wire format that Chakra traces use, read without trust.
+"""The part of the protobuf wire format that Chakra traces use, read defensively.
 
-A message is a row of fields, each a varint key (number x 8 + wire type) and a value. Every length is checked against
-the bytes that are there, so reading takes time and memory in proportion to the file.
+A message is a sequence of fields, each a varint key (number x 8 + wire type) and a value. Every length is checked
+against the available bytes, so reading takes time and memory in proportion to the file.
 Source: protobuf.dev, "Encoding".
 """
 
@@ -16,7 +16,7 @@ _MOST_VARINT_BYTES = 10
 
 
 class WireError(ValueError):
-    """These bytes are no protobuf message; the text says why, in a few words."""
+    """Raised for bytes that are not a protobuf message; the text gives the reason in a few words."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Field:
         return self.payload().decode("utf-8", "replace")
 
     def integers(self) -> list[int]:
-        """The values of a repeated varint field, packed or one of them alone."""
+        """The values of a repeated varint field, packed or single."""
         if isinstance(self.value, int):
             return [self.value]
         found, at = [], 0
@@ -55,7 +55,7 @@ class Field:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned varint at ``at``, and where it ends."""
+    """Read the unsigned varint at ``at``; returns the value and the offset after it."""
     value = 0
     for place in range(_MOST_VARINT_BYTES):
         if at + place >= len(data):
@@ -91,7 +91,7 @@ def read_fields(data: bytes) -> Iterator[Field]:
 
 
 def read_delimited(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Messages that each follow their length: (offset in ``data``, bytes)."""
+    """Length-prefixed messages, each as (offset in ``data``, bytes)."""
     at = 0
     while at < len(data):
         start = at
@@ -103,18 +103,18 @@ def read_delimited(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def signed(value: int, bits: int = 64) -> int:
-    """A varint as the int32 or int64 it stands for (negative ones are written with all 64 bits)."""
+    """Interpret a varint as int32 or int64 (negative ones are written with all 64 bits)."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def zigzag(value: int) -> int:
-    """A varint as the sint32 or sint64 it stands for."""
+    """Interpret a varint as sint32 or sint64."""
     return (value >> 1) ^ -(value & 1)
 
 
 def as_float(value: int, bits: int) -> float:
-    """The number whose 32 or 64 bits ``value`` holds."""
+    """Interpret the 32 or 64 bits in ``value`` as a floating-point number."""
     layout = "<f" if bits == 32 else "<d"
     return float(struct.unpack(layout, value.to_bytes(bits // 8, "little"))[0])
 

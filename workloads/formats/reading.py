@@ -1,4 +1,4 @@
-"""What a reader hands back: the program, and what a person should know about how the file was read."""
+"""Result of a reader: the program, and notes for the user on how the file was interpreted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workloads.program import Program
 
 @dataclass(frozen=True)
 class Reading:
-    """A file as a program. ``format`` names what it was; ``notes`` are sentences about what was read into it."""
+    """A file read as a program; ``format`` names its format, ``notes`` are sentences about its interpretation."""
 
     format: str
     program: Program

@@ -1,7 +1,7 @@
-"""What a number in a trace's compute column means: files do not say it, and their writers do not agree.
+"""Units of the compute times in traces: files do not state them, and their writers do not agree.
 
 ASTRA-sim documents cycles of its simulated clock; AICB measures kernels and appears to write nanoseconds; Chakra has
-one column that is microseconds by name and attributes that are not. So the unit is asked for and never assumed.
+one column that is microseconds by name and attributes that are not. So the user names the unit; it is never assumed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LONGEST_S = 1e9
 
 @dataclass(frozen=True)
 class ComputeUnit:
-    """``per_second`` of a file's units make a second; with ``operations`` the unit is one arithmetic operation."""
+    """Unit with ``per_second`` units in a second; with ``operations`` the unit is one arithmetic operation."""
 
     name: str
     per_second: float
     operations: bool = False
 
     def of(self, value: float, source: str) -> float:
-        """Seconds of ``value``; ``ConfigError`` for a time that is no time."""
+        """Convert ``value`` to seconds; raises ``ConfigError`` for an invalid time."""
         seconds = value / self.per_second
         if not 0 <= seconds <= LONGEST_S:
             raise ConfigError(
@@ -37,7 +37,7 @@ class ComputeUnit:
 
 
 def read_unit(text: str | None) -> ComputeUnit | None:
-    """The unit that ``text`` names, None for None; ``ConfigError`` lists the units there are."""
+    """The unit that ``text`` names (None for None); ``ConfigError`` lists the known units."""
     if text is None:
         return None
     name, colon, rate = text.strip().lower().partition(":")

@@ -1,1 +1,1 @@
-"""What makes a rank late, how lateness is injected and detected, and background traffic."""
+"""Stragglers: models of lateness, its injection and detection, and background traffic."""

@@ -1,7 +1,7 @@
 """Background traffic: real TCP packets from one host to another beside a run, at a given rate.
 
-It passes the same token bucket as the collective's packets, so it takes from the port what it needs and no more than
-its rate. A process of its own sends and receives it, from sockets in the namespaces of both hosts.
+It passes the same token bucket as the packets of the collective, so it takes its share of the port and no more than its
+rate. A separate process sends and receives it, from sockets in the namespaces of both hosts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
 
 MOST_S = 3600.0
-"""No background traffic lasts longer, whatever became of the run."""
+"""Longest duration of background traffic, even if the run never stops it."""
 _END_S = 5.0
 _DRAIN_S = 2.0
 _CONNECT_S = 5.0
 _TICK_S = 0.001
 _MEMORY_S = 0.05
-"""What could not be sent for this long is given up: a blocked port is not paid back in a burst later."""
+"""Traffic that could not be sent for this long is dropped, so that a blocked port causes no burst later."""
 _BUFFER_S = 0.1
 _LEAST_BUFFER_BYTES = 1 << 17
 _SO_BINDTODEVICE = 25
@@ -51,19 +51,19 @@ class TrafficEnd:
 
 @dataclass(frozen=True)
 class Sent:
-    """What the traffic came to: TCP payload sent and arrived, and how long it was sent for."""
+    """Result of background traffic: bytes of TCP payload sent and received, and the duration of sending in seconds."""
 
     sent_bytes: int
     received_bytes: int
     seconds: float
 
     def mbps(self, mtu: int) -> float:
-        """Rate in Mb/s that the port carried of it, headers counted."""
+        """Rate in Mb/s that the traffic took of the port, headers included."""
         return self.sent_bytes * 8 / goodput_share(mtu) / self.seconds / 1e6 if self.seconds > 0 else 0.0
 
 
 class Drip:
-    """How many bytes may be sent by now at a steady rate; times are monotonic seconds."""
+    """Number of bytes that may be sent by now at a steady rate; times are monotonic seconds."""
 
     def __init__(self, bytes_per_s: float, now: float, memory_s: float = _MEMORY_S) -> None:
         self._rate = bytes_per_s
@@ -71,12 +71,12 @@ class Drip:
         self._paid_until = now
 
     def due(self, now: float) -> float:
-        """Bytes; never more than the rate gives in ``memory_s``, older ones are forgotten."""
+        """Bytes that may be sent; at most the rate times ``memory_s``, older bytes are dropped."""
         self._paid_until = max(self._paid_until, now - self._memory_s)
         return (now - self._paid_until) * self._rate
 
     def sent(self, size: int) -> None:
-        """``size`` bytes went out."""
+        """Account for ``size`` bytes that were sent."""
         self._paid_until += size / self._rate
 
     def wait_s(self, now: float, size: int) -> float:
@@ -87,8 +87,8 @@ class Drip:
 class Background:
     """Traffic of ``rate_mbps`` (as the port counts it, headers included) from ``source`` to ``target``.
 
-    It begins with ``start`` and ends with ``stop``, or after ``most_s`` seconds, or with this process. Raises
-    ``ConfigError`` for a rate that is no rate, ``MachineError`` if there is no way between the two.
+    It begins with ``start`` and ends with ``stop``, after ``most_s`` seconds, or with this process. Raises
+    ``ConfigError`` for an invalid rate, ``MachineError`` if the two ends cannot connect.
 
     >>> with Background.on(plan, fds, rank=3, share=0.4) as traffic:   # doctest: +SKIP
     ...     run()
@@ -124,9 +124,9 @@ class Background:
     ) -> Background:
         """Traffic from ``rank`` that takes ``share`` of the rate of its rail port ``lane``.
 
-        ``netns_fds``: rank -> descriptor of its namespace. ``peer`` is where it goes, None: the same rail's port of
-        the next server. Raises ``ConfigError`` for a fabric of circuits (they lead to one peer at a time, and belong
-        to the collective), for ranks that share no rail and for a share outside (0, 1].
+        ``netns_fds``: rank -> descriptor of its namespace. ``peer`` is the receiving rank (None: the same rail's port
+        of the next server). Raises ``ConfigError`` for a fabric of circuits (they lead to one peer at a time, and
+        belong to the collective), for ranks that share no rail and for a share outside (0, 1].
         """
         if plan.fabric != "electrical":
             raise ConfigError(f"background traffic needs the electrical fabric, not {plan.fabric}", key="background")
@@ -143,14 +143,14 @@ class Background:
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
 
     def start(self) -> Background:
-        """Begin; returns when the two ends are connected."""
+        """Start the traffic; returns when the two ends are connected."""
         self._process = start_child(
             "workloads.stragglers.background", self._settings, self._fds, "background traffic", own_session=True
         )
         return self
 
     def stop(self) -> Sent:
-        """End the traffic and say what it came to. Raises ``MachineError`` if it did not last until now."""
+        """End the traffic and return its result; raises ``MachineError`` if it ended early."""
         process, self._process = self._process, None
         if process is None:
             raise MachineError("the background traffic was not started")
@@ -184,7 +184,7 @@ class Background:
 def _connect(
     source: TrafficEnd, target: TrafficEnd, buffer_bytes: int, stack: ExitStack
 ) -> tuple[socket.socket, socket.socket]:
-    """The sending and the receiving end of a connection; what is under way is bounded by the sender's buffer."""
+    """The sending and the receiving end of a connection; the data in flight is bounded by the sender's buffer."""
     with inside(target.netns_fd):
         listener = stack.enter_context(socket.create_server((target.ip, 0)))
     with inside(source.netns_fd):
@@ -198,14 +198,14 @@ def _connect(
         sender.connect(listener.getsockname())
         receiver = stack.enter_context(listener.accept()[0])
     except OSError as error:
-        raise SystemExit(f"background traffic from {source.ip} found no way to {target.ip}: {error}") from None
+        raise SystemExit(f"background traffic from {source.ip} cannot connect to {target.ip}: {error}") from None
     sender.setblocking(False)
     receiver.setblocking(False)
     return sender, receiver
 
 
 def _receive(receiver: socket.socket, into: bytearray) -> int | None:
-    """Take in what is there; its bytes, None at the end of the stream."""
+    """Read the available data; returns its number of bytes, None at the end of the stream."""
     try:
         return receiver.recv_into(into) or None
     except BlockingIOError:
@@ -213,7 +213,7 @@ def _receive(receiver: socket.socket, into: bytearray) -> int | None:
 
 
 def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, Any]) -> Sent:
-    """Send whole frames when they are due and receive what comes, until told to stop."""
+    """Send whole frames when they are due and receive arriving data, until told to stop."""
     frame, into = settings["frame_bytes"], bytearray(1 << 18)
     payload = memoryview(bytes(max(frame, round(settings["bytes_per_s"] * _MEMORY_S)) + frame))
     parent, sent, received = os.getppid(), 0, 0
@@ -239,7 +239,7 @@ def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, 
 
 
 def _drain(receiver: socket.socket, into: bytearray) -> int:
-    """What was still under way."""
+    """Receive the data that is still in flight."""
     rest, end = 0, time.monotonic() + _DRAIN_S
     while (left := end - time.monotonic()) > 0:
         select.select([receiver], [], [], left)
@@ -251,7 +251,10 @@ def _drain(receiver: socket.socket, into: bytearray) -> int:
 
 
 def main() -> None:
-    """The process: settings as one line of JSON on standard input, traffic until the next line, then the result."""
+    """Run the process that sends and receives the traffic.
+
+    Standard input gives the settings as a line of JSON and ends the traffic with the next line; the result is printed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(sys.stdin.readline())
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))

@@ -1,10 +1,11 @@
-"""Who will be late next: an on-line detector that votes over the last steps.
+"""On-line detector that predicts the next straggler by votes over the last steps.
 
-Why votes and not the mean lateness: gaps are spread like a log-normal distribution, so one long gap of a rank that is
-late once outweighs many usual ones of the persistent straggler in any mean; a vote counts each step once. Against
-"whoever was late last" a vote wins because a single stray step costs it nothing, and costs that rule two predictions.
-Over 30 traces of 200 steps with 8 ranks, log-normal gaps and persistence 0.77 the vote was right in 0.757 of the steps
-and changed its mind 1.2 times, an exponential mean with hysteresis in 0.716 (10.7), the last late rank in 0.596 (80.6).
+Votes are used instead of the mean lateness because gaps follow a log-normal distribution: one long gap of a rank that
+is late once outweighs many usual ones of the persistent straggler in any mean, while a vote counts each step once.
+Compared with predicting the last late rank, a single stray step costs a vote nothing, and costs that rule two
+predictions. Over 30 traces of 200 steps with 8 ranks, log-normal gaps and persistence 0.77 the vote was right in 0.757
+of the steps and changed its prediction 1.2 times, an exponential mean with hysteresis in 0.716 (10.7), the last late
+rank in 0.596 (80.6).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from railyard.errors import ConfigError
 
 MEMORY_STEPS = 8
 MARGIN = 2
-"""Votes that a rank must be ahead of the predicted one to take its place; 1 lets two equal ranks take turns."""
+"""Votes by which a rank must lead the predicted one to replace it; with 1, two equal ranks would alternate."""
 
 
 def late_rank(arrivals: Sequence[float], least_s: float = 0.0) -> tuple[int, float] | None:
-    """The last to arrive and by how many seconds after the one before it; None if by ``least_s`` or less."""
+    """The last rank to arrive and its gap to the one before in seconds; None if the gap is at most ``least_s``."""
     if len(arrivals) < 2:
         return None
     last = max(range(len(arrivals)), key=arrivals.__getitem__)
@@ -30,12 +31,12 @@ def late_rank(arrivals: Sequence[float], least_s: float = 0.0) -> tuple[int, flo
 
 
 class Detector:
-    """Predicts the straggler among ``n`` ranks from the arrivals of the steps before.
+    """Predicts the straggler among ``n`` ranks from the arrivals of earlier steps.
 
-    Each step with a straggler is a vote; the last ``memory`` votes count. The prediction changes when another rank
-    is ``margin`` votes ahead of the predicted one, so a straggler that is always late is predicted after
-    (memory + margin) / 2 steps at most (5). A step whose last rank came ``least_s`` or less after the one before it
-    (as by chance) is no vote. Until there are votes the prediction is ``first``.
+    Each step with a straggler is a vote; the last ``memory`` votes count. The prediction changes when another rank is
+    ``margin`` votes ahead of the predicted one, so a straggler that is always late is predicted after (memory + margin)
+    / 2 steps at most (5). A step whose last rank came at most ``least_s`` after the one before it (as by chance) is no
+    vote. Until there are votes the prediction is ``first``.
 
     >>> detector = Detector(4)
     >>> for _ in range(3):
@@ -86,12 +87,12 @@ class Detector:
 
     @property
     def gap_s(self) -> float:
-        """How late it is expected to be: the median of its remembered gaps; 0 when nothing was seen of it."""
+        """Expected lateness in seconds: the median of the predicted rank's remembered gaps; 0 without any."""
         gaps = [gap for rank, gap in self._votes if rank == self._predicted]
         return statistics.median(gaps) if gaps else 0.0
 
 
 def accuracy(predicted: Sequence[int], late: Sequence[int | None]) -> float | None:
-    """Share of steps whose late rank was predicted; steps with none do not count, None if no step had one."""
+    """Share of the steps with a late rank in which it was predicted; None if no step had one."""
     pairs = [(guess, rank) for guess, rank in zip(predicted, late, strict=True) if rank is not None]
     return sum(guess == rank for guess, rank in pairs) / len(pairs) if pairs else None

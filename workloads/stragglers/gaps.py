@@ -1,8 +1,8 @@
-"""How late a straggler is: fixed, drawn from a log-normal distribution, or replayed from a measurement.
+"""Distributions of the lateness of a straggler: fixed, log-normal, or replayed from a measurement.
 
-A gap is how much later than the next to last rank the straggler arrives, in seconds. Gaps of 4 A100s that train
-Llama-3.2-3B: median 7, mean 9.5, p90 19, max 22 ms beside an all-reduce of 118 ms (StragglAR, arXiv 2505.23523, and
-the log published with it); a log-normal distribution with sigma 0.78 has these median, mean and p90.
+A gap is the time in seconds between the arrivals of the straggler and of the last rank before it. Gaps of 4 A100s that
+train Llama-3.2-3B: median 7, mean 9.5, p90 19, max 22 ms beside an all-reduce of 118 ms (StragglAR, arXiv 2505.23523,
+and the log published with it); a log-normal distribution with sigma 0.78 has these median, mean and p90.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DURATION = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us)?", re.ASCII | re.IG
 
 
 def seconds(text: str, key: str) -> float:
-    """``0.3``, ``300ms`` or ``7us`` in seconds; raises ``ConfigError`` naming ``key``."""
+    """Parse ``0.3``, ``300ms`` or ``7us`` to seconds; raises ``ConfigError`` naming ``key``."""
     match = _DURATION.fullmatch(text.strip())
     try:
         value = float(match[1]) * UNITS[(match[2] or "s").lower()] if match else -1.0
@@ -43,35 +43,35 @@ class Fixed:
     seconds: float
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """One gap for each step, without end."""
+        """Endless iterator of one gap per step."""
         while True:
             yield self.seconds
 
 
 @dataclass(frozen=True)
 class LogNormal:
-    """Gaps exp(N(ln ``median_s``, ``sigma``)), cut at ``most_s``."""
+    """Gaps exp(N(ln ``median_s``, ``sigma``)), limited to ``most_s``."""
 
     median_s: float
     sigma: float
     most_s: float = math.inf
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """One gap for each step, without end."""
+        """Endless iterator of one gap per step."""
         while True:
             gap = self.median_s * math.exp(self.sigma * source.gauss(0.0, 1.0))
             yield min(gap, self.most_s)
 
     @property
     def mean_s(self) -> float:
-        """Mean of the distribution before the cut."""
+        """Mean of the distribution without the limit, in seconds."""
         return self.median_s * math.exp(self.sigma**2 / 2)
 
     @staticmethod
     def fit(gaps_s: Sequence[float]) -> LogNormal:
-        """The distribution with the mean and deviation that the logarithms of ``gaps_s`` have (maximum likelihood).
+        """Fit a distribution to ``gaps_s`` by the mean and deviation of their logarithms (maximum likelihood).
 
-        Cut at the longest of them. Raises ``ConfigError`` for fewer than 2 gaps, or one that is not above 0.
+        Its limit is the longest of them. Raises ``ConfigError`` for fewer than 2 gaps, or one that is not above 0.
         """
         if len(gaps_s) < 2 or not all(0 < gap < math.inf for gap in gaps_s):
             raise ConfigError("a log-normal distribution is fitted to 2 gaps or more, all above 0", key="gaps")
@@ -88,20 +88,20 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Replay:
-    """Gaps one after another, from the first again when there are more steps."""
+    """A list of gaps that is repeated when there are more steps."""
 
     gaps_s: tuple[float, ...]
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """One gap for each step, without end."""
+        """Endless iterator of one gap per step."""
         return cycle(self.gaps_s)
 
     @staticmethod
     def read(path: Path, unit: str | None = None, factor: float = 1.0) -> Replay:
-        """The gaps of a file, times ``factor``.
+        """Read the gaps of a file, times ``factor``.
 
-        JSON: a list under ``gaps_s``, ``gaps_ms`` or ``gaps_us``, which say their unit. Anything else: one number per
-        line (``#`` begins a comment) in ``unit``. Raises ``ConfigError`` with file and place.
+        JSON: a list under ``gaps_s``, ``gaps_ms`` or ``gaps_us``, whose name gives the unit. Any other file: one number
+        per line (``#`` begins a comment) in ``unit``. Raises ``ConfigError`` with file and place.
         """
         if unit is not None and unit not in UNITS:
             raise ConfigError(f"must be one of {', '.join(UNITS)}, not {unit}", key="unit")
@@ -111,7 +111,7 @@ class Replay:
             text = data.decode()
         except OSError as error:
             raise ConfigError(f"cannot be read: {error.strerror}", source=str(path)) from None
-        except ValueError:  # not UTF-8, or a name that no file can have
+        except ValueError:  # not UTF-8, or an invalid file name
             raise ConfigError("must be a file of JSON, or of text with one number per line", source=str(path)) from None
         if len(data) > _MOST_FILE_BYTES:
             raise ConfigError(f"must have at most {_MOST_FILE_BYTES >> 20} MiB", source=str(path))
@@ -125,9 +125,9 @@ def _from_json(text: str, unit: str | None, path: Path) -> list[float]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"is no JSON: {error.msg}", source=f"{path}:{error.lineno}") from None
-    except (ValueError, RecursionError):  # digits without end, brackets without end
-        raise ConfigError("is no JSON that can be read", source=str(path)) from None
+        raise ConfigError(f"is not JSON: {error.msg}", source=f"{path}:{error.lineno}") from None
+    except (ValueError, RecursionError):  # too many digits or too deep nesting
+        raise ConfigError("is not readable JSON", source=str(path)) from None
     keys = [f"gaps_{name}" for name in UNITS if f"gaps_{name}" in data]
     if len(keys) != 1 or not isinstance(data[keys[0]], list):
         raise ConfigError("must have one list, gaps_s, gaps_ms or gaps_us", source=str(path))
@@ -146,7 +146,7 @@ def _from_lines(text: str, unit: str | None, path: Path) -> list[float]:
 
 
 def _gap(value: object, unit: str, place: str) -> float:
-    """One gap in seconds; ``ConfigError`` with its place where it is none."""
+    """One gap in seconds; raises ``ConfigError`` with its place where it is invalid."""
     try:
         gap = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

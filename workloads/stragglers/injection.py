@@ -1,7 +1,7 @@
-"""What makes a straggler, in words that a person can type, and how it is put into a Program.
+"""Injection of stragglers into a program, described by a short text such as ``fixed:0.3``.
 
-Sources: StragglAR (arXiv 2505.23523) for persistent stragglers, seen at 0.77 to 0.98 of the steps; Falcon
-for computing and links that are slow, 1.34 times the usual step time on average.
+Sources: StragglAR (arXiv 2505.23523) for persistent stragglers, seen at 0.77 to 0.98 of the steps; Falcon for slow
+computing and links, 1.34 times the usual step time on average.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ INJECTIONS = {
     "slow-link": "slow-link:0.5",
     "background": "background:0.4",
 }
-"""Every word of an injection with an example."""
+"""Every kind of injection with an example."""
 _JOINT = re.compile(r"\+(?=\s*[a-z])")
 """A plus before a word, not one inside a number (1e+3)."""
 Otherwise = Literal["another", "none"]
 Delays = tuple[tuple[float, ...], ...]
-"""``delays[rank][step]``, seconds."""
+"""``delays[rank][step]``, in seconds."""
 
 
 @dataclass(frozen=True)
 class Injection:
-    """What makes one rank (or two) late.
+    """Description of lateness for one rank (or two).
 
-    ``gaps``: how late in each step. With probability ``persistence`` it is the persistent rank that is late, else
-    ``otherwise``: ``another`` rank, drawn evenly, or ``none``. ``second``: another rank is late too. ``wrong``: all of
-    it befalls another rank than the one predicted. ``compute_factor`` multiplies the rank's computes, ``link_share``
-    is the share of the rate that its rail ports have left, ``background_share`` the share of it that other traffic
-    takes. "Another rank" of ``second`` and ``wrong`` is ``other_rank``.
+    ``gaps``: lateness in each step. With probability ``persistence`` the persistent rank is late, else ``otherwise``:
+    ``another`` rank, drawn evenly, or ``none``. ``second``: another rank is late too. ``wrong``: all of this applies to
+    another rank than the predicted one. ``compute_factor`` multiplies the rank's computes, ``link_share`` is the share
+    of the rate that its rail ports have left, ``background_share`` the share of it that other traffic takes. "Another
+    rank" of ``second`` and ``wrong`` is ``other_rank``.
     """
 
     text: str = "none"
@@ -60,14 +60,14 @@ class Injection:
     background_share: float = 0.0
 
     def late_rank(self, n: int, rank: int) -> int:
-        """The rank that is slow or (persistently) late when ``rank`` is the one predicted."""
+        """The rank that is slow or (persistently) late when ``rank`` is the predicted one."""
         _check_rank(n, rank)
         return other_rank(n, rank) if self.wrong else rank
 
     def delays(self, n: int, steps: int, rank: int, seed: int) -> Delays:
-        """How late each of ``n`` ranks is in each of ``steps`` steps; the same for the same seed.
+        """Lateness of each of ``n`` ranks in each of ``steps`` steps; the same for the same seed.
 
-        More steps continue fewer, and how long the gaps are does not depend on whose they are.
+        A larger number of steps extends the same sequence, and the lengths of the gaps do not depend on the late ranks.
         """
         late = self.late_rank(n, rank)
         by_rank = [[0.0] * steps for _ in range(n)]
@@ -75,15 +75,15 @@ class Injection:
             chance = random.Random(f"straggler rank {seed}")
             gaps = self.gaps.draw(random.Random(f"straggler gap {seed}"))
             for step, gap in enumerate(islice(gaps, steps)):
-                who = self._who(chance, n, late)
-                if who is not None:
-                    by_rank[who][step] += gap
+                late_now = self._late_in_step(chance, n, late)
+                if late_now is not None:
+                    by_rank[late_now][step] += gap
         if self.second is not None:
             by_rank[other_rank(n, late)] = [gap + self.second.seconds for gap in by_rank[other_rank(n, late)]]
         return tuple(tuple(gaps) for gaps in by_rank)
 
-    def _who(self, chance: random.Random, n: int, late: int) -> int | None:
-        """Who is late in one step. Two numbers are drawn whatever comes of them, so that steps stay independent."""
+    def _late_in_step(self, chance: random.Random, n: int, late: int) -> int | None:
+        """The late rank of one step; two numbers are always drawn, so that steps stay independent."""
         is_late, other = chance.random() < self.persistence, chance.randrange(1, n)
         if is_late:
             return late
@@ -95,24 +95,24 @@ class Injection:
 
 
 def other_rank(n: int, rank: int) -> int:
-    """The rank half-way round from ``rank``: who the second straggler is, and who is late when ``rank`` was wrong."""
+    """The rank half-way round from ``rank``: the second straggler, and the late rank of ``wrong``."""
     return (rank + n // 2) % n
 
 
 def _check_rank(n: int, rank: int) -> None:
     if n < 2:
-        raise ConfigError(f"a straggler needs somebody to be later than, so 2 ranks or more, not {n}", key="ranks")
+        raise ConfigError(f"a straggler needs at least 2 ranks, not {n}", key="ranks")
     if not 0 <= rank < n:
         raise ConfigError(f"must be a rank from 0 to {n - 1}, not {rank}", key="straggler")
 
 
 def parse_injection(text: str) -> Injection:
-    """The injection that ``text`` says: words of ``INJECTIONS``, joined by ``+`` (``fixed:0.3+slow-link:0.5``).
+    """Parse an injection: kinds of ``INJECTIONS``, joined by ``+`` (``fixed:0.3+slow-link:0.5``).
 
-    Times are seconds unless they say ``ms`` or ``us``. Raises ``ConfigError`` naming the word and what would be right.
+    Times are seconds unless given in ``ms`` or ``us``. Raises ``ConfigError`` naming the kind and valid values.
 
     ``fixed:T``: late by T in every step. ``persistent:T@P``: with probability P, else another rank; ``@P/none``: else
-    nobody. ``lognormal:MEDIAN,SIGMA[,MOST][@P]``. ``replay:FILE[,unit=ms][,factor=X][,persistence=P]``. ``two:T,T2``:
+    no rank. ``lognormal:MEDIAN,SIGMA[,MOST][@P]``. ``replay:FILE[,unit=ms][,factor=X][,persistence=P]``. ``two:T,T2``:
     another rank too, by T2. ``wrong[:T]``: not the predicted rank. ``slow-compute:X``: computes take X times as long.
     ``slow-link:F``: its ports at F of their rate. ``background:F``: other traffic takes F of the rate of its ports.
     """
@@ -127,7 +127,7 @@ def parse_injection(text: str) -> Injection:
         changes = _PARSERS[word](value.strip(), f"inject: {word}")
         again = said & changes.keys()
         if again:
-            raise ConfigError(f"{word} in {text!r} says again what was said before; say it once", key="inject")
+            raise ConfigError(f"{word} in {text!r} repeats an earlier setting; give it once", key="inject")
         said |= changes.keys()
         found = replace(found, **changes)  # type: ignore[arg-type]
     return found
@@ -234,12 +234,12 @@ _PARSERS = {
 def inject(
     program: Program, injection: Injection, rank: int, steps: int, seed: int, *, dimension: Dimension | None = None
 ) -> Program:
-    """``program`` with its stragglers, ``rank`` being the one predicted; links and background are not the Program's.
+    """Put stragglers into ``program``, with ``rank`` as the predicted one.
 
-    A late rank gets ``Compute.late`` on the last Compute that its first communication waits for; where it waits for
-    none, a Compute of 0 s is put before it. That communication is the first of ``dimension``; None: the first that is
-    not on the front-end network (barriers are). Raises ``ConfigError`` where a late rank has no such communication, or
-    nothing to be slow with.
+    Slow links and background traffic are not part of a program. A late rank gets ``Compute.late`` on the last Compute
+    that its first communication waits for; where it waits for none, a Compute of 0 s is put before it. That
+    communication is the first of ``dimension``; None: the first that is not on the front-end network (barriers are).
+    Raises ``ConfigError`` where a late rank has no such communication, or a slow rank no compute.
     """
     delays = injection.delays(program.ranks, steps, rank, seed)
     operations = list(program.operations)
@@ -253,16 +253,16 @@ def inject(
 
 
 def _slowed(operations: tuple[Operation, ...], rank: int, factor: float) -> tuple[Operation, ...]:
-    """All computes ``factor`` times as long; how late a step is stays."""
+    """Multiply the duration of all computes by ``factor``; their lateness stays."""
     if not any(isinstance(op, Compute) and op.seconds > 0 for op in operations):
-        raise ConfigError(f"rank {rank} computes nothing that could be slow; give it compute time", key="inject")
+        raise ConfigError(f"rank {rank} has no compute that could be slow; give it compute time", key="inject")
     return tuple(replace(op, seconds=op.seconds * factor) if isinstance(op, Compute) else op for op in operations)
 
 
 def _delayed(
     program: Program, rank: int, gaps: tuple[float, ...], dimension: Dimension | None
 ) -> tuple[Operation, ...]:
-    """The operations of a rank whose first communication of interest comes late."""
+    """The operations of a rank whose first relevant communication comes late."""
     operations = program.operations[rank]
     first = _first_communication(program, rank, dimension)
     computes = [operations[dep] for dep in first.deps if isinstance(operations[dep], Compute)]
@@ -277,7 +277,7 @@ def _delayed(
 
 
 def _repeated(late: tuple[float, ...], steps: int) -> tuple[float, ...]:
-    """What a Compute was late already, step by step."""
+    """Lateness of a Compute before the injection, step by step."""
     return tuple(late[step % len(late)] if late else 0.0 for step in range(steps))
 
 
@@ -287,11 +287,11 @@ def _first_communication(program: Program, rank: int, dimension: Dimension | Non
         if group.dimension == dimension if dimension else group.domain != "front-end":
             return op
     where = f"in dimension {dimension}" if dimension else "outside the front-end network"
-    raise ConfigError(f"rank {rank} does not communicate {where}, so nobody waits for it", key="inject")
+    raise ConfigError(f"rank {rank} does not communicate {where}, so no rank waits for it", key="inject")
 
 
 def _with_pause(operations: tuple[Operation, ...], before: Communication) -> tuple[Operation, ...]:
-    """The operations with a Compute of 0 s at the place of ``before``, which waits for it; later ids move by one."""
+    """Insert a Compute of 0 s before ``before``, which then waits for it; later ids move by one."""
     place = before.id
 
     def moved(op: Operation) -> Operation:

@@ -1,12 +1,12 @@
-"""Expert parallelism in a training step: what tokens travel to their experts and back, and between whom.
+"""Expert parallelism in a training step: how many tokens travel to their experts and back, and between which ranks.
 
-Before the experts of a layer each rank sends its tokens to the ranks that have the experts they chose (dispatch), and
-afterwards gets the results back (combine): two all-to-alls over the EP group. A backward pass does the same with
-gradients, and once more the forward ones if it recomputes. A rank has its share of the sequence (TP), each token goes
-to ``top_k`` experts: tokens x top_k x hidden x bytes of an element per rank, its own experts' part included.
+Before the experts of a layer each rank sends its tokens to the ranks that hold the chosen experts (dispatch), and
+afterwards receives the results (combine): two all-to-alls over the EP group. A backward pass does the same with
+gradients, and repeats the forward ones if it recomputes. A rank has its share of the sequence (TP), each token goes to
+``top_k`` experts: tokens x top_k x hidden x bytes of an element per rank, the part for its own experts included.
 
 Sources: GShard, Lepikhin et al., ICLR 2021; DeepSpeed-MoE, Rajbhandari et al., ICML 2022; Megatron-LM (experts are
-sharded by TP too: what arrives is gathered over the TP group and reduced over it afterwards).
+sharded by TP too: arriving tokens are gathered over the TP group and reduced over it afterwards).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from workloads.training.shape import ModelShape, Unit
 
 Direction = Literal["dispatch", "combine"]
 WEIGHT_OF_ONE = 1_000_000
-"""What the weights of an uneven all-to-all count in: a position's input is about as many."""
+"""Resolution of the weights of an uneven all-to-all: the weights of a position's input add up to about this number."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a layer: it has a pair of TP collectives, and may have a dispatch before and a combine after it.
+    """A part of a layer with one pair of TP collectives, and perhaps a dispatch before and a combine after it.
 
-    ``share`` of the layer's forward arithmetic; ``activations``: what each TP collective moves, in activations of the
-    microbatch.
+    ``share``: its share of the layer's forward arithmetic; ``activations``: the size of each TP collective, in
+    activations of the microbatch.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Block:
 
 
 def blocks_of(shape: ModelShape, unit: Unit, microbatch: int, load: float) -> tuple[Block, Block]:
-    """The two halves of a layer, in forward order; ``load``: what its experts are given, beside the mean."""
+    """The two halves of a layer, in forward order; ``load`` is the load of its experts relative to the mean."""
     experts = shape.experts
     if experts is None or not unit.expert_parameters:
         return Block("attention", 0.5), Block("mlp", 0.5)
@@ -52,31 +52,31 @@ def blocks_of(shape: ModelShape, unit: Unit, microbatch: int, load: float) -> tu
 
 
 def ep_demand(training: Training, group: Group) -> tuple[tuple[float, ...], ...]:
-    """Bytes from each member of an EP group of the step (row) to each other one in a dispatch; a combine is transposed.
+    """Bytes from each member of an EP group (row) to each other member in a dispatch; a combine is transposed.
 
-    Of a group that is one level of two (``workloads.training.levels``): what that level moves.
+    For a group that is one of two levels (``workloads.training.levels``), the bytes that this level moves.
     """
     to = _arriving(training, group)
     return tuple(tuple(0.0 if i == j else size for j, size in enumerate(to)) for i in range(len(to)))
 
 
 def exchange_bytes(training: Training, group: Group) -> int:
-    """``Collective.bytes`` of a dispatch or a combine over ``group``: what a member sends on average, itself included.
+    """``Collective.bytes`` of a dispatch or combine over ``group``: mean bytes sent by a member, itself included.
 
-    Every member sends the same in a dispatch, and receives the same in a combine.
+    Every member sends the same amount in a dispatch, and receives the same amount in a combine.
     """
     return round(sum(_arriving(training, group)))
 
 
 def exchange_algorithm(training: Training, group: Group, direction: Direction) -> str:
-    """``Collective.algorithm`` of it: one of the step's own where tokens choose unevenly."""
+    """``Collective.algorithm`` of a dispatch or combine; a schedule of the program where tokens choose unevenly."""
     if training.shape.experts is not None and training.shape.experts.skew:
         return f"{group.name}.{direction}"
     return "direct" if group.domain == "scale-up" else ""
 
 
 def exchange_schedules(training: Training, group: Group) -> dict[str, Schedule]:
-    """The schedules of the step's own for ``group``, by name; none where everybody gets the same."""
+    """Schedules of the program for ``group``, by name; empty where all members receive the same amount."""
     found = {}
     for direction in ("dispatch", "combine"):
         name = exchange_algorithm(training, group, direction)
@@ -90,9 +90,9 @@ def exchange_schedules(training: Training, group: Group) -> dict[str, Schedule]:
 
 
 def with_ep_algorithm(program: Program, name: str) -> Program:
-    """``program`` with every all-to-all of experts on the rails carried out by ``name``, one of the catalog.
+    """Replace the algorithm of every all-to-all of experts on the rails by ``name``, one of the catalog.
 
-    ``ConfigError`` if the catalog has no such all-to-all.
+    Raises ``ConfigError`` if the catalog has no such all-to-all.
     """
     schedules = dict(program.schedules)
 
@@ -117,8 +117,9 @@ def on_rail(program: Program, op: Collective) -> bool:
 
 
 def hops_algorithm(program: Program) -> str:
-    """How the all-to-alls of ``program``'s experts go hop by hop over data-parallel rings: ``bidirectional-ring`` where
-    every EP group is such a ring, ``line`` where it is an arc of one.
+    """Algorithm for the all-to-alls of ``program``'s experts hop by hop over data-parallel rings.
+
+    ``bidirectional-ring`` where every EP group is such a ring, ``line`` where it is an arc of one.
     """
     rings = {g.members for g in program.groups.values() if (g.dimension, g.domain) == ("dp", "scale-out")}
     eps = {g.members for g in program.groups.values() if (g.dimension, g.domain) == ("ep", "scale-out")}
@@ -126,19 +127,19 @@ def hops_algorithm(program: Program) -> str:
 
 
 def _arriving(training: Training, group: Group) -> list[float]:
-    """By member: what each member sends it in a dispatch, bytes, its own experts' part included."""
+    """Bytes that each member receives from every member in a dispatch, the part for its own experts included."""
     experts, p = training.shape.experts, training.parallelism
     if experts is None or group.dimension != "ep":
-        raise ConfigError(f"group {group.name} is none over which tokens go to experts; name an EP group", key="group")
+        raise ConfigError(f"group {group.name} has no experts; name an EP group", key="group")
     loads, n = experts.loads(p.ep), len(group.members)
     places = [p.coordinates(rank).ep for rank in group.members]
     each = training.activation_bytes * experts.top_k / p.ep
-    if group.domain == "scale-up":  # what goes to any server along a member's rail
+    if group.domain == "scale-up":  # data for all servers along a member's rail
         return [each * sum(loads[place % n :: n]) for place in places]
-    return [each * p.ep / n * loads[place] for place in places]  # what the server's members have for it
+    return [each * p.ep / n * loads[place] for place in places]  # data of the server's members for one member
 
 
 def _weighted(plain: Schedule, weights: list[int] | tuple[int, ...]) -> Schedule:
-    """The all-to-all ``plain`` with these sizes of its n x n parts, beside each other."""
+    """The all-to-all ``plain`` with these relative sizes of its n x n parts."""
     pieces = plain.chunks // plain.n**2
     return replace(plain, weights=tuple(weight for weight in weights for _ in range(pieces)))

@@ -1,4 +1,4 @@
-"""The experts of a mixture-of-experts layer: how many, how large, and how tokens divide among them.
+"""The experts of a mixture-of-experts layer: number, size and how tokens divide among them.
 
 Sources: Shazeer et al., 2017 (top-k gating); DeepSeek-MoE, arXiv 2401.06066, section 3 (fine-grained experts, shared
 experts that every token takes, first layers without experts).
@@ -16,11 +16,11 @@ from railyard.errors import ConfigError
 class Experts:
     """``count`` routed experts with a hidden size of ``ffn_hidden``, of which each token takes ``top_k``.
 
-    Every token takes the ``shared`` experts as well (of the same size). The first ``dense_layers`` of a model have a
-    plain MLP, of those after them each ``every``-th has experts, the first included. No token is dropped.
+    Every token also takes the ``shared`` experts (of the same size). The first ``dense_layers`` of a model have a plain
+    MLP; of the layers after them each ``every``-th has experts, the first included. No token is dropped.
 
-    ``skew``: how unevenly tokens choose. 0: evenly; above, expert popularities are those of Zipf's law with this
-    exponent, given to experts in an order drawn with ``seed``.
+    ``skew``: how unevenly tokens choose. 0: evenly; above 0, expert popularities follow Zipf's law with this exponent,
+    in an order of experts drawn with ``seed``.
     """
 
     count: int
@@ -48,12 +48,12 @@ class Experts:
             raise ConfigError(f"must be 0 or more, and finite, not {self.skew:g}", key="model.expert_skew")
 
     def in_layer(self, layer: int) -> bool:
-        """Whether layer ``layer`` of the model, from 0, has them."""
+        """Whether layer ``layer`` of the model (counted from 0) has experts."""
         return layer >= self.dense_layers and (layer - self.dense_layers) % self.every == 0
 
     @property
     def popularity(self) -> tuple[float, ...]:
-        """By expert: its share of all choices; together 1. None has more than 1 / top_k: a token takes it once."""
+        """Share of each expert in all choices (sum 1), at most 1 / ``top_k``, since a token takes an expert once."""
         order = list(range(self.count))
         random.Random(self.seed).shuffle(order)
         weights = [(place + 1.0) ** -self.skew for place in order]
@@ -69,7 +69,7 @@ class Experts:
             full |= over
 
     def loads(self, ep: int) -> tuple[float, ...]:
-        """By EP index: what its experts are given, beside the mean (1.0). Experts are dealt out in equal runs."""
+        """Load of each EP index relative to the mean (1.0); each index holds an equal run of consecutive experts."""
         each = self.count // ep
         shares = self.popularity
         return tuple(ep * sum(shares[i * each : (i + 1) * each]) for i in range(ep))

@@ -1,10 +1,10 @@
-"""Collectives over a group that has several GPUs in each of its servers: one level inside servers, one along the rails.
+"""Collectives over a group with several GPUs per server: one level inside the servers, one along the rails.
 
-The GPUs of a server share its scale-up network; GPUs of one local rank share a rail. A collective over such a group is
-carried out as two or three, each on one network, so that a byte takes its rail once. Sums as in Goyal et al.,
-"Accurate, large minibatch SGD", 2017 (a rail carries one part for each GPU of a server); an all-to-all collects in the
-server what goes to one local rank elsewhere, then sends it along that rail (NCCL's PXN; hierarchical all-to-all of
-DeepSpeed-MoE, Rajbhandari et al., ICML 2022), and comes back the other way.
+The GPUs of a server share its scale-up network; GPUs of one local rank share a rail. A collective over such a group
+consists of two or three, each on one network, so that each byte crosses its rail once. Sums as in Goyal et al.,
+"Accurate, large minibatch SGD", 2017 (a rail carries one part for each GPU of a server); an all-to-all first collects,
+inside the server, the data for one local rank of other servers, then sends it along that rail (NCCL's PXN; hierarchical
+all-to-all of DeepSpeed-MoE, Rajbhandari et al., ICML 2022), and takes the reverse path back.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from workloads.program import Dimension, Group
 from workloads.schedule import CollectiveKind
 
 ELEMENT_BYTES = 4
-"""A buffer is float32 numbers; one that has not one for each GPU of a server is summed whole at both levels."""
+"""Size of a float32. A buffer with fewer elements than a server has GPUs is summed whole at both levels."""
 
 Leg = tuple[str, CollectiveKind, int]
-"""A part of a collective on one network: (group, kind, bytes as in ``Collective.bytes``)."""
+"""Part of a collective on one network: (group, kind, bytes as in ``Collective.bytes``)."""
 
 
 @dataclass(frozen=True)
 class Levels:
     """The groups of one rank, by name: ``inside`` its server and ``along`` its rail ("" where there is none).
 
-    ``gpus``: how many members a server has.
+    ``gpus``: number of members per server.
     """
 
     inside: str = ""
@@ -38,9 +38,10 @@ class Levels:
         return bool(self.inside or self.along)
 
     def legs(self, kind: CollectiveKind, size: int, *, back: bool = False) -> tuple[Leg, ...]:
-        """What carries out a collective of ``size`` bytes, one leg after another; none without a group.
+        """The legs of a collective of ``size`` bytes, one after another; none without a group.
 
-        ``back``: the way back of an all-to-all, along the rail first. ``ValueError`` for a kind that is not divided.
+        ``back``: the way back of an all-to-all, along the rail first. Raises ``ValueError`` for a kind that cannot be
+        divided.
         """
         if not (self.inside and self.along):
             name = self.inside or self.along
@@ -57,16 +58,16 @@ class Levels:
         if kind == "all_to_all":
             there: tuple[Leg, Leg] = (self.inside, kind, size), (self.along, kind, size)
             return there[::-1] if back else there
-        raise ValueError(f"no way to carry out {kind} on two levels")
+        raise ValueError(f"a collective of kind {kind} cannot be divided into two levels")
 
 
 def spread(
     name: str, dimension: Dimension, members: Sequence[int], stage: int, gpus_per_server: int
 ) -> tuple[Group, ...]:
-    """The groups that carry the collectives of ``members`` (in ring order): of ``name`` where one network will do.
+    """The groups that carry the collectives of ``members`` (in ring order).
 
-    Otherwise ``name.server3`` for each server and ``name.rail0`` for each rail. ``ConfigError`` if servers do not have
-    members on the same rails.
+    One group ``name`` where one network is enough, else ``name.server3`` for each server and ``name.rail0`` for each
+    rail. Raises ``ConfigError`` if the servers do not have members on the same rails.
     """
     by_server: dict[int, list[int]] = {}
     for rank in members:
@@ -77,9 +78,9 @@ def spread(
     if any(other != rails[0] for other in rails):
         some = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
         raise ConfigError(
-            f"group {name} (ranks {some}) has not the same rails in each of its servers of {gpus_per_server} GPUs; "
-            f"choose sizes such that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple of "
-            "it with a TP that divides it",
+            f"group {name} (ranks {some}) does not have the same rails in each of its servers of {gpus_per_server} "
+            f"GPUs; choose sizes so that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple "
+            "of it with a TP that divides it",
             key=f"parallelism.{'dp' if dimension == 'edp' else dimension}",
         )
     if len(rails[0]) == 1:
@@ -104,7 +105,8 @@ def spread(
 def levels_of(rank: int, parts: Iterable[Group], found: Mapping[str, Group]) -> Levels:
     """The levels of ``rank`` among the ``parts`` of its group (``spread``).
 
-    A part that is not among the program's groups ``found`` is there as a data-parallel group of the same members.
+    A part that is not among the program's groups ``found`` is represented by the data-parallel group of the same
+    members.
     """
     mine = {part.domain: part for part in parts if rank in part.members}
     names = {domain: part.name if part.name in found else _same(part, found) for domain, part in mine.items()}
@@ -113,5 +115,5 @@ def levels_of(rank: int, parts: Iterable[Group], found: Mapping[str, Group]) -> 
 
 
 def _same(part: Group, found: Mapping[str, Group]) -> str:
-    """The data-parallel group with the members of ``part``."""
+    """Name of the data-parallel group with the members of ``part``."""
     return next(g.name for g in found.values() if (g.members, g.dimension) == (part.members, "dp"))

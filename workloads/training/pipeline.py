@@ -1,4 +1,4 @@
-"""The 1F1B pipeline: in which order a stage runs the forward and backward passes of its microbatches.
+"""The 1F1B pipeline: the order in which a stage runs the forward and backward passes of its microbatches.
 
 Source: PipeDream-Flush as in Narayanan et al., "Efficient large-scale language model training on GPU clusters using
 Megatron-LM", SC'21, section 2.2.1.
@@ -14,7 +14,7 @@ from railyard.errors import ConfigError
 
 @dataclass(frozen=True)
 class Pass:
-    """One microbatch through one stage, forward or backward."""
+    """The forward or backward pass of one microbatch through one stage."""
 
     direction: Literal["forward", "backward"]
     microbatch: int
@@ -24,7 +24,7 @@ class Pass:
 
 
 def one_f_one_b(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
-    """The passes of ``stage`` in order: fill, one forward and one backward in turn, drain.
+    """The passes of ``stage`` in order: fill, forward and backward passes alternately, drain.
 
     At most ``stages - stage`` microbatches are in flight. Raises ``ConfigError`` for fewer than one microbatch.
 

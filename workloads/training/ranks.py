@@ -1,4 +1,4 @@
-"""Who is who: Megatron's rank order ``tp-cp-ep-dp-pp`` (leftmost fastest) and the groups it makes.
+"""Ranks and groups of a training job in Megatron's rank order ``tp-cp-ep-dp-pp`` (leftmost fastest).
 
 Source: Megatron-LM ``parallel_state.RankGenerator``, default order; Opus, arXiv 2602.12521, section 2.
 """
@@ -17,7 +17,7 @@ WORLD_GROUP = "world"
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a rank stands in each dimension of parallelism."""
+    """Index of a rank in each dimension of parallelism."""
 
     tp: int = 0
     cp: int = 0
@@ -54,11 +54,11 @@ class Parallelism:
 
     @property
     def ranks(self) -> int:
-        """Number of GPUs."""
+        """Number of ranks (GPUs): the product of all sizes."""
         return prod(self.sizes)
 
     def rank(self, at: Coordinates) -> int:
-        """The rank at ``at``."""
+        """The rank with the coordinates ``at``; raises ``ValueError`` outside the sizes."""
         rank, stride = 0, 1
         for place, size in zip((at.tp, at.cp, at.ep, at.dp, at.pp), self.sizes, strict=True):
             if not 0 <= place < size:
@@ -68,7 +68,7 @@ class Parallelism:
         return rank
 
     def coordinates(self, rank: int) -> Coordinates:
-        """Where ``rank`` stands."""
+        """The coordinates of ``rank``; raises ``ValueError`` for a rank that does not exist."""
         if not 0 <= rank < self.ranks:
             raise ValueError(f"rank {rank} lies outside {self}")
         places = []
@@ -90,9 +90,9 @@ class Parallelism:
 
 
 _VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "ep": ("ep",), "edp": ("dp",)}
-"""By dimension: in what the members of a group differ, fastest first."""
+"""By dimension: the coordinates in which the members of a group differ, fastest first."""
 _NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": "tdcs", "pp": "tdces"}
-"""By dimension: in what they agree, by first letter."""
+"""By dimension: the coordinates in which the members agree, by first letter."""
 
 
 def groups(
@@ -112,10 +112,10 @@ def groups(
     ``world``               every rank              front-end: scalars only, never a rail
     ======================= ======================= ==============================================================
 
-    With EP above 1 all that is no expert is data parallel over EP x DP: ``dp`` has the members of both, the EP index
-    fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp`` group
-    joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is one of
-    each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
+    With EP above 1, all parameters but the experts are data parallel over EP x DP: ``dp`` has the members of both, the
+    EP index fastest, and experts have groups of their own, ``edp`` (Megatron-LM: expert data parallel), unless a ``dp``
+    group joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is
+    one of each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
 
     Names carry CP and EP where they are above 1 (``tp.d0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
     fill the fabric, or when a group would need to leave its rail.
@@ -147,9 +147,9 @@ def groups(
 def parts_of(
     dimension: Dimension, parallelism: Parallelism, rank: int, gpus_per_server: int, *, tp_across_servers: bool = False
 ) -> tuple[Group, ...]:
-    """What the tp, dp, edp or ep group of ``rank`` consists of: itself, or its levels; nothing if it has one member.
+    """The parts of the tp, dp, edp or ep group of ``rank``: the group or its levels; none for a single member.
 
-    ``ConfigError`` as for ``groups``.
+    Raises ``ConfigError`` as ``groups`` does.
     """
     at = parallelism.coordinates(rank)
     members: tuple[Coordinates, ...] = (at,)
@@ -175,12 +175,12 @@ def dp_group(parallelism: Parallelism, rank: int) -> str:
 
 
 def pp_group(parallelism: Parallelism, rank: int) -> str:
-    """Name of the pair that joins ``rank`` to its next stage."""
+    """Name of the pair group of ``rank`` and its peer in the next stage."""
     return _name("pp", parallelism, parallelism.coordinates(rank))
 
 
 def _name(dimension: Dimension, parallelism: Parallelism, at: Coordinates) -> str:
-    """``dp.t0.s1``: the coordinates that are fixed inside the group."""
+    """Name such as ``dp.t0.s1``, made of the coordinates that are fixed inside the group."""
     place = {"t": at.tp, "d": at.dp, "s": at.pp}
     place |= {letter: i for letter, i, size in (("c", at.cp, parallelism.cp), ("e", at.ep, parallelism.ep)) if size > 1}
     return ".".join([dimension, *(f"{letter}{place[letter]}" for letter in _NAMED[dimension] if letter in place)])
@@ -194,14 +194,14 @@ def _on_one_network(
     gpus_per_server: int,
     tp_across_servers: bool = False,
 ) -> Group:
-    """The group, which one network must carry."""
+    """A group that lies on one network; raises ``ConfigError`` where none can carry it."""
     return Group(name, dimension, members, _domain(name, dimension, members, gpus_per_server, tp_across_servers), stage)
 
 
 def _domain(
     name: str, dimension: Dimension, members: tuple[int, ...], gpus_per_server: int, tp_across_servers: bool
 ) -> Domain:
-    """The network that can carry a group; ``ConfigError`` when none can."""
+    """The network that can carry a group; raises ``ConfigError`` when none can."""
     used = {rank // gpus_per_server for rank in members}
     if len(used) == 1:
         return "scale-up"

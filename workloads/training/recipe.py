@@ -1,6 +1,6 @@
-"""A workload as a person writes it: a YAML file with a model's shape, the parallelism and the fabric it runs on.
+"""Workload files: YAML with the shape of a model, the parallelism, and the fabric that it runs on.
 
-Every key is checked; an unknown one is refused by name. All values are those of the real system::
+Unknown keys are rejected by name. All values are those of the real system::
 
     name: my-model
     description: one line for tables            # optional
@@ -15,19 +15,19 @@ Every key is checked; an unknown one is refused by name. All values are those of
       vocabulary: 128256                        # default 0: no embedding and no head
       outer_units: vocabulary                   # embedding and head count by vocabulary | as a layer | none
       dtype_bytes: 2
-      experts: 8                                # default 0: none, and then no key of those below
+      experts: 8                                # default 0: none, and none of the keys below
       top_k: 2                                  # experts that a token takes; default 1
       expert_ffn_hidden: 7168                   # default ffn_hidden
       shared_experts: 1                         # experts of that size that every token takes; default 0
       dense_layers: 1                           # first layers, without experts; default 0
-      moe_every: 1                              # of the others each so many-th has experts
+      moe_every: 1                              # after those, every n-th layer has experts
       expert_skew: 0                            # popularity of experts: Zipf's exponent; default 0, all the same
       expert_seed: 0                            # which experts are the popular ones
     parallelism: {tp: 4, pp: 2, dp: 2, ep: 1}   # tp x ep x dp x pp = servers x gpus_per_server, in rank order
     batch: {local_batch: 8, microbatch: 4}      # samples per DP and EP rank and step, and per microbatch
     compute:
       forward_ms: 37.0                          # one layer, one microbatch, one GPU, without TP communication
-      # or tflops: 120                          # what one GPU reaches (TFLOP/s)
+      # or tflops: 120                          # rate that one GPU reaches (TFLOP/s)
       recompute: true                           # backward takes 3 x forward instead of 2 x
     training:
       sharding: fsdp                            # fsdp | ddp
@@ -67,7 +67,7 @@ class _Section(BaseModel):
 
 
 class ModelSection(_Section):
-    """The shape of the model."""
+    """Section ``model`` of a workload file: the shape of the model."""
 
     layers: int = Field(ge=1, le=10_000)
     hidden: int = Field(ge=1)
@@ -89,11 +89,11 @@ class ModelSection(_Section):
     expert_seed: int = 0
 
     def to_shape(self) -> ModelShape:
-        """The shape; ``ConfigError`` for keys of experts without experts, and for values that do not fit together."""
+        """The model's shape; ``ConfigError`` for expert keys without experts and for inconsistent values."""
         given = self.model_fields_set.intersection(_OF_EXPERTS)
         if not self.experts and given:
             raise ConfigError(
-                "needs a model with experts; give model.experts, or leave it out", key=f"model.{min(given)}"
+                "needs a model with experts; give model.experts, or leave this key out", key=f"model.{min(given)}"
             )
         values = self.model_dump(exclude={"experts", *_OF_EXPERTS})
         experts = Experts(
@@ -115,7 +115,7 @@ _OF_EXPERTS = (
 
 
 class ParallelismSection(_Section):
-    """GPUs per dimension."""
+    """Section ``parallelism`` of a workload file: GPUs per dimension."""
 
     tp: int = Field(default=1, ge=1)
     pp: int = Field(default=1, ge=1)
@@ -124,14 +124,14 @@ class ParallelismSection(_Section):
 
 
 class BatchSection(_Section):
-    """Samples per DP rank: in a step and in a microbatch."""
+    """Section ``batch`` of a workload file: samples per DP rank in a step and in a microbatch."""
 
     local_batch: int = Field(ge=1)
     microbatch: int = Field(ge=1)
 
 
 class ComputeSection(_Section):
-    """How long arithmetic takes: the forward time of a layer, or the FLOP/s that a GPU reaches."""
+    """Section ``compute`` of a workload file: the forward time of a layer, or the FLOP/s that a GPU reaches."""
 
     forward_ms: float | None = Field(default=None, gt=0)
     tflops: float | None = Field(default=None, gt=0)
@@ -139,7 +139,7 @@ class ComputeSection(_Section):
 
 
 class TrainingSection(_Section):
-    """How the step is carried out."""
+    """Section ``training`` of a workload file: how the step is executed."""
 
     sharding: Literal["fsdp", "ddp"] = "fsdp"
     reshard_after_forward: bool = True
@@ -150,7 +150,7 @@ class TrainingSection(_Section):
 
 
 class WorkloadFabricSection(_Section):
-    """The fabric a workload is made for."""
+    """Section ``fabric`` of a workload file: the fabric that the workload is made for."""
 
     servers: int = Field(ge=1)
     gpus_per_server: int = Field(ge=1)
@@ -160,7 +160,7 @@ class WorkloadFabricSection(_Section):
 
 
 class Recipe(_Section):
-    """A workload file."""
+    """All keys of a workload file, validated."""
 
     name: str = Field(min_length=1, max_length=100)
     description: str = ""
@@ -172,7 +172,7 @@ class Recipe(_Section):
     fabric: WorkloadFabricSection
 
     def to_training(self) -> Training:
-        """The step to generate; ``ConfigError`` naming the key when values do not fit together."""
+        """The step to generate; ``ConfigError`` names the key whose value does not fit the others."""
         forward, tflops = self.compute.forward_ms, self.compute.tflops
         return Training(
             name=self.name,
@@ -189,7 +189,7 @@ class Recipe(_Section):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a YAML file; ``ConfigError`` names the file and the key."""
+    """Read the recipe in a YAML file; ``ConfigError`` names the file and the key."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -205,7 +205,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
-    """The recipe that ``data`` describes; ``ConfigError`` names the first wrong key."""
+    """Validate ``data`` as a recipe; ``ConfigError`` names the first wrong key."""
     try:
         return Recipe.model_validate(dict(data))
     except ValidationError as error:

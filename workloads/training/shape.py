@@ -1,4 +1,4 @@
-"""A transformer's shape and what follows from it: parameters, arithmetic and activation sizes.
+"""Shape of a transformer, with its parameters, arithmetic and activation sizes.
 
 Sources: parameter and FLOP counts as in Narayanan et al., SC'21 (appendix), with grouped-query attention (Ainslie et
 al., 2023) and gated MLPs (Shazeer, 2020); sequence-sharded activations as in Korthikanti et al., 2022.
@@ -21,11 +21,11 @@ layer."""
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder-only transformer.
+    """Shape of a decoder-only transformer.
 
-    ``kv_heads`` below ``heads`` is grouped-query attention; 0 stands for ``heads``. ``ffn_hidden`` 0 stands for
-    4 x hidden. ``vocabulary`` 0: no embedding and no head. All sizes in elements; ``dtype_bytes`` each. ``experts``:
-    those of its layers that have some instead of the MLP.
+    ``kv_heads`` below ``heads`` is grouped-query attention; 0 stands for ``heads``. ``ffn_hidden`` 0 stands for 4 x
+    hidden. ``vocabulary`` 0: no embedding and no head. All sizes in elements of ``dtype_bytes`` each. ``experts``: the
+    experts of those layers that have them instead of the MLP.
 
     >>> ModelShape(32, 4096, 8192, ffn_hidden=14336, heads=32, kv_heads=8).parameters_per_layer
     218112000
@@ -53,28 +53,28 @@ class ModelShape:
 
     @property
     def attention_parameters(self) -> int:
-        """Query, key, value and output matrices of one layer."""
+        """Parameters of the query, key, value and output matrices of one layer."""
         kv_hidden = self.hidden // self.heads * (self.kv_heads or self.heads)
         return 2 * self.hidden * self.hidden + 2 * self.hidden * kv_hidden
 
     @property
     def mlp_parameters(self) -> int:
-        """Up and down (and gate) matrices of one layer without experts."""
+        """Parameters of the up and down (and gate) matrices of one layer without experts."""
         return self._mlp(self.ffn_hidden or 4 * self.hidden)
 
     @property
     def parameters_per_layer(self) -> int:
-        """One layer without experts: attention, MLP and two norms."""
+        """Parameters of one layer without experts: attention, MLP and two norms."""
         return self.attention_parameters + self.mlp_parameters + 2 * self.hidden
 
     @property
     def expert_parameters(self) -> int:
-        """All routed experts of a layer that has them."""
+        """Parameters of all routed experts of a layer with experts."""
         return self.experts.count * self._mlp(self.experts.ffn_hidden) if self.experts else 0
 
     @property
     def beside_experts(self) -> int:
-        """What else such a layer has: attention, two norms, the router and the shared experts."""
+        """Other parameters of a layer with experts: attention, two norms, the router and the shared experts."""
         if self.experts is None:
             return self.parameters_per_layer
         router = self.hidden * self.experts.count
@@ -83,13 +83,13 @@ class ModelShape:
 
     @property
     def active_parameters(self) -> int:
-        """What of such a layer a token meets: all but the routed experts that it does not take."""
+        """Parameters of a layer with experts that one token uses: all but the routed experts that it does not take."""
         active = self.experts.top_k * self._mlp(self.experts.ffn_hidden) if self.experts else 0
         return self.beside_experts + active
 
     @property
     def outer_parameters(self) -> int:
-        """The embedding, or the head, as it counts for communication."""
+        """Parameters of the embedding, or of the head, as counted for communication."""
         return self.parameters_per_layer if self.outer_units == "layer" else self.vocabulary * self.hidden
 
     def attention_flops(self, microbatch: int) -> float:
@@ -123,7 +123,7 @@ class ModelShape:
         return 2.0 * self.vocabulary * self.hidden * microbatch * self.sequence
 
     def activation_bytes(self, microbatch: int) -> int:
-        """What one layer hands to the next for a microbatch, all TP ranks together."""
+        """Bytes that one layer passes to the next for a microbatch, all TP ranks together."""
         return microbatch * self.sequence * self.hidden * self.dtype_bytes
 
     def _mlp(self, ffn_hidden: int) -> int:
@@ -132,10 +132,10 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Unit:
-    """What FSDP gathers and frees at once: a layer, the embedding or the head.
+    """A unit that FSDP gathers and frees at once: a layer, the embedding or the head.
 
     ``layers`` is its forward arithmetic in units of one usual layer (``ModelShape.layer_flops``); ``tp`` whether it has
-    a layer's TP collectives. ``expert_parameters`` (all experts') come on top of ``parameters``; 0: it has no experts.
+    a layer's TP collectives. ``expert_parameters`` (of all experts) come on top of ``parameters``; 0: no experts.
     """
 
     name: str

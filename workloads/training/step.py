@@ -1,7 +1,7 @@
 """One training step with tensor, expert, pipeline and data parallelism, generated from a model's shape.
 
-Per stage the passes follow 1F1B; around them stand the sends and receives of the pipeline and the collectives of the
-data-parallel group:
+In each stage the passes follow 1F1B, with the sends and receives of the pipeline and the collectives of the
+data-parallel group around them:
 
 - ``fsdp``: each pass gathers its units one by one (they are freed after use), except the last backward pass, whose
   units are still gathered; the gradients are reduce-scattered once, for the last microbatch, and one scalar (the
@@ -9,8 +9,8 @@ data-parallel group:
 - ``ddp``: no gathering; one all-reduce of the gradients of each unit after the last backward pass.
 
 With EP the tokens travel to their experts and back within every pass (``workloads.training.expert_parallel``), and
-experts are data parallel over the DP index only. Where they need other rings for that than the rest (``edp``), their
-gradients come after all others, so that the rings change once.
+experts are data parallel over the DP index only. Where this needs other rings than the rest (``edp``), the gradients of
+experts come after all others, so that the rings change once.
 
 Source: Opus, arXiv 2602.12521 (the trace of a Llama-3 8B step), and PyTorch FSDP2.
 """
@@ -36,11 +36,11 @@ from workloads.training.settings import Training
 from workloads.training.shape import Unit, stage_units
 
 SCALAR_BYTES = 4
-"""A loss or a norm: one float32, sent as it is."""
+"""Bytes of a loss or a norm: one float32, sent unscaled."""
 
 
 def training_step(training: Training, servers: int, gpus_per_server: int) -> Program:
-    """The program of one step on ``servers`` x ``gpus_per_server`` GPUs, in real bytes and real seconds.
+    """Generate one step on ``servers`` x ``gpus_per_server`` GPUs, in real bytes and real seconds.
 
     Raises ``ConfigError`` naming the keys when shape, sizes and fabric do not fit together.
     """
@@ -57,7 +57,7 @@ def training_step(training: Training, servers: int, gpus_per_server: int) -> Pro
 
 
 class _RankStep:
-    """Writes down the step of one rank, operation by operation."""
+    """Builds the step of one rank, operation by operation."""
 
     def __init__(self, training: Training, rank: int, found: dict[str, Group], gpus_per_server: int) -> None:
         p = training.parallelism
@@ -83,7 +83,7 @@ class _RankStep:
         self.before_phase: tuple[int, ...] = ()
 
     def build(self) -> tuple[Operation, ...]:
-        """All operations of the step."""
+        """All operations of the step of this rank."""
         order = one_f_one_b(self.stage, self.stages, self.training.microbatches)
         for place, step in enumerate(order):
             self._pass(step, first=place == 0, last=place == len(order) - 1)
@@ -95,7 +95,7 @@ class _RankStep:
         return tuple(self.operations)
 
     def _pass(self, step: Pass, first: bool, last: bool) -> None:
-        """One microbatch through the stage: receive, units, send; after the last one the gradients."""
+        """Add one microbatch's pass through the stage: receive, units, send; after the last pass the gradients."""
         forward = step.direction == "forward"
         source, target = (self.previous, self.next) if forward else (self.next, self.previous)
         has_source = self.stage > 0 if forward else self.stage < self.stages - 1
@@ -117,7 +117,7 @@ class _RankStep:
     def _units(
         self, step: Pass, units: Sequence[Unit], needs: tuple[int, ...], gathers: bool, reduce_now: bool
     ) -> None:
-        """Compute every unit; its parameters are gathered before (with overlap: one unit ahead)."""
+        """Add the compute of every unit; its parameters are gathered before (with overlap: one unit ahead)."""
         overlap = self.training.overlap
         gathered: list[tuple[int, ...]] = [()] * len(units)
         done: list[tuple[int, ...]] = []
@@ -141,9 +141,9 @@ class _RankStep:
                 self._reduce(unit)
 
     def _unit(self, step: Pass, unit: Unit, needs: tuple[int, ...]) -> int:
-        """The compute of one unit, its TP time or collectives and its experts' exchange included; its last operation.
+        """Add the compute of one unit, with its TP and expert communication; returns the last id.
 
-        In halves where something is communicated in between; a backward pass begins with the second half.
+        The unit is divided in halves where communication comes in between; a backward pass begins with the second half.
         """
         t = self.training
         name, whole = f"{step}.{unit.name}", unit.layers * t.layer_forward_s
@@ -163,7 +163,7 @@ class _RankStep:
         return last
 
     def _block(self, name: str, block: Block, seconds: float, needs: tuple[int, ...]) -> int:
-        """Half a layer in one direction: tokens to their experts and back, TP collectives, compute; the last of it."""
+        """Add half a layer in one direction: dispatch, TP collectives, compute, combine; returns the last id."""
         t = self.training
         if block.exchanged:
             needs = self._exchange("dispatch", name, needs) or needs
@@ -180,7 +180,7 @@ class _RankStep:
         return (*combined, last)[0]
 
     def _exchange(self, direction: Direction, name: str, needs: tuple[int, ...]) -> tuple[int, ...]:
-        """The all-to-all of tokens over the EP group, if there is one; its last operation."""
+        """Add the all-to-all of tokens over the EP group, if there is one; returns the last id."""
         last: tuple[int, ...] = ()
         for group, kind, _ in self.ep.legs("all_to_all", 0, back=direction == "combine"):
             found = self.groups[group]
@@ -189,13 +189,13 @@ class _RankStep:
         return last
 
     def _reduce(self, unit: Unit) -> None:
-        """The gradients of a unit over the DP group, those of its experts with them unless their rings are apart."""
+        """Add the reduction of a unit's gradients, including those of its experts unless their rings differ."""
         self._reduce_over(self.dp, unit.name, self.training.unit_bytes(unit))
         if not self.apart:
             self._reduce_experts(unit)
 
     def _reduce_experts(self, unit: Unit) -> None:
-        """The gradients of a unit's experts."""
+        """Add the reduction of the gradients of a unit's experts."""
         self._reduce_over(self.edp, f"{unit.name}.experts", self.training.expert_bytes(unit))
 
     def _reduce_over(self, levels: Levels, name: str, size: int) -> None:
@@ -208,7 +208,7 @@ class _RankStep:
     def _over(
         self, levels: Levels, name: str, kind: CollectiveKind, size: int, needs: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """A collective of ``size`` bytes over one network or two levels, if there is anything to do; its last part."""
+        """Add a collective of ``size`` bytes over one network or two levels, if not empty; returns the last id."""
         last: tuple[int, ...] = ()
         for group, kind_of_leg, bytes_of_leg in levels.legs(kind, size) if size else ():
             last = needs = (self._collective(name, kind_of_leg, group, bytes_of_leg, needs),)
@@ -239,7 +239,7 @@ class _RankStep:
         return self.tails[group]
 
     def _deps(self, needs: tuple[int, ...], group: str | None = None, *, pair: bool = False) -> tuple[int, ...]:
-        """What an operation waits for: those just before it, or with overlap its needs and the phase before its own."""
+        """Dependencies of an operation: those just before it, or with overlap its needs and the previous phase."""
         if not self.training.overlap:
             return self._just_before(pair)
         if group is not None and self.groups[group].domain == "scale-out":
@@ -261,7 +261,7 @@ class _RankStep:
         return tuple(range(start, end)) or ((end - 1,) if end else ())
 
     def _communicated(self, group: str) -> int:
-        """Note that the operation about to be added is the last of its group; returns its id."""
+        """Record that the operation about to be added is the last of its group; returns its id."""
         id_ = len(self.operations)
         self.tails[group] = id_
         if self.groups[group].domain == "scale-out":
@@ -269,7 +269,7 @@ class _RankStep:
         return id_
 
     def _inner_tails(self) -> tuple[int, ...]:
-        """The last operations that are part of a pass itself: TP collectives and the experts' exchange."""
+        """The last operations that belong to a pass itself: TP collectives and the exchange of experts."""
         return self._tails(Levels(inside=self.tp), self.ep)
 
     def _tails(self, *levels: Levels) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The step of a data-parallel training job: compute, then one all-reduce of the gradients on a ring of many lanes."""
+"""The step of a data-parallel training job: compute, then one all-reduce of the gradients on a multi-lane ring."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def training_job(
     """A program of ``ranks`` ranks in which ``members`` (in ring order) train and all others have nothing to do.
 
     ``gradient_bytes`` and ``compute_s`` are those of the real system. The all-reduce is over ``group`` (dimension dp,
-    scale-out) on a ring of ``lanes`` lanes, which the program brings along under ``ring_name(lanes)``. Several jobs in
-    one program need groups of different names. Members may change from life to life: what a position contributes stays
-    the same. Raises ``ConfigError`` for members that do not exist or stand twice.
+    scale-out) on a ring of ``lanes`` lanes, whose schedule is part of the program under ``ring_name(lanes)``. Several
+    jobs in one program need groups of different names. Members may change between incarnations: the contribution of a
+    position stays the same. Raises ``ConfigError`` for members that do not exist or are named twice.
     """
     members = tuple(members)
     if not members or len(set(members)) != len(members) or not all(0 <= rank < ranks for rank in members):

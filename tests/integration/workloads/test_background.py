@@ -135,4 +135,4 @@ def test_no_way_is_one_sentence(net: Emulation, capfd: pytest.CaptureFixture[str
     with pytest.raises(MachineError, match="background traffic did not start"):
         Background(source, nowhere, 10, net.plan.mtu).start()
     message = capfd.readouterr().err
-    assert "found no way to 127.0.0.1" in message and "Traceback" not in message
+    assert "cannot connect to 127.0.0.1" in message and "Traceback" not in message

@@ -286,7 +286,7 @@ def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, launcher: Agen
     (spare,) = (c for c in job.configs(AFTER, {SPARE: 1}, number=1, first_step=2) if c.rank == SPARE)
     team = job.launch_configs([spare])
     try:
-        with pytest.raises(AgentError, match=r"from rank 1: nobody answers there within 0.5 s"):
+        with pytest.raises(AgentError, match=r"from rank 1: no checkpoint server answers there within 0.5 s"):
             team.wait_ready(10)
     finally:
         team.stop()

@@ -39,7 +39,7 @@ def test_good_programs_pass() -> None:
 BAD: dict[str, tuple[Program, str]] = {
     "member": (program((), groups={"g": Group("g", "dp", (0, 1))}), "group g has member 1; ranks are 0 to 0"),
     "twice": (program((), groups={"g": Group("g", "dp", (0, 0))}), "none twice"),
-    "misnamed": (program((), groups={"g": Group("h", "dp", (0,))}), "group g is called h inside"),
+    "misnamed": (program((), groups={"g": Group("h", "dp", (0,))}), "group g contains the name h"),
     "infinite": (program((Compute(0, "c", float("inf")),)), "must be 0 or more, and finite"),
     "late": (program((Compute(0, "c", 1.0, late=(0.5, -1.0)),)), "is late by -1.0 s; it must be 0 or more"),
     "late for ever": (program((Compute(0, "c", 1.0, late=(float("nan"),)),)), "is late by nan s"),
@@ -48,7 +48,7 @@ BAD: dict[str, tuple[Program, str]] = {
         program((), (ring(0, group="g"),), groups={"g": Group("g", "dp", (0,))}),
         "rank 1 is not a member",
     ),
-    "ids": (program((Compute(1, "c", 1.0),)), "ids must be the places"),
+    "ids": (program((Compute(1, "c", 1.0),)), "ids must be the positions"),
     "dep": (program((Compute(0, "c", 1.0, (1,)), Compute(1, "d", 1.0))), r"operation 0 \(c\) depends on operation 1"),
     "time": (program((Compute(0, "c", -1.0),)), "must be 0 or more"),
     "bytes": (program((send(0, 0),), (recv(0, 0),)), "at least 1"),

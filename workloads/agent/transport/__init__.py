@@ -1,1 +1,1 @@
-"""How an agent's bytes move: connections, messages, token buckets, slots of a rotation."""
+"""The transport of an agent: connections, messages, token buckets, and sending in slots."""

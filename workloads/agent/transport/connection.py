@@ -1,6 +1,6 @@
-"""One TCP connection between two ports: messages out in order, messages in, nothing blocks.
+"""One non-blocking TCP connection between two ports that carries whole messages in order, both ways.
 
-What an incoming message is for and where its payload goes is told by the ``Inbox`` that owns the connection.
+The ``Inbox`` that owns the connection decides what an incoming message is for and where its payload goes.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from typing import Protocol
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
-from workloads.agent.transport.acknowledgement import NOTICE, allow_notices, take_notices
 from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
-from workloads.agent.transport.tcp_revival import revive
+from workloads.agent.transport.tcp_state import NOTICE, allow_notices, revive, take_notices
 from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.program import Domain
 
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
 _ROUND_TRIP_S = 0.0005
-"""How soon it is looked again whether something has left."""
+"""Shortest interval between two looks at whether bytes have left."""
 _UNHEARD_S = 0.005
-"""How soon it is looked again whether something is acknowledged, should the kernel not say so."""
+"""Interval between two looks at whether bytes are acknowledged, should the kernel's notice not come."""
 _LEAST_BATCH_BYTES = 16 << 10
 LEAST_WRITE_BYTES = 4 << 10
-"""Fewer are not written at the end of a light: they wait for the next."""
+"""Smallest write at the end of an up window; fewer bytes wait for the next window."""
 _DISCARD = bytearray(1 << 20)
 _TCP_INFO_SEGMENTS = (136, 156)
 """Offsets of ``tcpi_segs_out`` and ``tcpi_data_segs_out`` in ``struct tcp_info``."""
@@ -50,15 +49,16 @@ _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
 PeerKey = tuple[Domain, int, int, int]
-"""(domain, my lane, peer rank, peer lane)."""
+"""(domain, own lane, peer rank, peer lane)."""
 
 
 @dataclass
 class Outgoing:
-    """A message on its way out; ``token`` comes back when its last byte is in the kernel's hands.
+    """A message to be sent; ``token`` is returned to the inbox when the kernel has taken its last byte.
 
-    ``fresh``: the first of its operation on this path, which pays for what the token bucket saved up before. Later
-    pauses of an operation come from waiting for others; over the whole operation the bucket then keeps to the rate.
+    ``fresh``: the first message of its operation on this path, which waits for the tokens that the bucket accumulated
+    before. Later pauses of an operation come from waiting for other ranks; over the whole operation the bucket then
+    keeps to the rate.
     """
 
     head: bytes
@@ -66,37 +66,37 @@ class Outgoing:
     token: object = None
     fresh: bool = False
     since: float | None = None
-    """When the system would have begun to send it, where this machine may be late."""
+    """Monotonic time at which the emulated system would have begun to send it, where this machine may be late."""
     sent: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of head and payload."""
+        """Bytes of header and payload."""
         return len(self.head) + len(self.payload)
 
 
 class Inbox(Protocol):
-    """Who the messages of a connection are for."""
+    """Receiver of the messages of a connection."""
 
-    def awaits(self, connection: Connection, header: Header) -> bool:
-        """Whether a message may be taken in now; if not, ``Connection.resume`` tries again."""
+    def may_receive(self, connection: Connection, header: Header) -> bool:
+        """Whether a message may be received now; if not, ``Connection.resume`` tries again."""
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
-        """Where the payload of a message goes (None: nowhere, it is thrown away); ``VerifyError`` if it is wrong."""
+        """Where the payload of a message goes (None: discard it); ``VerifyError`` if the message is misdelivered."""
 
     def arrived(self, connection: Connection, header: Header) -> None:
-        """A message is complete."""
+        """Called when a message has arrived completely."""
 
     def written(self, connection: Connection, token: object) -> None:
-        """The last byte of an outgoing message was taken by the kernel."""
+        """Called when the kernel has taken the last byte of an outgoing message."""
 
 
 class Connection:
     """A connection from a port of this host to the port of a peer, over one path.
 
-    ``left_port`` tells how many bytes have left the port, where something depends on that
-    (``workloads.agent.transport.up_window``). ``clock`` tells the time there: on a busy machine what the caller calls
-    now was some milliseconds ago.
+    ``left_port`` returns the number of bytes that have left the port, where something depends on that
+    (``workloads.agent.transport.up_window``). ``clock`` returns the current time, where ``now`` of a caller on a busy
+    machine may be some milliseconds old.
     """
 
     def __init__(
@@ -129,7 +129,8 @@ class Connection:
         self._have = 0
         self._header: Header | None = None
         self._parked: Header | None = None
-        """The head of a message that may not be taken in yet; it waits in the kernel, and what follows behind it."""
+        """Header of a message that may not be received yet; its payload waits in the kernel, and all later data behind
+        it."""
         self._left = 0
         self._into: memoryview | None = None
         self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
@@ -139,21 +140,21 @@ class Connection:
 
     @property
     def peer(self) -> int:
-        """The peer's rank."""
+        """Rank at the other end of the connection."""
         return self.key[2]
 
     def arrival_s(self, size: int) -> float:
-        """Seconds until a message whose head is here has arrived, by the port's rate (a first piece came with it)."""
+        """Seconds until a message has arrived whose header is here, at the port's rate less a first burst."""
         return max(0.0, size / self._share / self._bucket.bytes_per_s - self._bucket.burst_s)
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """File descriptor of the socket, for ``select``."""
         return self.sock.fileno()
 
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, message: Outgoing) -> None:
-        """Queue a message; ``flush`` sends it. One without payload goes before payloads that have not begun."""
+        """Queue a message for ``flush``. A message without payload overtakes payloads that have not begun."""
         place = len(self._queue)
         while not message.payload and place and self._queue[place - 1].payload and not self._queue[place - 1].sent:
             place -= 1
@@ -164,11 +165,11 @@ class Connection:
         return self.connected and bool(self._queue) and now >= self._may_send_at
 
     def wants_to_write(self, now: float) -> bool:
-        """Whether ``select`` should wait for room in the socket."""
+        """Whether ``select`` should wait for the socket to become writable."""
         return not self.connected or (bool(self._queue) and now >= self._may_send_at)
 
     def held_until(self) -> float | None:
-        """When bytes that wait for the port's saved-up tokens may go."""
+        """Time at which data held back for the token bucket may go (None: none is held back)."""
         return self._may_send_at if self._may_send_at > 0 else None
 
     def flush(self, now: float) -> None:
@@ -190,31 +191,28 @@ class Connection:
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
-    def allow_until(self, light: UpWindow | None) -> None:
-        """The circuit under this connection passes light for a while; before and after nothing is sent.
-
-        None: for as long as anybody has something to send.
-        """
+    def allow_until(self, window: UpWindow | None) -> None:
+        """Restrict sending to the up window of the circuit under this connection (None: no restriction)."""
         self._may_send_at = 0.0
-        if light is None:
+        if window is None:
             self._allowance = None
             return
         again = self._in_kernel(_SIOCOUTQ) if self.connected else 0
         self._allowance = SendAllowance(
-            light, self._bucket, self._share, self._data_left if self._left_port else None, again
+            window, self._bucket, self._share, self._data_left if self._left_port else None, again
         )
         if again:
             revive(self.sock)
 
     def _data_left(self) -> int:
-        """Bytes that have left the port but for those of bare acknowledgements of this connection."""
+        """Bytes that have left the port, without those of bare acknowledgements of this connection."""
         assert self._left_port is not None
         info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         all_segments, with_data = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in _TCP_INFO_SEGMENTS)
         return self._left_port() - (all_segments - with_data) * _BARE_BYTES
 
     def _room(self, now: float, message: Outgoing) -> int | None:
-        """How many bytes may be written now (None: any number); for 0 it is known when to look again."""
+        """Number of bytes that may be written now (None: no limit); for 0, ``held_until`` says when to look again."""
         if self._allowance is None:
             return None
         least = min(message.size - message.sent, LEAST_WRITE_BYTES)
@@ -227,7 +225,7 @@ class Connection:
         return int(room)
 
     def _push(self, message: Outgoing, now: float, room: int | None = None) -> bool:
-        """One write of at most ``room`` bytes; False if the kernel took nothing."""
+        """Write at most ``room`` bytes once; False if the kernel took nothing."""
         done = message.sent
         head = len(message.head)
         end = None if room is None else max(0, done + room - head)
@@ -251,15 +249,17 @@ class Connection:
 
     @property
     def posted_bytes(self) -> int:
-        """All that was ever to be sent, queued messages included."""
+        """All bytes sent so far and all bytes of queued messages."""
         return self.sent_bytes + sum(m.size - m.sent for m in self._queue)
 
     def _in_kernel(self, which: int) -> int:
         return int.from_bytes(fcntl.ioctl(self.sock.fileno(), which, b"\0\0\0\0"), sys.byteorder)
 
     def left_s(self, mark: int, *, acknowledged: bool) -> float:
-        """When to look again whether the first ``mark`` bytes of this connection have left, by the port's rate, or are
-        ``acknowledged``, unless the kernel says so before (``notices``); 0: they have.
+        """Seconds until the next look at whether the first ``mark`` bytes have left (0: they have).
+
+        ``acknowledged``: whether they are acknowledged, instead. The time is estimated from the rate of the port; a
+        notice of the kernel (``notices``) may come earlier.
         """
         done = self.sent_bytes - self._in_kernel(_SIOCOUTQ if acknowledged else _SIOCOUTQNSD)
         if mark <= done:
@@ -270,20 +270,20 @@ class Connection:
         return min(by_rate, max(self._bucket.backlog_s(time.monotonic()), _ROUND_TRIP_S))
 
     def notices(self) -> bool:
-        """Whether the kernel has said since the last call that something is acknowledged."""
+        """Whether the kernel has reported an acknowledgement since the last call."""
         return take_notices(self.sock)
 
     # -- in ----------------------------------------------------------------------------------------
 
     @property
     def readable(self) -> bool:
-        """Whether ``select`` should wait for what comes in."""
+        """Whether ``select`` should wait for incoming data."""
         return self.connected and self._parked is None
 
     def resume(self, now: float) -> None:
-        """Take in what had to wait, if it may come now."""
+        """Receive a message that had to wait, if it may be received now."""
         header = self._parked
-        if header is not None and self._inbox.awaits(self, header):
+        if header is not None and self._inbox.may_receive(self, header):
             self._parked = None
             self._take_in(header)
             if self._left == 0:
@@ -291,13 +291,13 @@ class Connection:
             self.receive(now)
 
     def receive(self, now: float) -> None:
-        """Read what is there; ``PeerLost`` if the peer is gone."""
+        """Read all available data; raises ``PeerLost`` if the peer has closed the connection."""
         ended = False
         while True:
             count = self._read() if self._parked is None else 0
             if count == 0:
                 if ended:
-                    # A delayed ack (40 ms) would hold up whoever waits until nothing is in flight, or pass for a loss.
+                    # A delayed ack (40 ms) would delay the end of the operation at the sender, or look like a loss.
                     self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return
             self.last_progress = now
@@ -305,7 +305,7 @@ class Connection:
                 self._have += count
                 if self._have == HEADER_BYTES:
                     header = Header.unpack(self._head)
-                    if self._inbox.awaits(self, header):
+                    if self._inbox.may_receive(self, header):
                         self._take_in(header)
                     else:
                         self._parked = header
@@ -316,7 +316,7 @@ class Connection:
                 self._end_message(self._header)
 
     def _read(self) -> int:
-        """Bytes read, 0 if there is nothing now."""
+        """Read once; returns the number of bytes, 0 if none are available now."""
         try:
             if self._header is None:
                 count = self.sock.recv_into(memoryview(self._head)[self._have :])
@@ -335,7 +335,7 @@ class Connection:
         return count
 
     def _await_bytes(self, missing: int) -> None:
-        """Let ``select`` sleep until a good piece of what is missing is here."""
+        """Let ``select`` sleep until a sizeable piece of the missing bytes has arrived."""
         low_water = min(missing, self._batch)
         if low_water != self._low_water:
             self._low_water = low_water
@@ -350,11 +350,11 @@ class Connection:
         self._header, self._into, self._have = None, None, 0
         self._inbox.arrived(self, header)
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- opening and closing --------------------------------------------------------------------------------------
 
     @property
     def answered(self) -> bool:
-        """Whether the peer has answered the call, even if nobody has looked yet (``check_connected``)."""
+        """Whether the peer has accepted the connection, even if ``check_connected`` was not called yet."""
         try:
             self.sock.getpeername()
         except OSError:
@@ -362,7 +362,7 @@ class Connection:
         return True
 
     def renew(self, sock: socket.socket, *, connected: bool) -> None:
-        """Go on with another socket: the call of the one before was lost, and it would call again at its own time."""
+        """Continue with another socket: the SYN of the old one was lost, and TCP would repeat it only later."""
         assert not self.connected
         self.sock.close()
         allow_notices(sock)
@@ -370,22 +370,23 @@ class Connection:
         self._await_bytes(HEADER_BYTES)
 
     def check_connected(self) -> None:
-        """After a connect in progress became writable: it stands, or ``PeerLost``."""
+        """Complete a connect in progress when the socket is writable; raises ``PeerLost`` if it failed."""
         error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             raise PeerLost(f"cannot connect to rank {self.peer}: {os.strerror(error)}")
         self.connected = True
 
     def retransmits(self) -> int:
-        """Segments that the kernel sent again, over the life of the connection."""
+        """Number of segments that the kernel has retransmitted on this connection."""
         info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if len(info) < _TCP_INFO_RETRANSMITS + 4:
             return 0
         return int(struct.unpack_from("=I", info, _TCP_INFO_RETRANSMITS)[0])
 
     def close(self) -> None:
-        """Close the socket at once: a farewell that waits for its ack would be sent again and again over circuits that
-        others have by then.
+        """Close the socket with a reset.
+
+        A FIN that waits for its acknowledgement would be repeated over circuits that connect other ranks by then.
         """
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()

@@ -1,7 +1,7 @@
-"""The connections of one agent: a listener on every port, one connection per path, opened on first use.
+"""The connections of one agent: a listener on every port and one connection per path, opened on first use.
 
-The lower rank of a path connects. Sockets are bound to their port's device, so a message leaves and enters where the
-path says and nowhere else.
+The lower rank of a path connects. Sockets are bound to the device of their port, so a message can only leave and enter
+by the ports of its path.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Connection, Inbox, PeerKey
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
-from workloads.agent.transport.port_counter import left_port
 from workloads.agent.transport.sockets import new_socket
+from workloads.agent.transport.tcp_state import left_port
 from workloads.program import Domain
 
 TCP_PORT = 7700
@@ -27,7 +27,7 @@ _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network
 
 
 class Transport:
-    """All sockets of one rank. Make it inside the rank's network namespace."""
+    """All sockets of one rank, made inside the rank's network namespace."""
 
     def __init__(self, plan: FabricPlan, rank: int, inbox: Inbox) -> None:
         self._rank = rank
@@ -42,7 +42,7 @@ class Transport:
         self._read_plan(plan)
 
     def _read_plan(self, plan: FabricPlan) -> None:
-        """Own ports, and the peers that they reach: behind the same switch, or behind any that links join to it."""
+        """Look up the ports of the rank and their peers: ports of the same switch, or of a linked one."""
         for switch in plan.switches:
             domain = _DOMAIN_OF_NETWORK[switch.network]
             mine = [port for port in switch.ports if port.rank == self._rank]
@@ -55,7 +55,7 @@ class Transport:
                 self._ip_of_peer[domain, port.rank, port.lane] = _address(port)
 
     def listen(self) -> None:
-        """Open a listener on every port; ``AgentError`` names the port that cannot."""
+        """Open a listener on every port; ``AgentError`` names the port on which that fails."""
         for place, port in self._ports.items():
             sock = new_socket(port.interface)
             try:
@@ -77,7 +77,7 @@ class Transport:
         return self._connections.get(key)
 
     def call_again(self, connection: Connection, now: float) -> None:
-        """Connect anew where the peer has not answered: what calls it may have met a dark circuit."""
+        """Connect anew where the peer has not answered: the earlier attempt may have met a dark circuit."""
         if not connection.connected and not connection.answered:
             sock, connected = self._call(connection.key)
             connection.renew(sock, connected=connected)
@@ -90,13 +90,13 @@ class Transport:
         return connection
 
     def _call(self, key: PeerKey) -> tuple[socket.socket, bool]:
-        """A socket that connects, and whether it has already."""
+        """Make a connecting socket; returns the socket and whether it is connected already."""
         domain, lane, peer, peer_lane = key
         port = self._ports.get((domain, lane))
         address = self._ip_of_peer.get((domain, peer, peer_lane))
         if port is None or address is None:
             raise AgentError(
-                f"rank {self._rank} was told a path from its port {lane} to port {peer_lane} of rank {peer} on the "
+                f"rank {self._rank} was given a path from its port {lane} to port {peer_lane} of rank {peer} on the "
                 f"{domain} network, which this fabric does not have"
             )
         sock = new_socket(port.interface)
@@ -126,7 +126,7 @@ class Transport:
         )
 
     def accept(self, listener: socket.socket, now: float) -> list[Connection]:
-        """Take in the connections that peers opened to a listener."""
+        """Accept the connections that peers have opened to a listener."""
         domain, lane = self._listeners[listener]
         new: list[Connection] = []
         while True:
@@ -149,14 +149,18 @@ class Transport:
 
     @property
     def listeners(self) -> tuple[socket.socket, ...]:
-        """All listening sockets."""
+        """All listening sockets of this rank."""
         return tuple(self._listeners)
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._connections.values())
 
+    def totals(self) -> dict[str, int]:
+        """Retransmitted segments and sent bytes of all connections, as fields of the ``sockets`` event."""
+        return {"retransmits": sum(c.retransmits() for c in self), "bytes": sum(c.sent_bytes for c in self)}
+
     def close(self) -> None:
-        """Close all sockets, at once and for good."""
+        """Close all listeners and connections at once."""
         for sock in self._listeners:
             sock.close()
         for connection in self:

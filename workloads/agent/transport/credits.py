@@ -1,6 +1,6 @@
-"""Who may send now: receivers that have reached an operation welcome what is sent to them, everything else waits.
+"""Receiver credits: a message waits until its receiver has reached the operation and says so.
 
-A welcome is a small ``ready`` message by the path that the payload will take, up to a round of the operation.
+A credit is a small ``ready`` message by the path that the payload will take, valid up to a round of the operation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workloads.agent.transport.in_flight import FlowKey, InFlight
 
 
 class HeldMessage(NamedTuple):
-    """What waits for its welcome."""
+    """A message that waits for the credit of its receiver."""
 
     in_flight: InFlight
     part: MessagePart
@@ -21,11 +21,11 @@ class HeldMessage(NamedTuple):
 
 
 class ReceiverCredits:
-    """The welcomes that one rank has heard, and what of its own waits for others."""
+    """The credits that one rank has received, and its messages that wait for one."""
 
     def __init__(self) -> None:
         self._rounds: dict[FlowKey, dict[PeerKey, int]] = {}
-        """Up to which round a receiver takes what comes by a path."""
+        """Round up to which a receiver takes data, by flow and path."""
         self._held: dict[tuple[PeerKey, FlowKey], list[HeldMessage]] = {}
 
     def has(self, path: PeerKey, flow: FlowKey, part: MessagePart) -> bool:
@@ -33,11 +33,11 @@ class ReceiverCredits:
         return self._rounds.get(flow, {}).get(path, -1) >= part.round
 
     def hold(self, path: PeerKey, held: HeldMessage) -> None:
-        """``held`` waits until the receiver takes it."""
+        """Keep a message until the receiver takes it."""
         self._held.setdefault((path, held.in_flight.key), []).append(held)
 
     def take(self, path: PeerKey, flow: FlowKey, last_round: int) -> list[HeldMessage]:
-        """The receiver takes everything up to ``last_round``: what may go of what waited."""
+        """Record a credit up to ``last_round``; returns the held messages that may go now."""
         self._rounds.setdefault(flow, {})[path] = last_round
         held = self._held.pop((path, flow), [])
         waits = [entry for entry in held if entry.part.round > last_round]
@@ -46,5 +46,5 @@ class ReceiverCredits:
         return [entry for entry in held if entry.part.round <= last_round]
 
     def forget(self, flow: FlowKey) -> None:
-        """An operation is over."""
+        """Drop the credits of an operation that is over."""
         self._rounds.pop(flow, None)

@@ -1,4 +1,4 @@
-"""The name that all ranks give to the same communication, though each numbers its operations by itself."""
+"""Common names of communications: each rank numbers its operations by itself, and all must name a message alike."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from workloads.program import Collective, Program
 
 @dataclass(frozen=True)
 class FlowName:
-    """A ``Flow`` less its step."""
+    """A ``Flow`` without its step."""
 
     group: int
     sequence: int
     point_to_point: bool
 
     def at(self, step: int) -> Flow:
-        """The flow of one step."""
+        """The flow with this name in one step."""
         return Flow(step, self.group, self.sequence, self.point_to_point)
 
 
 def flow_names(program: Program, rank: int) -> dict[int, FlowName]:
-    """Operation id -> name, for every communication of ``rank``.
+    """Map operation id -> flow name, for every communication of ``rank``.
 
-    The k-th collective of a group is the same on all members; the k-th send of a pair from one member to the other
-    is the k-th receive there.
+    The k-th collective of a group is the same on all members; the k-th send from one member of a pair to the other
+    matches the k-th receive there.
     """
     number = {name: position for position, name in enumerate(program.groups)}
     seen: Counter[tuple[str, str, int]] = Counter()

@@ -1,10 +1,12 @@
-"""One communication under way on a rank: what is known of it until it is done."""
+"""An operation in flight: the state of one communication of a rank until it is done."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from railyard.errors import VerifyError
 from workloads.agent.circuit_client import CircuitClient
 from workloads.agent.exchange import Exchange, MessagePart
 from workloads.agent.executor import NO_PHASE
@@ -19,8 +21,8 @@ FlowKey = tuple[Flow, int]
 """A flow, and the peer for point to point (-1 for a collective)."""
 
 
-class Waiting(NamedTuple):
-    """What is to be sent when its turn comes."""
+class SlotMessage(NamedTuple):
+    """A message that waits for the slot in which its peer is connected."""
 
     in_flight: InFlight
     part: MessagePart
@@ -29,7 +31,10 @@ class Waiting(NamedTuple):
 
 @dataclass
 class InFlight:
-    """``first_byte`` is when data began to move; sizes are emulated bytes, times monotonic seconds."""
+    """State of one communication; sizes are emulated bytes, times monotonic seconds.
+
+    ``first_byte`` is the time at which data began to move, ``last_progress`` the time of the latest event.
+    """
 
     step: int
     op: Communication
@@ -41,30 +46,30 @@ class InFlight:
     posted: float
     schedule: Schedule | None = None
     circuit_client: CircuitClient | None = None
-    slot_sender: SlotSender[Waiting] | None = None
+    slot_sender: SlotSender[SlotMessage] | None = None
     buffer: payload.Floats | None = None
     staged: dict[int, payload.Floats] = field(default_factory=dict)
-    shut: dict[int, tuple[MessagePart, memoryview]] = field(default_factory=dict)
-    """What is ready to go when its circuit stands, by transfer."""
+    awaiting_circuit: dict[int, tuple[MessagePart, memoryview]] = field(default_factory=dict)
+    """Messages that wait for their circuit, by transfer."""
     unsent: int = 0
     sent_bytes: int = 0
     payload_bytes: int = 0
     first_byte: float | None = None
     last_byte: float | None = None
-    """When all data was here, where that was before the receive."""
+    """Time at which all data was here, where that was before the receive started."""
     last_progress: float = 0.0
     connections: dict[PeerKey, Connection] = field(default_factory=dict)
     opened: set[PeerKey] = field(default_factory=set)
     """Paths on which data of this communication has been sent."""
     lanes: set[int] = field(default_factory=set)
     draining: bool = False
-    told: bool = False
-    """The rank went on before it was done: a buffered send."""
+    buffered: bool = False
+    """Whether the rank went on before the communication was done (a buffered send)."""
     wrong: int | None = None
 
     @property
     def moved(self) -> bool:
-        """Everything has arrived, everything is in the kernel's hands, and no circuit is held."""
+        """Whether every part has arrived, the kernel has taken all outgoing data, and no circuit is held."""
         return (
             self.exchange.received_all
             and self.unsent == 0
@@ -73,11 +78,17 @@ class InFlight:
 
     @property
     def key(self) -> FlowKey:
-        """Under which messages find this communication."""
+        """Key under which incoming messages find this communication."""
         return self.flow, -1 if isinstance(self.op, Collective) else self.op.peer
 
+    @property
+    def peers_at_work(self) -> str:
+        """The ranks that this communication waits for or has a connection to, for an error."""
+        peers = sorted({part.peer for part in self.exchange.awaited} | {c.peer for c in self.connections.values()})
+        return "rank " + ", ".join(map(str, peers)) if peers else "its peers"
+
     def fields(self) -> dict[str, Any]:
-        """What the timeline says of it when it is over."""
+        """Fields of the ``communicate`` event that is logged at the end."""
         op = self.op
         return {
             "step": self.step,
@@ -93,12 +104,36 @@ class InFlight:
             "payload_bytes": self.payload_bytes,
         }
 
+    def note_transfer(self, note: Callable[..., Any], part: MessagePart, began: float, ended: float) -> None:
+        """Log the ``transfer`` event of ``part``, which arrived between ``began`` and ``ended``, with ``note``."""
+        note(
+            "transfer",
+            began,
+            ended,
+            step=self.step,
+            op=self.op.id,
+            transfer=part.transfer,
+            round=part.round,
+            chunk=part.chunk,
+            peer=part.peer,
+            bytes=part.bytes,
+            reduce=part.reduce,
+        )
+
     def on_circuit(self, part: MessagePart) -> bool:
-        """Whether ``part`` takes a circuit that is asked for."""
+        """Whether ``part`` takes a circuit that this rank requests for the collective."""
         return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
 
+    def check_result(self, rank: int) -> None:
+        """Raise ``VerifyError`` if ``rank`` ended the communication with wrong elements."""
+        if self.wrong:
+            raise VerifyError(
+                f"rank {rank} ended {self.op.name} of step {self.step} (group {self.op.group}) with "
+                f"{self.wrong} of {self.elements} elements wrong"
+            )
+
     def apply(self, part: MessagePart) -> None:
-        """Add or store what arrived (or was kept) for ``part``."""
+        """Add or store the values that arrived (or were kept) for ``part``."""
         if self.buffer is None:
             return
         values = self.staged.pop(part.transfer)
@@ -108,6 +143,6 @@ class InFlight:
             self.buffer[part.start : part.end] = values
 
     def keep(self, part: MessagePart) -> None:
-        """Read what stays on this rank, for a later ``apply``."""
+        """Read values that stay on this rank, for a later ``apply``."""
         if self.buffer is not None:
             self.staged[part.transfer] = self.buffer[part.start : part.end].copy()

@@ -1,4 +1,4 @@
-"""What a rank brings to a communication: its exchange, its gate, its numbers; and whether they came out right."""
+"""Prepares the operations in flight of one rank (exchange, circuits, payload values) and checks their results."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from workloads.agent.exchange import (
 )
 from workloads.agent.transport import payload
 from workloads.agent.transport.flows import flow_names
-from workloads.agent.transport.in_flight import InFlight, Waiting
-from workloads.agent.transport.slot_scheduler import SlotScheduler
+from workloads.agent.transport.in_flight import InFlight, SlotMessage
+from workloads.agent.transport.slot_sender import SlotScheduler
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Send
 from workloads.schedule import Schedule, Transfer
 
 
 class Loader:
-    """Makes the carriages of one rank."""
+    """Makes the operations in flight (``InFlight``) of one rank."""
 
     def __init__(
-        self, config: AgentConfig, circuit_clients: CircuitRequests[InFlight], turns: SlotScheduler[Waiting]
+        self, config: AgentConfig, circuit_clients: CircuitRequests[InFlight], scheduler: SlotScheduler[SlotMessage]
     ) -> None:
         self._config = config
         self._rank = config.rank
         self._circuit_clients = circuit_clients
-        self._turns = turns
+        self._scheduler = scheduler
         self._names = flow_names(config.program, config.rank)
         self._prepared: dict[tuple[int, int], payload.Floats] = {}
-        """By step and operation: what this rank will contribute."""
+        """Contributions of this rank prepared ahead, by (step, operation)."""
         self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
-        """By identity of a schedule (the program or the catalog keeps it alive): the transfers of each position."""
+        """Transfers of each position, by identity of the schedule (the program or the catalog keeps it alive)."""
 
     def load(self, step: int, op: Communication, phase: int, now: float) -> InFlight:
-        """The carriage of an operation that begins now."""
+        """The operation in flight for ``op``, which begins at ``now`` (monotonic seconds)."""
         config = self._config
         group = config.program.groups[op.group]
         flow = self._names[op.id].at(step)
@@ -60,7 +60,7 @@ class Loader:
         return in_flight
 
     def recycle(self, in_flight: InFlight) -> None:
-        """Nobody needs the numbers of a collective any more: put those of the next step in their place, ahead of it."""
+        """Reuse the buffer of a finished collective for the contribution to the same collective of the next step."""
         schedule, buffer, step = in_flight.schedule, in_flight.buffer, in_flight.step + 1
         if schedule is None or buffer is None or step >= self._config.steps:
             return
@@ -76,9 +76,9 @@ class Loader:
         mine = self._transfers[id(plan)][members.index(self._rank)]
         if in_flight.group.domain == "scale-out":
             in_flight.circuit_client = self._circuit_clients.client_of(in_flight.group, plan)
-            in_flight.slot_sender = self._turns.of(in_flight.group.name)
-        gated_transfer = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
-        circuits = on_circuits(mine, gated_transfer, turning=in_flight.slot_sender is not None)
+            in_flight.slot_sender = self._scheduler.of(in_flight.group.name)
+        circuit_transfers = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
+        circuits = on_circuits(mine, circuit_transfers, in_slots=in_flight.slot_sender is not None)
         in_flight.exchange = collective_exchange(plan, members, self._rank, in_flight.elements, mine, circuits)
 
     def _contribution(self, in_flight: InFlight) -> payload.Floats:
@@ -91,7 +91,7 @@ class Loader:
         return np.full(in_flight.elements, -1, dtype=np.float32)
 
     def wrong_elements(self, in_flight: InFlight) -> int | None:
-        """Elements that are not what was promised; None where nothing is (a send, or without ``verify``)."""
+        """Number of elements that differ from the promised result; None where nothing is promised or verified."""
         buffer, seed, flow, op = in_flight.buffer, self._config.seed, in_flight.flow, in_flight.op
         if buffer is None or isinstance(op, Send) or not self._config.verify:
             return None

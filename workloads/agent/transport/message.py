@@ -1,8 +1,8 @@
-"""The small fixed header before every message between two agents; a wrong one is a misdelivered message.
+"""The header before every message between two agents; it names the operation, so a misdelivered message is recognised.
 
 28 bytes, network order: magic, kind, flags (1 = point to point), group number, step, sequence, transfer, length.
-``sequence`` counts the collectives of a group in a step, or the sends of a pair from one member to the other;
-``transfer`` is the position of the transfer in its schedule. So both sides name a message without speaking first.
+``sequence`` counts the collectives of a group in a step, or the sends from one member of a pair to the other;
+``transfer`` is the position of the transfer in its schedule. Both ends compute these numbers from the program alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS: tuple[Kind, ...] = ("data", "ready")
 
 @dataclass(frozen=True)
 class Flow:
-    """What a message belongs to: one operation, named alike on all ranks that take part."""
+    """Identity of one operation in one step, equal on all ranks that take part."""
 
     step: int
     group: int
@@ -33,10 +33,10 @@ class Flow:
 
 @dataclass(frozen=True)
 class Header:
-    """``data`` carries ``length`` bytes of ``transfer``.
+    """Header of a ``data`` message (``length`` payload bytes of ``transfer``) or of a ``ready`` message.
 
-    ``ready`` says that the receiver has posted ``flow`` and takes, by this path, everything up to the round that stands
-    in the place of ``transfer``, not before the time (monotonic microseconds) that stands in the place of ``length``.
+    A ``ready`` message says that the receiver has posted ``flow`` and takes, on this path, everything up to the round
+    given in the field ``transfer``, from the time given in the field ``length`` (monotonic microseconds) on.
     """
 
     kind: Kind
@@ -46,11 +46,11 @@ class Header:
 
     @property
     def payload_bytes(self) -> int:
-        """How many bytes follow."""
+        """Number of payload bytes after the header (0 for ``ready``)."""
         return self.length if self.kind == "data" else 0
 
     def pack(self) -> bytes:
-        """The bytes on the wire."""
+        """Encode the header as 28 bytes."""
         flow = self.flow
         kind = _KINDS.index(self.kind)
         flags = int(flow.point_to_point)
@@ -58,7 +58,7 @@ class Header:
 
     @staticmethod
     def unpack(data: bytes | bytearray | memoryview) -> Header:
-        """The header in ``data``; ``VerifyError`` if these are not the bytes of one."""
+        """Decode a header; raises ``VerifyError`` if the magic, kind or flags are invalid."""
         magic, kind, flags, group, step, sequence, transfer, length = _LAYOUT.unpack(data)
         if magic != MAGIC or kind >= len(_KINDS) or flags > 1:
             raise VerifyError(f"a message must begin with magic {MAGIC:#x}, not with {bytes(data[:8]).hex()}")

@@ -1,7 +1,8 @@
-"""The token bucket of a port, mirrored, so that a transfer of S bytes takes S / rate.
+"""Mirror of the token bucket of a port, so that a transfer of S bytes takes S / rate.
 
-A Linux TBF lets ``burst`` bytes pass at once after an idle time: a wire does not. The sender therefore waits as long as
-the saved-up tokens are worth before its first bytes. Virtual scheduling form of the bucket (GCRA, ITU-T I.371).
+A Linux TBF lets ``burst`` bytes pass at once after an idle time, which a wire does not. The sender therefore delays its
+first bytes by the time that the accumulated tokens are worth. Virtual scheduling form of the bucket (GCRA, ITU-T
+I.371).
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 from railyard.scale import MTU_BYTES, bucket_burst_bytes
 
 FORGIVEN_S = 0.002
-"""Idle times up to this are taken as lateness of this machine and not of the system: the bucket may catch them up."""
+"""Idle times up to this are ascribed to scheduling delay of this machine; the bucket may catch them up."""
 
 LATE_S = 0.0005
-"""So much of the time that a circuit has light is not planned for: by so much later than by the rate of its port a
-transfer may begin and end on this machine."""
+"""Part of an up window that is not planned for: a transfer may begin and end this much later than the port's rate
+implies, because of scheduling delay of this machine."""
 
 HEADROOM_BYTES = 1000
-"""Nor is so much of what it could carry, for the header of a message: what does not fit waits for the next slot."""
+"""Bytes of an up window that are not planned for, as room for message headers; data that does not fit waits for the
+next slot."""
 
 
 class Bucket:
-    """Mirror of one port's TBF. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""
+    """Mirror of the TBF of one port. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""
 
     def __init__(self, rate_mbps: float, mtu: int = MTU_BYTES, forgiven_s: float = FORGIVEN_S) -> None:
         self.bytes_per_s = rate_mbps * 1e6 / 8
@@ -31,9 +33,10 @@ class Bucket:
         self._paid_until: float | None = None
 
     def wait_s(self, now: float, size: float, since: float | None = None) -> float:
-        """Seconds to wait before the first of ``size`` bytes; asked again after that wait, the answer is 0.
+        """Seconds to wait before the first of ``size`` bytes; a second call after that wait returns 0.
 
-        ``since``: the system would have begun then, and what has passed meanwhile is lateness of this machine.
+        ``since``: the time at which the emulated system would have begun; the time since then is scheduling delay of
+        this machine and is deducted.
         """
         if self._paid_until is not None:
             return max(0.0, self._paid_until - now)
@@ -46,7 +49,7 @@ class Bucket:
         return wait
 
     def sent(self, now: float, size: float, *, control: bool = False) -> None:
-        """``size`` bytes were handed to the port; a few bytes of ``control`` do not end an idle time."""
+        """Account for ``size`` bytes handed to the port; a few bytes of ``control`` do not end an idle time."""
         if control:
             self._empty_at += size / self.bytes_per_s
             return
@@ -54,5 +57,5 @@ class Bucket:
         self._paid_until = None
 
     def backlog_s(self, now: float) -> float:
-        """Seconds until all that was handed over is on the wire; below 0 what the bucket has saved up since then."""
+        """Seconds until all bytes handed over are on the wire; negative: the tokens accumulated since then."""
         return max(-self.burst_s, self._empty_at - now)

@@ -1,7 +1,8 @@
-"""Which pair of ports a transfer takes.
+"""Chooses the pair of ports that a transfer takes.
 
-A path is (rank, lane, peer rank, peer lane). A group that asks is told its paths with each ack, any other when it
-checks in. Without a control plane (mode native) the ports are joined as on the OCS, in forwarding instead of light.
+A path is (rank, lane, peer rank, peer lane). A group that requests circuits is told its paths with each
+acknowledgement, any other group when it checks in. Without a control plane (mode native) packet forwarding joins the
+ports that the OCS would join.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "sc
 
 
 def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
-    """The paths that ``group`` has without asking.
+    """The paths that ``group`` has without a request.
 
-    On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all
-    others in a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). Elsewhere every pair of members.
-    With one port per GPU (packet switches only) everything leaves and enters by lane 0.
+    On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all other
+    groups in a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). On other networks, every pair of
+    members. With one port per GPU (packet switches only) all traffic leaves and enters by lane 0.
     """
     members = group.members
     if len(members) < 2:
@@ -36,39 +37,39 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
 
 
 def paths_in(answer: Mapping[str, Any]) -> tuple[Hop, ...]:
-    """The paths that an answer of the controller tells."""
+    """The paths in an answer of the controller."""
     return hops_from(answer.get("paths", ()))
 
 
 def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
-    """The slot that an answer of the controller tells; None where circuits do not take turns."""
+    """The slot in an answer of the controller; None where circuits do not come in slots."""
     told = answer.get("slot_window")
     return None if told is None else SlotWindow(*told)
 
 
 def keys_at(rank: int, paths: Iterable[Hop]) -> list[tuple[Domain, int, int, int]]:
-    """What the connections of ``rank`` over these paths of the rails are called (``connection.PeerKey``)."""
+    """The keys (``connection.PeerKey``) of the connections of ``rank`` over these paths of the rails."""
     return [("scale-out", lane, peer, far) for r, lane, peer, far in _both_ways(paths) if r == rank]
 
 
 def choose_path(
     paths: Iterable[Hop], src: int, dst: int, lane: int, *, forwarded: bool = False, ports_per_gpu: int = 2
 ) -> Hop | None:
-    """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same.
+    """The path from ``src`` to ``dst`` (seen from ``src``) for a transfer of ``lane``; both ends compute the same path.
 
-    Of several, in the order of the sender's port lanes, lane 2k takes the k-th from the top and lane 2k + 1 the k-th
-    from the bottom, from the start again where there are fewer. ``forwarded``: where there is none, a packet switch
-    carries it between the ports that the lane would leave and reach on a ring with a pair of ports for every two lanes
-    (with one port per GPU between those).
+    With several paths, in the order of the sender's port lanes, lane 2k takes the k-th from the top and lane 2k + 1 the
+    k-th from the bottom, modulo their number. ``forwarded``: without a path, a packet switch carries the transfer
+    between the ports that the lane would leave and reach on a ring with a pair of ports for every two lanes (with one
+    port per GPU, between those).
     """
-    turn, counter = divmod(lane, 2)
+    pair, counter = divmod(lane, 2)
     found = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
     if found:
-        turn %= len(found)
-        return found[turn] if counter else found[-1 - turn]
+        pair %= len(found)
+        return found[pair] if counter else found[-1 - pair]
     if not forwarded:
         return None
-    low = 2 * (turn % max(1, ports_per_gpu // 2))
+    low = 2 * (pair % max(1, ports_per_gpu // 2))
     high = min(low + 1, ports_per_gpu - 1)
     return Hop(src, low, dst, high) if counter else Hop(src, high, dst, low)
 

@@ -1,9 +1,10 @@
-"""Numbers that prove a collective: what each member contributes and what everybody must end up with.
+"""Payload values that prove a collective: what each member contributes and what every member must hold at the end.
 
-The contribution of a member to an element is a small integer, so float32 sums are exact in any order. It is
-``(7 e + s) % 97 + ((31 m + s) % 89) * (1 + e % 3)`` for element e, member m and a salt s of seed, step and operation:
-a chunk in the wrong place, a member missing or counted twice, or data of another operation all change the sum. The
-member is the position in the group (a spare that takes over a position brings the same numbers), for a send the rank.
+The contribution of a member to an element is a small integer, so float32 sums are exact in any order. It is ``(7 e + s)
+% 97 + ((31 m + s) % 89) * (1 + e % 3)`` for element e, member m and a salt s made of seed, step and operation: a chunk
+in the wrong place, a member that is missing or counted twice, or data of another operation all change the sum. The
+member is the position in the group (a spare that takes over a position contributes the same values); for a send it is
+the rank.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from workloads.schedule import Schedule
 Floats = npt.NDArray[np.float32]
 
 PERIOD = 97 * 3
-"""After so many elements the numbers repeat."""
+"""The values repeat after this number of elements."""
 _SUMS = ("all_reduce", "reduce_scatter", "reduce")
 _FROM_ROOT = ("broadcast", "scatter")
 
@@ -38,7 +39,7 @@ def _period(seed: int, flow: Flow, members: Sequence[int], start: int) -> Floats
 
 
 def _fill(out: Floats, period: Floats) -> None:
-    """Repeat ``period`` over ``out``: what is there is copied behind itself until it is full."""
+    """Repeat ``period`` over ``out``, doubling the filled part with each copy."""
     have = min(len(period), len(out))
     out[:have] = period[:have]
     while have < len(out):
@@ -55,9 +56,9 @@ def total(seed: int, flow: Flow, members: Sequence[int], start: int, end: int) -
 
 
 def initial(seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int) -> Floats:
-    """All slots of ``rank`` before the collective: what its position contributes in the input slots, nothing elsewhere.
+    """All slots of ``rank`` before the collective: the contribution of its position in the input slots, 0 elsewhere.
 
-    "Nothing" is 0 in memory that was never touched, so that the address space of an all-to-all costs only what is used.
+    The zeros are untouched memory, so that an all-to-all with many slots only occupies the memory that is used.
     """
     buffer = np.zeros(schedule.chunk_bounds(elements)[-1][1], dtype=np.float32)
     _contribute(buffer, seed, flow, schedule, members.index(rank), elements)
@@ -67,7 +68,10 @@ def initial(seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], r
 def refill(
     buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
 ) -> bool:
-    """Make a used buffer what ``initial`` would return, where that takes every slot of it; else False, untouched."""
+    """Restore a used buffer to the result of ``initial``.
+
+    Returns False, without a change, where that would not overwrite every slot.
+    """
     if schedule.scratch or schedule.kind not in _SUMS:
         return False
     _contribute(buffer, seed, flow, schedule, members.index(rank), elements)
@@ -85,7 +89,7 @@ def _contribute(buffer: Floats, seed: int, flow: Flow, schedule: Schedule, me: i
 def wrong_elements(
     buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
 ) -> int:
-    """Number of elements of ``buffer`` (all slots) that are not what the collective promises ``rank``."""
+    """Number of elements of ``buffer`` (all slots) that differ from the result promised to ``rank``."""
     wrong = 0
     bounds = schedule.chunk_bounds(elements)
     for chunk, position in _held_last(schedule, members.index(rank)):
@@ -103,7 +107,7 @@ def _held_first(schedule: Schedule, me: int) -> Iterator[int]:
 
 
 def _held_last(schedule: Schedule, me: int) -> Iterator[tuple[int, int | None]]:
-    """The chunks promised to position ``me``, each with the position it comes from (None: the sum over all)."""
+    """The chunks promised to position ``me``, each with the position that it comes from (None: the sum over all)."""
     n, kind = schedule.n, schedule.kind
     for chunk, owner in enumerate(schedule.owner):
         if kind in ("reduce_scatter", "scatter"):

@@ -1,4 +1,4 @@
-"""Which connection carries which part of a communication: paths, circuits, and the scale-up network."""
+"""Routing of one rank: which connection carries which part of a communication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.agent.transport.paths import choose_path
 
 
 class Routes:
-    """The routes of one rank; ``paths`` are those that its groups were told."""
+    """The routes of one rank; ``paths`` are the paths that the controller gave to each group."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._rank = config.rank
@@ -24,9 +24,8 @@ class Routes:
     def key(self, in_flight: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
         """The connection of a part; both ends compute it from the sender's side.
 
-        In a rotation the sender alone knows it, when the slot has come.
-
-        ``ControlError`` where the group has no path between the two.
+        Where circuits come in slots, only the sender knows the connection, and only once the slot has begun. Raises
+        ``ControlError`` where the group has no path between the two ranks.
         """
         if part.scale_up:
             return "scale-up", 0, part.peer, 0
@@ -41,12 +40,12 @@ class Routes:
             source, target = (part.peer, self._rank) if incoming else (self._rank, part.peer)
             raise ControlError(
                 f"group {in_flight.group.name} has no circuit between rank {source} and rank {target}, which "
-                f"{in_flight.op.name} needs; the policy must light one"
+                f"{in_flight.op.name} needs; the policy must set up one"
             )
         return in_flight.group.domain, place[0], part.peer, place[1]
 
     def place(self, group: str, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
-        """Which ports (here, at the peer) a transfer takes; None where no path is known."""
+        """The ports (here, at the peer) that a transfer takes; None where no path is known."""
         forwarded = self._forwarding and self._groups[group].domain == "scale-out"
         source, target = (peer, self._rank) if incoming else (self._rank, peer)
         path = choose_path(

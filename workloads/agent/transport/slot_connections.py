@@ -1,4 +1,4 @@
-"""The rotations of one agent: which connection carries what in which slot, and how long that connection has light."""
+"""Slots of one agent: which connection carries which message in which slot, and how long its circuit is up."""
 
 from __future__ import annotations
 
@@ -7,74 +7,74 @@ from typing import NamedTuple
 
 from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.connection import Connection, PeerKey
-from workloads.agent.transport.in_flight import Waiting
+from workloads.agent.transport.in_flight import SlotMessage
 from workloads.agent.transport.paths import keys_at
-from workloads.agent.transport.slot_scheduler import SlotScheduler
-from workloads.agent.transport.slot_sender import Moved
+from workloads.agent.transport.slot_sender import Moved, SlotScheduler
 from workloads.agent.transport.up_window import UpWindow
 
 
 class Post(NamedTuple):
-    """Something to be sent now over the connection ``key``, as its slot would have begun at ``since``.
+    """A message to be sent now over the connection ``key``; ``since`` is the time at which its slot began.
 
-    ``fresh``: the first in a slot without an end, which pays for what the port's bucket saved up in the dark. In a slot
-    with an end the bucket makes up for lateness, and the light limits what is sent.
+    ``fresh``: the first message in a slot without an end, which waits for the tokens that the port's bucket accumulated
+    while the circuit was dark. In a slot with an end, the bucket makes up for lateness, and the up window limits the
+    amount.
     """
 
     key: PeerKey
-    waiting: Waiting
+    message: SlotMessage
     fresh: bool
     since: float
 
 
 class SlotConnections:
-    """The groups of ``rank`` whose circuits take turns; ``say`` tells the controller, ``note`` takes events."""
+    """The groups of ``rank`` whose circuits come in slots; ``send`` tells the controller, ``note`` logs events."""
 
-    def __init__(self, rank: int, say: Callable[[Moved], None], note: Callable[..., object]) -> None:
+    def __init__(self, rank: int, send: Callable[[Moved], None], note: Callable[..., object]) -> None:
         self._rank = rank
         self._note = note
         self._heard: dict[str, tuple[SlotWindow, float]] = {}
-        """By group: the slot that stands, and when this rank was told."""
+        """The current slot of a group, and the time at which this rank was told."""
         self._used: dict[str, dict[Connection, int]] = {}
-        """By group: the connections of that slot, and what had gone by them before."""
-        self.turns: SlotScheduler[Waiting] = SlotScheduler(rank, say)
+        """The connections used in the current slot of a group, each with the bytes it had sent before."""
+        self.scheduler: SlotScheduler[SlotMessage] = SlotScheduler(rank, send)
         self.groups: set[str] = set()
-        """All that take turns, whether a slot of theirs stands or not."""
+        """All groups whose circuits come in slots, whether one of their slots is up or not."""
         self._unused: set[PeerKey] = set()
-        """Connections over circuits of slots without an end by which nothing has gone yet."""
-        self._lights: dict[PeerKey, tuple[str, UpWindow | None]] = {}
-        """(group, light) of circuits whose connection has not heard of it, since the peer has yet to open it."""
+        """Connections over circuits of slots without an end that have not sent anything yet."""
+        self._windows: dict[PeerKey, tuple[str, UpWindow | None]] = {}
+        """(group, up window) of circuits whose connection was not told yet, since the peer has yet to open it."""
 
-    def stands(
+    def begin_slot(
         self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float
     ) -> list[PeerKey]:
-        """A slot has come: the connections over its circuits. ``free`` tells what may go."""
-        self._note_turn(group)
+        """Begin a slot and return the connections over its circuits; ``free`` returns the messages that may go."""
+        self._note_slot(group)
         self._heard[group] = slot_window, now
-        self.turns.stands(group, index, slot_window, paths)
-        slot_sender = self.turns.of(group)
+        self.scheduler.begin_slot(group, index, slot_window, paths)
+        slot_sender = self.scheduler.of(group)
         assert slot_sender is not None
         keys = keys_at(self._rank, paths)
         if slot_sender.end is None:
             self._unused.update(keys)
-        light = None if slot_sender.end is None else UpWindow(slot_sender.began, slot_sender.end)
-        self._lights.update(dict.fromkeys(keys, (group, light)))
+        window = None if slot_sender.end is None else UpWindow(slot_sender.began, slot_sender.end)
+        self._windows.update(dict.fromkeys(keys, (group, window)))
         return keys
 
     def end(self, group: str) -> None:
-        """The rank has let go of the circuits of ``group``."""
-        self._note_turn(group)
-        self.turns.end(group)
-        self._lights.clear()
+        """End the slots of ``group``: the rank has released its circuits."""
+        self._note_slot(group)
+        self.scheduler.end(group)
+        self._windows.clear()
 
-    def offer(self, waiting: Waiting) -> None:
-        """Something is to go when the turn of its peer comes. ``free`` tells what may go now."""
-        assert waiting.in_flight.slot_sender is not None
-        waiting.in_flight.slot_sender.offer(waiting.part.peer, waiting)
+    def offer(self, message: SlotMessage) -> None:
+        """Queue a message for the slot of its peer; ``free`` returns the messages that may go now."""
+        assert message.in_flight.slot_sender is not None
+        message.in_flight.slot_sender.offer(message.part.peer, message)
 
     def free(self, group: str) -> Iterable[Post]:
-        """What may go now."""
-        slot_sender = self.turns.of(group)
+        """The messages that may go now."""
+        slot_sender = self.scheduler.of(group)
         if slot_sender is None:
             return
         for waiting in slot_sender.free():
@@ -84,14 +84,14 @@ class SlotConnections:
             self._unused.discard(key)
 
     def allow_until(self, connection: Connection) -> None:
-        """Let a connection know how long its circuit has light, if it has not heard."""
-        if connection.key in self._lights:
-            group, light = self._lights.pop(connection.key)
-            connection.allow_until(light)
+        """Tell a connection the up window of its circuit, if it was not told yet."""
+        if connection.key in self._windows:
+            group, window = self._windows.pop(connection.key)
+            connection.allow_until(window)
             self._used.setdefault(group, {})[connection] = connection.sent_bytes
 
-    def _note_turn(self, group: str) -> None:
-        """What went in the last slot, for the timeline."""
+    def _note_slot(self, group: str) -> None:
+        """Log the bytes sent in the last slot."""
         heard, used = self._heard.pop(group, None), self._used.pop(group, {})
         if heard is not None:
             slot_window, told = heard

@@ -1,9 +1,9 @@
-"""One rank's part in a rotation as a state machine: what may be sent in the slot that stands, and what is said of it.
+"""Sending of one rank in slots as a state machine: what may be sent in the current slot, and what is reported about it.
 
-Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); what is to be sent
-waits until its peer's turn comes. In a slot with an end its connection stops in time (``Connection.allow_until``) and
-goes on in the next one. In a slot without, the rank tells the controller when everything it had for it is sent and
-acknowledged, and then sends nothing more in it: the circuits may go at any moment.
+Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); a message waits for the
+slot in which its peer is connected. In a slot with an end, the connection stops in time (``Connection.allow_until``)
+and continues in the next slot. In a slot without an end, the rank tells the controller when all its messages for the
+slot are sent and acknowledged, and then sends nothing more in it, because the circuits may go at any moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Moved:
-    """The rank has sent what it had for slot number ``slot``; ``idle``: and has nothing for any other."""
+    """Report of a rank that has sent all its messages for slot number ``slot``.
+
+    ``idle``: the rank has no messages for other slots either.
+    """
 
     group: str
     index: int
@@ -32,45 +35,45 @@ class Moved:
 
 @dataclass(frozen=True)
 class Lanes:
-    """By which of its ports a rank sends to a peer, and by which of its own that one receives."""
+    """The port by which a rank sends to a peer (``out``), and the port by which the peer receives (``into``)."""
 
     out: int
     into: int
 
 
 class SlotSender(Generic[_T]):
-    """The turns of ``rank`` in request ``index`` of ``group``. What waits may be of any kind.
+    """The messages of ``rank`` for the slots of request ``index`` of ``group``; items may be of any type.
 
-    ``say`` tells the controller.
+    ``send`` passes a report to the controller.
     """
 
-    def __init__(self, rank: int, group: str, index: int, say: Callable[[Moved], None]) -> None:
+    def __init__(self, rank: int, group: str, index: int, send: Callable[[Moved], None]) -> None:
         self._rank = rank
         self._group, self._index = group, index
-        self._say = say
+        self._send = send
         self._waiting: dict[int, list[_T]] = defaultdict(list)
         self._under_way = 0
-        self._turn: SlotWindow | None = None
+        self._slot: SlotWindow | None = None
         self._lanes: dict[int, Lanes] = {}
-        """The peers of the slot that stands (or stood last)."""
+        """Lanes of the peers of the current (or last) slot."""
         self._closed = True
-        self._said: Moved | None = None
+        self._reported: Moved | None = None
 
     @property
     def began(self) -> float:
-        """Since when the slot that stands (or the last one) has had its light."""
-        return self._turn.began if self._turn is not None else 0.0
+        """Time since which the circuits of the current (or last) slot are up."""
+        return self._slot.began if self._slot is not None else 0.0
 
     @property
     def end(self) -> float | None:
-        """When all that is sent in the slot that stands must be there; None if it has no end."""
-        slot_window = self._turn
+        """Time by which all data of the current slot must have arrived; None if the slot has no end."""
+        slot_window = self._slot
         return None if slot_window is None or slot_window.until is None else slot_window.until - slot_window.guard_s
 
-    def stands(self, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
-        """A slot has come. ``free`` tells what may go, ``report`` follows when all that there is was offered.
+    def begin_slot(self, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
+        """Begin a slot; raises ``ControlError`` for one that is too short to send anything.
 
-        ``ControlError`` for one that is over before anything could be sent.
+        The caller then sends the items of ``free`` and, when all available items were offered, calls ``report``.
         """
         self._lanes = {}
         for rank, out, peer, into in paths:
@@ -78,50 +81,78 @@ class SlotSender(Generic[_T]):
                 self._lanes[peer] = Lanes(out, into)
             elif peer == self._rank and out == into:
                 self._lanes[rank] = Lanes(into, out)
-        self._turn, self._closed, self._said = slot_window, False, None
+        self._slot, self._closed, self._reported = slot_window, False, None
         if self.end is not None and self.end - self.began <= LATE_S:
             raise ControlError(
                 f"slot {slot_window.number} of group {self._group} leaves nothing beside its guard time of "
-                f"{slot_window.guard_s * 1e3:.3g} ms and the "
-                f"{LATE_S * 1e3:g} ms that this machine may be late; longer slots are right"
+                f"{slot_window.guard_s * 1e3:.3g} ms and the {LATE_S * 1e3:g} ms that this machine may be late; "
+                "use longer slots"
             )
 
     @property
     def peers(self) -> frozenset[int]:
-        """To whom something may go in the slot that stands."""
+        """The peers that are connected in the current slot."""
         return frozenset(self._lanes)
 
     def lanes(self, peer: int) -> Lanes:
-        """By which ports something goes to a peer of the slot that stands."""
+        """The lanes to a peer of the current slot."""
         return self._lanes[peer]
 
     def offer(self, peer: int, item: _T) -> None:
-        """``item`` is to go to ``peer``. ``free`` and ``report`` follow as after ``stands``."""
+        """Queue ``item`` for ``peer``. Calls of ``free`` and ``report`` follow as after ``begin_slot``."""
         self._waiting[peer].append(item)
 
-    def over(self) -> None:
-        """Something that went is acknowledged by the peer's kernel."""
+    def acknowledged(self) -> None:
+        """Account for one sent item that the peer's kernel has acknowledged."""
         self._under_way -= 1
         self.report()
 
     def report(self) -> None:
-        """Say that this slot is done with, if it is and that was not said."""
-        slot_window = self._turn
+        """Report that the current slot is done with, if it is and that was not reported yet."""
+        slot_window = self._slot
         if slot_window is None or slot_window.until is not None or self._under_way or self._left_for_this_slot():
             return
         message = Moved(self._group, self._index, slot_window.number, not any(self._waiting.values()))
         self._closed = True
-        if message != self._said:
-            self._said = message
-            self._say(message)
+        if message != self._reported:
+            self._reported = message
+            self._send(message)
 
     def _left_for_this_slot(self) -> bool:
         return not self._closed and any(self._waiting.get(peer) for peer in self._lanes)
 
     def free(self) -> list[_T]:
-        """Take what may go off the queues; whoever calls sends it at once."""
+        """Remove and return the items that may go now; the caller sends them at once."""
         free: list[_T] = []
         for peer in self._lanes if not self._closed else ():
             free += self._waiting.pop(peer, ())
         self._under_way += len(free)
         return free
+
+
+class SlotScheduler(Generic[_T]):
+    """The slot senders of ``rank`` by group; ``send`` passes their reports to the controller."""
+
+    def __init__(self, rank: int, send: Callable[[Moved], None]) -> None:
+        self._rank = rank
+        self._send = send
+        self._found: dict[str, SlotSender[_T]] = {}
+
+    def of(self, group: str) -> SlotSender[_T] | None:
+        """The slot sender of ``group``; None if its circuits do not come in slots now."""
+        return self._found.get(group)
+
+    def begin_slot(self, group: str, index: int, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
+        """Begin a slot of ``group``."""
+        if group not in self._found:
+            self._found[group] = SlotSender(self._rank, group, index, self._send)
+        self._found[group].begin_slot(slot_window, paths)
+
+    def report(self, group: str) -> None:
+        """Report that the slot is done with, if there is nothing to send in it."""
+        if group in self._found:
+            self._found[group].report()
+
+    def end(self, group: str) -> None:
+        """Drop the slot sender of ``group``: the rank has released its circuits."""
+        self._found.pop(group, None)

@@ -1,4 +1,4 @@
-"""TCP sockets that stand in for the queues of a NIC: bound to their port, with room for what a rail carries."""
+"""TCP sockets that stand in for the queues of a NIC: bound to their port, with buffers for the traffic of a rail."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import socket
 from contextlib import suppress
 
 BUFFER_BYTES = 2 << 20
-"""Of what is sent and of what has come in, each."""
+"""Size of the send buffer and of the receive buffer of a socket."""
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 5000
-"""What is lost in the dark is sent again after five seconds at the latest (include/uapi/linux/tcp.h). After 15 times,
-here a minute, TCP gives a connection up: later than an agent that knows why its peer is silent.
-"""
+"""Longest retransmission time-out, for data lost while a circuit was dark (include/uapi/linux/tcp.h). TCP gives a
+connection up after 15 retransmissions, here a minute: later than an agent that knows why its peer is silent."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_BINDTODEVICE = 25
 
 
 def new_socket(interface: str) -> socket.socket:
-    """A non-blocking TCP socket that sends and receives on ``interface`` only; ``OSError`` where there is none."""
+    """Make a non-blocking TCP socket that sends and receives on ``interface`` only; ``OSError`` where there is none."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode())
@@ -35,7 +34,7 @@ def new_socket(interface: str) -> socket.socket:
 
 
 def _stand_in_for_a_nic(sock: socket.socket) -> None:
-    """Take a congestion control that does not probe for a rate by itself: the rail's rate is known."""
+    """Choose a congestion control that does not probe for a rate: the rate of the rail is known."""
     for name in _CONGESTION_CONTROLS:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)

@@ -1,4 +1,4 @@
-"""What a rank has to look at again later: a heap of times, and watches over what a connection still has to send."""
+"""Timers of a rank: a heap of calls by time, and watches for bytes of a connection to leave or be acknowledged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from workloads.agent.transport.connection import Connection
 
 _LEAST_S = 0.0002
-"""Looking again sooner costs more than it finds."""
+"""Shortest delay; looking again sooner costs more than it finds."""
 
 
 @dataclass(eq=False)
 class _Watch:
-    """``then`` is called when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
+    """Calls ``then`` when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
 
     connection: Connection
     mark: int
@@ -26,30 +26,30 @@ class _Watch:
 
 
 class Timers:
-    """Calls by time (monotonic seconds). ``now`` is what the owner last said it is."""
+    """Calls by time (monotonic seconds). The owner keeps ``now`` up to date."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = itertools.count()
         self._watches: dict[Connection, list[_Watch]] = defaultdict(list)
-        """Those that wait for an acknowledgement."""
+        """Watches that wait for an acknowledgement."""
 
     @property
     def next_time(self) -> float:
-        """When the next call is due (infinity if there is none)."""
+        """Time of the next call (infinity if there is none)."""
         return self._calls[0][0] if self._calls else float("inf")
 
     def soon(self, what: Callable[[], None]) -> None:
-        """Call ``what`` when the loop comes round."""
+        """Call ``what`` in the next round of the loop."""
         self.at(self.now, what)
 
     def at(self, moment: float, what: Callable[[], None]) -> None:
-        """Call ``what`` at ``moment``."""
+        """Call ``what`` at the monotonic time ``moment``."""
         heapq.heappush(self._calls, (moment, next(self._tie), what))
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Call ``what`` in ``seconds``."""
+        """Call ``what`` after a delay of ``seconds``."""
         self.at(self.now + max(seconds, _LEAST_S), what)
 
     def watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Timers:
         self._look(watch)
 
     def acknowledged(self, connection: Connection) -> None:
-        """The kernel says that something is acknowledged: look at once whether somebody waited for that."""
+        """Check the watches of a connection at once: the kernel has reported an acknowledgement."""
         for watch in list(self._watches[connection]):
             if not watch.over and connection.left_s(watch.mark, acknowledged=True) == 0:
                 self._end(watch)

@@ -60,7 +60,7 @@ def test_a_scaled_case_predicts_real_times() -> None:
     ("values", "said"),
     [
         ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
-        ({"algorithms": ["ring"], "collective": "gather"}, "cannot do gather"),
+        ({"algorithms": ["ring"], "collective": "gather"}, "does not support gather"),
         ({"ranks": 0}, "ranks"),
         ({"sizes": ["0"]}, "at least 1 byte"),
         ({"algorithms": ["stragglar"], "ranks": 8, "straggler": 8}, "straggler"),

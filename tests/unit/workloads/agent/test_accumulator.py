@@ -50,7 +50,7 @@ class Books:
         return self.writes[-1]
 
     def step(self, number: int) -> None:
-        self.accumulator.book(self.values, lambda: self.used.append(number))
+        self.accumulator.add(self.values, lambda: self.used.append(number))
         self.accumulator.end_step(number)
 
     def work(self, now: float = 0.0) -> int:
@@ -72,7 +72,7 @@ def test_a_step_is_booked_in_pieces_and_told_at_its_end() -> None:
     assert books.accumulator.state.digest == right.digest
     assert books.said == [{"state": 0, "checksum": right.checksum}]
     assert books.noted == [("state", 2.0, None, {"step": 0, "incarnation": 2, "checksum": right.checksum})]
-    assert books.used == [0] and books.accumulator.quiet
+    assert books.used == [0] and books.accumulator.idle
 
 
 def test_a_checkpoint_holds_the_steps_before_it_and_nothing_later() -> None:
@@ -86,14 +86,14 @@ def test_a_checkpoint_holds_the_steps_before_it_and_nothing_later() -> None:
     after_two.add(books.values)
     assert (checkpoint.job, checkpoint.step, checkpoint.checksum) == ("job", 2, after_two.checksum)
     assert np.array_equal(checkpoint.words, after_two.words), "step 2 is in the state by now, and not in it"
-    assert not books.accumulator.quiet and len(books.said) == 3
+    assert not books.accumulator.idle and len(books.said) == 3
     books.writes[0].over = True
     books.accumulator.step(7.0)
     assert books.said[-1] == {"checkpoint": 2, "checksum": after_two.checksum}
     kind, began, ended, fields = books.noted[-1]
     assert (kind, began, ended) == ("checkpoint", 5.0, 7.0)
     assert (fields["step"], fields["incarnation"], fields["bytes"]) == (2, 2, books.values.nbytes)
-    assert books.accumulator.quiet
+    assert books.accumulator.idle
 
 
 def test_a_step_waits_whose_checkpoint_would_overtake_the_one_before() -> None:

@@ -72,7 +72,7 @@ def test_a_damaged_file_is_never_taken(tmp_path: Path, data: st.DataObject) -> N
     else:
         bad = whole + data.draw(st.binary(min_size=1, max_size=9))
     store.path(8).write_bytes(bad)
-    with pytest.raises(AgentError, match="cannot be taken"):
+    with pytest.raises(AgentError, match="is damaged"):
         store.load(8)
     read = store.read()
     assert read is not None and read.step == 4, "the older one is"

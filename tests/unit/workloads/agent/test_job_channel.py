@@ -55,7 +55,7 @@ def slot(request_id: int, number: int, index: int = 0) -> dict[str, Any]:
 
 
 def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
-    controller.channel.ask("request", group="ep", index=0)
+    controller.channel.request("request", group="ep", index=0)
     (asked,) = controller.heard()
     assert asked == {"id": 0, "op": "request", "job": "j", "rank": 3, "group": "ep", "index": 0}
     for number in range(3):
@@ -64,42 +64,42 @@ def test_each_slot_is_an_answer_to_the_request(controller: Controller) -> None:
 
 
 def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controller) -> None:
-    controller.channel.ask("request", group="ep", index=0)
+    controller.channel.request("request", group="ep", index=0)
     controller.say(slot(0, 0))
-    controller.channel.ask("release", group="dp", index=0)
+    controller.channel.request("release", group="dp", index=0)
     found = controller.say({"id": 1, "ok": True}, slot(0, 1))
     assert [request["op"] for request, _ in found] == ["release", "request"]
 
 
 def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controller) -> None:
-    controller.channel.tell("moved", group="ep", index=0, slot=0, idle=False)
+    controller.channel.notify("moved", group="ep", index=0, slot=0, idle=False)
     (told,) = controller.heard()
     assert told == {"op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
-    with pytest.raises(ControlError, match="refused what it was told: rank 3 is not a member of group ep"):
+    with pytest.raises(ControlError, match="refused a message: rank 3 is not a member of group ep"):
         controller.say({"id": None, "ok": False, "error": "rank 3 is not a member of group ep"})
 
 
 def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
-    controller.channel.ask("request", group="ep", index=0)
+    controller.channel.request("request", group="ep", index=0)
     controller.say(slot(0, 0))
     assert controller.channel.is_open("ep", 0) and not controller.channel.is_open("ep", 1)
-    controller.channel.ask("release", group="ep", index=0)
+    controller.channel.request("release", group="ep", index=0)
     assert not controller.channel.is_open("ep", 0), "nor is one that came and has not begun"
     assert [request["op"] for request, _ in controller.say(slot(0, 1), {"id": 1, "ok": True})] == ["release"]
-    controller.channel.ask("request", group="ep", index=1)
+    controller.channel.request("request", group="ep", index=1)
     ((request, answer),) = controller.say(slot(0, 2), slot(2, 0, index=1))
     assert (request["index"], answer["slot_window"][0]) == (1, 0)
 
 
 def test_a_refusal_in_mid_rotation_is_one_of_the_request(controller: Controller) -> None:
-    controller.channel.ask("request", group="ep", index=0)
+    controller.channel.request("request", group="ep", index=0)
     controller.say(slot(0, 0))
     with pytest.raises(ControlError, match="refused request of group ep: group ep: port 3 of rail0 has failed"):
         controller.say({"id": 0, "ok": False, "error": "group ep: port 3 of rail0 has failed"})
 
 
 def test_a_refusal_because_another_rank_is_gone_is_that_ones_end(controller: Controller) -> None:
-    controller.channel.ask("request", group="ep", index=0)
+    controller.channel.request("request", group="ep", index=0)
     with pytest.raises(PeerLost, match="refused request of group ep: group ep: rank 2 of the group has left"):
         controller.say({"id": 0, "ok": False, "error": "group ep: rank 2 of the group has left", "kind": "PeerLost"})
 
@@ -110,7 +110,7 @@ def test_an_answer_to_nothing_is_an_error(controller: Controller) -> None:
 
 
 def test_an_answer_that_comes_twice_is_an_error(controller: Controller) -> None:
-    controller.channel.ask("checkin", group="ep")
+    controller.channel.request("checkin", group="ep")
     assert controller.say({"id": 0, "ok": True})
     with pytest.raises(ControlError, match="an answer that belongs to no request"):
         controller.say({"id": 0, "ok": True})

@@ -153,7 +153,7 @@ def play(plan: Schedule, rng: random.Random, next_index: list[dict[str, int]]) -
         first = min((plan.transfers[number].round for number in left), default=-1)
         # The sender needs its acknowledgement; the receiver may have the data before it has its own.
         now = [plan.transfers[number] for number in left]
-        may = [n for n, t in zip(left, now, strict=True) if t.round == first and gates[t.src].stands(n)]
+        may = [n for n, t in zip(left, now, strict=True) if t.round == first and gates[t.src].is_up(n)]
         assert may or desk.answers, "the gates wait for each other"
         if desk.answers and (not may or rng.random() < 0.5):
             rank, name, index = desk.answers.pop(rng.randrange(len(desk.answers)))

@@ -349,14 +349,14 @@ def test_an_all_to_all_starts_where_its_chunk_numbers_say() -> None:
 def test_unknown_algorithm_and_kind_name_what_would_do() -> None:
     with pytest.raises(ConfigError, match=r"unknown algorithm 'star'; known: ring"):
         schedule("all_reduce", 4, "star")
-    with pytest.raises(ConfigError, match="these can: ring, bidirectional-ring"):
+    with pytest.raises(ConfigError, match="these do: ring, bidirectional-ring"):
         schedule("all_gather", 4, "tree")
     with pytest.raises(ConfigError, match="at least 1 member"):
         schedule("all_reduce", 0)
 
 
 def test_stragglers_and_servers_that_do_not_fit() -> None:
-    with pytest.raises(ConfigError, match="'ring' does not know a straggler; these do: stragglar, straggler-direct"):
+    with pytest.raises(ConfigError, match="'ring' has no straggler; these do: stragglar, straggler-direct"):
         schedule("all_reduce", 4, "ring", straggler=1)
     for wrong in (-1, 4):
         with pytest.raises(ConfigError, match=f"straggler {wrong} is not one of the 4 members, 0 to 3"):

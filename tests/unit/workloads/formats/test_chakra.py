@@ -203,7 +203,7 @@ BAD: dict[str, tuple[list[list[N]], str]] = {
     "cycle": ([[N(0, COMP, [1], 1), N(1, COMP, [0], 1)]], r"t\.0\.et: node 0: waits for itself \(by way of node 1\)"),
     "self": ([[N(3, COMP, [3], 1)]], "node 3: waits for itself; a trace must have no cycle"),
     "missing dep": ([[N(0, COMP, [8], 1)]], "node 0: depends on node 8, which is not in the file"),
-    "twice": ([[N(1, COMP), N(1, COMP)]], "node 1: stands twice"),
+    "twice": ([[N(1, COMP), N(1, COMP)]], "node 1: appears twice"),
     "no receive": ([[send(0, 1)], []], r"t\.0\.et: node 0: sends to rank 1 with tag 0, where no receive"),
     "no send": ([[], [recv(4, 0)]], r"t\.1\.et: node 4: receives from rank 0 with tag 0, which sends nothing"),
     "other tag": ([[send(0, 1, tag=1)], [recv(0, 0, tag=2)]], "sends to rank 1 with tag 1"),
@@ -222,7 +222,7 @@ BAD: dict[str, tuple[list[list[N]], str]] = {
     "text": ([[send(0, 1)], [N(0, RECV, attributes={"comm_src": "zero", "comm_size": 64})]], "comm_src is 'zero'"),
     "round the ranks": (
         [[recv(0, 1), send(1, 1, deps=[0])], [recv(0, 0), send(1, 0, deps=[0])]],
-        "never gets its turn: it waits for other ranks",
+        "can never run: it waits for other ranks",
     ),
 }
 

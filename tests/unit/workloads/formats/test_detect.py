@@ -67,11 +67,11 @@ def test_msccl_is_a_collective_with_its_own_schedule(tmp_path: Path) -> None:
 
 def test_options_that_a_format_has_no_use_for(tmp_path: Path) -> None:
     layers, xml = written(tmp_path, "a.txt", MICRO), written(tmp_path, "pair.xml", XML)
-    with pytest.raises(ConfigError, match="size: a layer file has no use for it"):
+    with pytest.raises(ConfigError, match="size: does not apply to a layer file"):
         read_workload_file(layers, size=4096, ranks=2)
-    with pytest.raises(ConfigError, match="compute_unit: an MSCCL algorithm has no use for it"):
+    with pytest.raises(ConfigError, match="compute_unit: does not apply to an MSCCL algorithm"):
         read_workload_file(xml, compute_unit="ns")
-    with pytest.raises(ConfigError, match="is a workload of our own"):
+    with pytest.raises(ConfigError, match="is a workload recipe"):
         read_workload_file(tmp_path / "a.yaml")
 
 
@@ -97,9 +97,9 @@ def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
 
 
 def test_options_of_the_other_sort_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ranks: is for files of other tools"):
+    with pytest.raises(ConfigError, match="ranks: applies only to files of other tools"):
         load_workload("smoke", ranks=4)
-    with pytest.raises(ConfigError, match="overlap: is for workloads of our own"):
+    with pytest.raises(ConfigError, match="overlap: applies only to the catalog and YAML recipes"):
         load_workload(str(written(tmp_path, "a.txt", MICRO)), ranks=4, overlap=True)
     with pytest.raises(ConfigError, match=r"neither in the catalog \(llama3-8b-16, smoke"):
         load_workload("smok")

@@ -196,7 +196,7 @@ def test_checkpoints_repeat_the_forward_pass() -> None:
     assert [line.split(".")[0] + line[2] for line in shown(program(header, *layers))] == [
         *("af", "bf", "cf", "bf", "ci", "cw", "bi", "bw", "ai", "aw")
     ]
-    with pytest.raises(ConfigError, match="no checkpoint stands at or before"):
+    with pytest.raises(ConfigError, match="there is no checkpoint at or before"):
         program(header.replace("2 0 1 checkpoint_initiates: 1 2", "1 2 checkpoint_initiates: 1 1"), *layers)
 
 
@@ -291,8 +291,8 @@ def test_ranks_that_do_not_fit(header: str, ranks: int | None, reason: str) -> N
         (text("DATA", A, B, count=1), r"x\.txt:2: says 1 layers, but 2 lines follow"),
         (text("DATA", "a -1 1 NONE 0"), r"x\.txt:3: has 5 columns; a layer of DATA has 12"),
         (text("DATA", A + " 13"), r"x\.txt:3: has 13 columns"),
-        (text("DATA", A.replace("NONE", "GOSSIP", 1)), r"x\.txt:3: 'GOSSIP' is no forward collective"),
-        (text("DATA", A.replace("ALLREDUCE", "ALLREDUCE_TP")), r"'ALLREDUCE_TP' is no weight-gradient collective"),
+        (text("DATA", A.replace("NONE", "GOSSIP", 1)), r"x\.txt:3: 'GOSSIP' is not a forward collective"),
+        (text("DATA", A.replace("ALLREDUCE", "ALLREDUCE_TP")), r"'ALLREDUCE_TP' is not a weight-gradient collective"),
         (text("DATA", A.replace(" 40 ", " -40 ")), r"x\.txt:3: the weight-gradient bytes is '-40'"),
         (text("DATA", A.replace(" 40 ", " 4.5 ")), r"bytes is '4\.5'; it must be a whole number"),
         (text("DATA", A.replace(" 40 ", " 9999999999999999999 ")), "bytes is '9999999999999999999'"),
@@ -301,8 +301,8 @@ def test_ranks_that_do_not_fit(header: str, ranks: int | None, reason: str) -> N
         (text("DATA checkpoints: 1 4", A), r"x\.txt:1: checkpoints names layer 4; layers are 0 to 0"),
         (text("DATA ep:", A), "ep is missing"),
         (text("DATA ep: two", A), "ep is 'two'"),
-        (text("DATA 7", A), "'7' stands where a key belongs"),
-        (text("DATA ep: 1 ep: 2", A), "ep stands twice"),
+        (text("DATA 7", A), "'7' is not a key"),
+        (text("DATA ep: 1 ep: 2", A), "ep appears twice"),
     ],
 )
 def test_malformed_files_are_refused_by_line(content: str, reason: str) -> None:

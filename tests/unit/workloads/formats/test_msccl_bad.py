@@ -34,7 +34,7 @@ BAD = {
     "a missing gpu": (SWAP.replace('ngpus="2"', 'ngpus="3"'), 1, "gpu 2 of 3 is missing"),
     "a gpu twice": (SWAP.replace('<gpu id="1"', '<gpu id="0"'), 8, "gpu 0 is described twice"),
     "no such gpu": (SWAP.replace('<gpu id="1"', '<gpu id="7"'), 8, "id=7 of <gpu>"),
-    "a custom collective": (SWAP.replace("allreduce", "custom"), 1, "not a collective that can be proved"),
+    "a custom collective": (SWAP.replace("allreduce", "custom"), 1, "not a known collective"),
     "no coll": (SWAP.replace("coll=", "cool="), 1, "needs an attribute coll"),
     "no inplace": (SWAP.replace("inplace=", "outofplace="), 1, "needs an attribute inplace"),
     "chunks that do not split": (
@@ -88,7 +88,7 @@ BAD = {
         None,
         "can never run: it waits for line",
     ),
-    "a tb outside a gpu": (SWAP.replace("</algo>", '<tb id="0"/></algo>'), None, "stands where it does not belong"),
+    "a tb outside a gpu": (SWAP.replace("</algo>", '<tb id="0"/></algo>'), None, "is in the wrong place"),
 }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_json_says_its_unit_and_begins_again_at_its_end(tmp_path: Path, key: str
         ("1\nnan\n", "ms", "gaps:2: a gap"),
         ("1\n", "h", "unit: must be one of s, ms, us, not h"),
         ("[1, 2]", "s", "gaps:1: a gap is a number of s"),
-        ('{\n"gaps_ms": [1,\n}', None, "gaps:3: is no JSON"),
+        ('{\n"gaps_ms": [1,\n}', None, "gaps:3: is not JSON"),
         ('{"gaps": [1]}', None, "must have one list"),
         ('{"gaps_ms": 3}', None, "must have one list"),
         ('{"gaps_ms": [1], "gaps_s": [1]}', None, "must have one list"),

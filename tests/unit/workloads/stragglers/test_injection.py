@@ -60,8 +60,8 @@ def test_what_a_person_types(text: str, injection: Injection) -> None:
         ("fixed:1.2.3", "must be a time"),
         ("fixed:3h", "must be a time"),
         ("fixed:1e400", "must be a time"),
-        ("fixed:0.1+fixed:0.2", "say it once"),
-        ("two:1,2+lognormal:1,1", "say it once"),
+        ("fixed:0.1+fixed:0.2", "give it once"),
+        ("two:1,2+lognormal:1,1", "give it once"),
         ("persistent:0.3", "how often"),
         ("persistent:0.3@1.5", "a number from 0 to 1"),
         ("persistent:0.3@nan", "a number from 0 to 1"),
@@ -234,7 +234,7 @@ def test_slow_computing_multiplies_every_compute_of_one_rank() -> None:
 def test_slow_computing_needs_something_to_compute() -> None:
     groups = {"dp": Group("dp", "dp", (0, 1))}
     program = Program("test", ((Collective(0, "g", "all_reduce", "dp", 8),),) * 2, groups)
-    with pytest.raises(ConfigError, match="rank 0 computes nothing"):
+    with pytest.raises(ConfigError, match="rank 0 has no compute"):
         inject(program, parse_injection("slow-compute:2"), 0, 1, 0)
 
 

@@ -207,11 +207,11 @@ def test_overlap_gathers_one_unit_ahead() -> None:
     ("changes", "sentence"),
     [
         ({"microbatch": 3}, "local_batch 4 must be a multiple of microbatch 3"),
-        ({"flops_per_s": 1e12}, "give either the forward time of a layer or the FLOP/s"),
-        ({"forward_s": None}, "give either the forward time of a layer or the FLOP/s"),
-        ({"parallelism": Parallelism(tp=1, pp=1, dp=1, cp=2)}, "no CP yet"),
+        ({"flops_per_s": 1e12}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
+        ({"forward_s": None}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
+        ({"parallelism": Parallelism(tp=1, pp=1, dp=1, cp=2)}, "do not support context parallelism"),
         ({"parallelism": Parallelism(tp=8, pp=1, dp=1)}, r"model\.heads 4 must be a multiple of TP 8"),
-        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot be put on packets"),
+        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot use packets"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""A courier whose circuits take turns, without a network: what goes in which slot, and what waits to be taken in."""
+"""A communication engine in slots, without a network: which data goes in which slot, and which waits to be received."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass
 class Office:
-    """The courier of the last rank (all peers connect to it), and what it asks the controller."""
+    """The communication engine of the last rank (all peers connect to it), and what it asks the controller."""
 
     comm_engine: CommEngine
     asked: list[Any]
@@ -61,7 +61,7 @@ class Office:
     def come(self, number: int, until: float | None = None) -> int:
         """A slot comes; the peer in it."""
         paths = SLOTS[number % len(SLOTS)]
-        self.comm_engine.slot_stands("ep", 0, SlotWindow(number, 5.0 + number, until), paths, 5.0 + number)
+        self.comm_engine.slot_began("ep", 0, SlotWindow(number, 5.0 + number, until), paths, 5.0 + number)
         (peer,) = {end for path in paths if RANK in (path[0], path[2]) for end in (path[0], path[2])} - {RANK}
         return peer
 
@@ -73,7 +73,7 @@ class Office:
     def opened(self, peer: int) -> Line:
         """The peer has opened its connection: what waited for that goes."""
         line = Line(peer)
-        self.comm_engine.accepted(cast(Any, line), 6.0)
+        self.comm_engine.accepted(cast(Any, line))
         return line
 
 
@@ -87,12 +87,12 @@ def office() -> Office:
     config = AgentConfig(RANK, "job", "on-demand", program, Scale(1.0), where, "", steps=2)
     asked: list[Any] = []
     comm_engine = CommEngine(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
-    comm_engine.rotations.groups.add("ep")
+    comm_engine.slot_connections.groups.add("ep")
     return Office(comm_engine, asked)
 
 
-def awaits(office: Office, header: Header) -> bool:
-    return office.comm_engine.awaits(cast(Any, Line(0)), header)
+def may_receive(office: Office, header: Header) -> bool:
+    return office.comm_engine.may_receive(cast(Any, Line(0)), header)
 
 
 def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
@@ -126,17 +126,17 @@ def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: 
 def test_data_of_a_peer_that_is_ahead_waits_until_it_is_awaited(office: Office) -> None:
     early, later = (Header("data", Flow(step, 0, 0), 0, SIZE) for step in (0, 1))
     office.come(0)
-    assert not awaits(office, early)
+    assert not may_receive(office, early)
     office.start()
-    assert awaits(office, early) and not awaits(office, later)
+    assert may_receive(office, early) and not may_receive(office, later)
 
 
 def test_what_has_nothing_to_do_with_turns_is_taken_in_at_once(office: Office) -> None:
     flow = Flow(0, 0, 0)
-    assert awaits(office, Header("ready", flow))
-    assert awaits(office, Header("data", Flow(0, 0, 0, point_to_point=True), 0, 4))
-    assert awaits(office, Header("data", Flow(0, 1, 0), 0, 4)), "another group"
-    assert awaits(office, Header("data", Flow(0, 9, 0), 0, 4)), "no group: the error comes when it is taken in"
+    assert may_receive(office, Header("ready", flow))
+    assert may_receive(office, Header("data", Flow(0, 0, 0, point_to_point=True), 0, 4))
+    assert may_receive(office, Header("data", Flow(0, 1, 0), 0, 4)), "another group"
+    assert may_receive(office, Header("data", Flow(0, 9, 0), 0, 4)), "no group: the error comes when it is taken in"
 
 
 def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Office) -> None:
@@ -153,6 +153,6 @@ def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Of
 def test_after_the_release_nothing_is_bound_to_slots(office: Office) -> None:
     office.come(0, until=6.5)
     office.comm_engine.released("ep")
-    assert office.comm_engine.rotations.turns.of("ep") is None
+    assert office.comm_engine.slot_connections.scheduler.of("ep") is None
     assert office.opened(0).lights == [] == office.opened(1).lights == office.opened(2).lights
     office.comm_engine.released("still")

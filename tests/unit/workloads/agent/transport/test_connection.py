@@ -54,7 +54,7 @@ class Inbox:
     asked: int = 0
     _into: bytearray = field(default_factory=bytearray)
 
-    def awaits(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: Connection, header: Header) -> bool:
         self.asked += 1
         return header.flow in self.open
 

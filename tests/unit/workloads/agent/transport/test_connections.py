@@ -15,7 +15,7 @@ from workloads.agent.transport.message import Header
 
 
 class NoInbox:
-    def awaits(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: Connection, header: Header) -> bool:
         raise AssertionError
 
     def expect(self, connection: Connection, header: Header) -> memoryview | None:
@@ -53,5 +53,5 @@ def test_ranks_behind_other_switches_are_reached_where_links_join_them() -> None
 
 
 def test_a_copy_needs_a_front_end(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="rank 0 is to copy a checkpoint over the front-end network, which"):
+    with pytest.raises(AgentError, match="rank 0 is to copy a checkpoint over the front-end network, but the fabric"):
         fetch(plan(()), 0, 1, Store(tmp_path, "job"), "job", 4, 0.1)

@@ -1,4 +1,4 @@
-"""What a rank may send in which slot of a rotation, and when it says that it has."""
+"""What a rank may send in which slot, and what it reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from controllers.circuits.matchings import one_factorization
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.slot_scheduler import SlotScheduler
-from workloads.agent.transport.slot_sender import Lanes, Moved, SlotSender
+from workloads.agent.transport.slot_sender import Lanes, Moved, SlotScheduler, SlotSender
 
 
 def slot_sender(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:
-    """One of group ep, and what it says."""
+    """A slot sender of group ep, and its reports."""
     said: list[Moved] = []
     return SlotSender(rank, "ep", 3, said.append), said
 
@@ -38,7 +37,7 @@ def offer(sender: SlotSender[str], *items: str) -> list[str]:
 
 def come(sender: SlotSender[str], number: int, *paths: Hop, until: float | None = None) -> list[str]:
     """A slot comes; what goes."""
-    sender.stands(SlotWindow(number, 10.0 + number, until, 0.01), paths)
+    sender.begin_slot(SlotWindow(number, 10.0 + number, until, 0.01), paths)
     gone = sender.free()
     sender.report()
     return gone
@@ -85,9 +84,9 @@ def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
     sender, said = slot_sender()
     offer(sender, "1a", "1b", "2a")
     come(sender, 0, Hop(0, 0, 1, 0))
-    sender.over()
+    sender.acknowledged()
     assert not said
-    sender.over()
+    sender.acknowledged()
     assert said == [moved(0)]
 
 
@@ -95,7 +94,7 @@ def test_the_last_that_it_had_leaves_it_idle() -> None:
     sender, said = slot_sender()
     offer(sender, "1a")
     come(sender, 0, Hop(0, 0, 1, 0))
-    sender.over()
+    sender.acknowledged()
     assert said == [moved(0, idle=True)]
 
 
@@ -129,14 +128,14 @@ def test_nothing_more_goes_in_a_slot_that_was_said_to_be_done_with() -> None:
 
 def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
     sender, said = slot_sender()
-    sender.stands(SlotWindow(0, 10.0), (Hop(0, 0, 1, 0),))
+    sender.begin_slot(SlotWindow(0, 10.0), (Hop(0, 0, 1, 0),))
     gone = list(sender.free())
     for item in ("2a", "1a"):
         sender.offer(int(item[0]), item)
         gone += sender.free()
     sender.report()
     assert gone == ["1a"] and not said
-    sender.over()
+    sender.acknowledged()
     assert said == [moved(0)]
 
 
@@ -147,7 +146,7 @@ def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
     sender, said = slot_sender()
     assert come(sender, 0, Hop(0, 0, 1, 0), until=11.0) == []
     assert offer(sender, "1a") == ["1a"]
-    sender.over()
+    sender.acknowledged()
     assert offer(sender, "1b") == ["1b"] and not said
     assert sender.began == 10.0
     assert sender.end == 11.0 - 0.01, "without the guard time"
@@ -163,27 +162,27 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
     assert come(sender, 5, Hop(0, 0, 1, 0), until=15.0 + 0.02) == []
 
 
-# ---- the turns of several groups -------------------------------------------------------------------------------------
+# ---- the scheduler of several groups ------------------------------------------------------------------------------
 
 
 def test_groups_turn_on_their_own() -> None:
     said: list[Moved] = []
-    turns: SlotScheduler[str] = SlotScheduler(0, said.append)
-    turns.report("ep")
-    assert turns.of("ep") is None and not said
-    turns.stands("ep", 0, SlotWindow(0, 1.0), (Hop(0, 0, 1, 0),))
-    turns.stands("other", 7, SlotWindow(0, 1.0), (Hop(0, 1, 2, 1),))
-    first, second = turns.of("ep"), turns.of("other")
+    scheduler: SlotScheduler[str] = SlotScheduler(0, said.append)
+    scheduler.report("ep")
+    assert scheduler.of("ep") is None and not said
+    scheduler.begin_slot("ep", 0, SlotWindow(0, 1.0), (Hop(0, 0, 1, 0),))
+    scheduler.begin_slot("other", 7, SlotWindow(0, 1.0), (Hop(0, 1, 2, 1),))
+    first, second = scheduler.of("ep"), scheduler.of("other")
     assert first is not None and second is not None and first is not second
-    turns.report("other")
+    scheduler.report("other")
     assert said == [Moved("other", 7, 0, True)]
-    turns.stands("ep", 0, SlotWindow(1, 2.0), (Hop(0, 0, 3, 0),))
-    assert turns.of("ep") is first and first.peers == {3}
-    turns.end("ep")
-    turns.end("ep")
-    assert turns.of("ep") is None and turns.of("other") is second
-    turns.stands("ep", 1, SlotWindow(0, 3.0), (Hop(0, 0, 1, 0),))
-    turns.report("ep")
+    scheduler.begin_slot("ep", 0, SlotWindow(1, 2.0), (Hop(0, 0, 3, 0),))
+    assert scheduler.of("ep") is first and first.peers == {3}
+    scheduler.end("ep")
+    scheduler.end("ep")
+    assert scheduler.of("ep") is None and scheduler.of("other") is second
+    scheduler.begin_slot("ep", 1, SlotWindow(0, 3.0), (Hop(0, 0, 1, 0),))
+    scheduler.report("ep")
     assert said[-1] == Moved("ep", 1, 0, True), "of the next request"
 
 
@@ -203,13 +202,13 @@ def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int
     for number, matching in enumerate(matchings):
         paths = tuple(Hop(a, 0, b, 0) for a, b in matching)
         for sender in circuit_clients:
-            sender.stands(SlotWindow(number, 0.0), paths)
+            sender.begin_slot(SlotWindow(number, 0.0), paths)
         for sender in circuit_clients:
             gone = sender.free()
             sender.report()
             for item in gone:
                 arrived.append(item)
-                sender.over()
+                sender.acknowledged()
         assert all(len(said[rank]) == number + 1 and said[rank][-1].slot == number for rank in range(n))
     assert sorted(arrived) == sorted(wanted)
     assert all(said[rank][-1].idle for rank in range(n))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.agent.transport.pacing import LATE_S, Bucket
-from workloads.agent.transport.port_counter import left_port
+from workloads.agent.transport.tcp_state import left_port
 from workloads.agent.transport.up_window import AHEAD_S, LAST_LOOK_S, SendAllowance, UpWindow
 
 SHARE = 0.98

@@ -1,0 +1,131 @@
+"""Kernel state of TCP sockets and ports: acknowledgements, retransmission after a dark time, bytes sent.
+
+Acknowledgements: the kernel puts a timestamp for the acknowledgement of a write's last byte
+(``SOF_TIMESTAMPING_TX_ACK``, Linux 3.17 and later) on the error queue of the socket, which makes it readable for
+``select``, so that no polling is needed. Only the arrival of the timestamp is used.
+
+Retransmission: TCP resends what was lost while a circuit was dark after a time-out that doubles with each attempt;
+where circuits come in slots most of these attempts fall into dark times as well. The host knows when its circuit is up
+again and tells TCP in the way of RFC 6069 (TCP-LCD) for disruptions of connectivity: an ICMP message about a segment
+that was sent again undoes one doubling, and if the shorter time-out is over, TCP sends the segment at once.
+
+Bytes sent by a port: the counter of its network interface, which counts after the queueing discipline.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import sys
+import termios
+from pathlib import Path
+
+_SO_TIMESTAMPING = 37
+"""Socket option and control message type (include/uapi/asm-generic/socket.h)."""
+_TX_ACK, _SOFTWARE, _ONLY_STAMPS = 1 << 9, 1 << 4, 1 << 11
+"""Flags of include/uapi/linux/net_tstamp.h."""
+_ROOM_BYTES = 256
+"""Buffer size for the control messages of a notice."""
+
+NOTICE = [(socket.SOL_SOCKET, _SO_TIMESTAMPING, struct.pack("=I", _TX_ACK))]
+"""Control message for ``sendmsg``: requests a notice when the last byte of this write is acknowledged."""
+
+
+def allow_notices(sock: socket.socket) -> None:
+    """Enable acknowledgement notices on a socket."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _SOFTWARE | _ONLY_STAMPS)
+
+
+def take_notices(sock: socket.socket) -> bool:
+    """Remove all pending notices of a socket; returns whether there were any."""
+    found = False
+    while True:
+        try:
+            sock.recvmsg(0, _ROOM_BYTES, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except OSError:
+            return found
+        found = True
+
+
+_TCP_REPAIR, _TCP_REPAIR_QUEUE, _TCP_QUEUE_SEQ = 19, 20, 21
+_ON, _OFF, _OFF_IN_SILENCE = 1, 0, -1
+_SEND_QUEUE = 2
+_ICMP_UNREACHABLE, _ICMP_HOST_UNREACHABLE = 3, 1
+_BACKOFF = 4
+"""Offset of ``tcpi_backoff`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
+
+
+def revive(sock: socket.socket) -> None:
+    """Make ``sock`` resend unacknowledged data at once. Needs root; does nothing where nothing is unacknowledged.
+
+    If the connection waits for its peer's receive window, whose update was lost, a window probe is sent.
+    """
+    for _ in range(_doublings(sock)):
+        _unreachable(sock)
+        if _doublings(sock) == 0:
+            return
+    if _unacknowledged(sock):
+        _probe_window(sock)
+
+
+def _probe_window(sock: socket.socket) -> None:
+    """Send a window probe: leaving the repair mode sends one."""
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF)
+
+
+def _doublings(sock: socket.socket) -> int:
+    """Number of times that the retransmission time-out was doubled."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
+    return int(info[_BACKOFF]) if len(info) > _BACKOFF else 0
+
+
+def _unreachable(sock: socket.socket) -> None:
+    """Send this host the ICMP message "host unreachable" about the first unacknowledged segment of ``sock``."""
+    (here, port), (there, far_port) = sock.getsockname(), sock.getpeername()
+    segment = struct.pack("!HHI", port, far_port, _first_unacknowledged(sock))
+    packet = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, socket.IPPROTO_TCP, 0)
+    packet += socket.inet_aton(here) + socket.inet_aton(there) + segment
+    head = struct.pack("!BBHI", _ICMP_UNREACHABLE, _ICMP_HOST_UNREACHABLE, 0, 0)
+    message = head[:2] + struct.pack("!H", _checksum(head + packet)) + head[4:] + packet
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        raw.sendto(message, (here, 0))
+
+
+def _first_unacknowledged(sock: socket.socket) -> int:
+    """Sequence number of the first unacknowledged byte: that of the last byte written less the unacknowledged bytes."""
+    sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _ON)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR_QUEUE, _SEND_QUEUE)
+        written = int(sock.getsockopt(socket.IPPROTO_TCP, _TCP_QUEUE_SEQ))
+    finally:
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF_IN_SILENCE)
+    return (written - _unacknowledged(sock)) & 0xFFFFFFFF
+
+
+def _unacknowledged(sock: socket.socket) -> int:
+    left: bytes = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+    return int.from_bytes(left, sys.byteorder)
+
+
+def _checksum(data: bytes) -> int:
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+_PATH = Path("/proc/thread-self/net/dev")
+"""Counters of the network namespace of the calling thread."""
+_SENT_BYTES = 8
+"""Index of the field after the name and the colon (proc_net_dev(5))."""
+
+
+def left_port(interface: str) -> int:
+    """Bytes sent by ``interface`` since it exists; ``OSError`` if there is no such interface."""
+    for line in _PATH.read_text(encoding="ascii").splitlines():
+        name, colon, fields = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(fields.split()[_SENT_BYTES])
+    raise OSError(f"there is no interface {interface}")
