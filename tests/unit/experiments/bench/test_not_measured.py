@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 from experiments.bench import Measurement, NotMeasured, bringup, collectives, control, finite, links, rings, slopes
 from experiments.bench import ring_all_reduce as collective
@@ -21,7 +22,7 @@ from experiments.bench.goodput import receive
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+SCRIPTS = ROOT / "scripts"
 
 
 class Host:
@@ -121,7 +122,7 @@ def test_a_step_whose_end_nobody_noted() -> None:
 def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     late = [Measurement("all-reduce", 2.0, "ratio", limit=1.05, ok=False)]
     monkeypatch.setattr(collective, "ring_all_reduce", lambda *_, **__: late)
-    monkeypatch.setattr(collective, "Nursery", type("Nobody", (), {"start": Net}))
+    monkeypatch.setattr(collective, "AgentLauncher", type("Nobody", (), {"start": Net}))
     with pytest.raises(NotMeasured, match=r"8 hosts were not within 1\.05"):
         collective.highest_aggregate(8)
 
