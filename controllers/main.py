@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from controllers.openflow import app
 from railyard.errors import ConfigError, MachineError, RailyardError
-from railyard.priority import put_ahead
+from railyard.priority import set_priority
 from topos.plan import FabricPlan
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -65,7 +65,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
         _die_with_parent()
-    put_ahead(NICENESS)
+    set_priority(NICENESS)
     app.prepare(options.framework)
     # only now: under ryu the standard library has just been patched for green threads
     import threading

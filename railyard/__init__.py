@@ -1,8 +1,6 @@
-"""Railyard: one experiment, from the file a person writes to the folder of results.
+"""Foundations shared by all packages: errors, scale, sizes, the timeline, the wire protocol and child processes.
 
-The four rooms (``topos``, ``controllers``, ``workloads``, ``measure``) know nothing of each other's
-insides; this package holds what all of them share (errors, scale, the experiment) and the run that
-leads them.
+This package imports none of the others (``topos``, ``workloads``, ``controllers``, ``measure``, ``experiments``).
 """
 
 __version__ = "0.5.0"

@@ -1,4 +1,4 @@
-"""Where the project's own files are, wherever a module of it stands."""
+"""The location of the project's own files, independent of the working directory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Processes of our own beside a run: samplers, probes, background traffic.
+"""Child processes that accompany a run: samplers, probes, background traffic.
 
-Each is a module that reads its settings as one line of JSON on standard input, prints ``ready`` when it has begun,
-and is ended by the process id of the one that started it.
+A child runs one module, reads its settings as one line of JSON on standard input and prints ``ready`` once it works.
+It is stopped by a line on its standard input or killed by its process id.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _START_S = 10.0
 def start_child(
     module: str, settings: Mapping[str, Any], fds: Collection[int], what: str, *, own_session: bool = False
 ) -> subprocess.Popen[str]:
-    """Run ``module`` and return when it said that it is ready.
+    """Run ``module`` as a child process and return once it has printed ``ready``.
 
-    ``fds`` stay open in it under their numbers (namespaces, sockets). ``own_session``: what ends the terminal's
-    foreground (Ctrl-C) does not reach it. Raises ``MachineError`` saying that ``what`` did not start.
+    The descriptors ``fds`` (namespaces, sockets) stay open in the child under the same numbers. With ``own_session``
+    the child has a session of its own, so Ctrl-C in the terminal does not reach it. Raises ``MachineError`` naming
+    ``what`` if the child is not ready within 10 s.
     """
     root = str(ROOT)
     process = subprocess.Popen(
@@ -41,7 +42,7 @@ def start_child(
     )
     assert process.stdin and process.stdout
     try:
-        with suppress(BrokenPipeError):  # it ended already; its silence is reported below
+        with suppress(BrokenPipeError):  # the child has ended already; the missing ``ready`` is reported below
             process.stdin.write(json.dumps(settings) + "\n")
             process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], _START_S)
@@ -53,8 +54,11 @@ def start_child(
     return process
 
 
-def tell_to_stop(process: subprocess.Popen[str]) -> None:
-    """Ask for the end: a line, since other processes may hold the pipe open, so that its own end may not come."""
+def request_stop(process: subprocess.Popen[str]) -> None:
+    """Ask a child to stop by a line on its standard input.
+
+    Closing the pipe would not be enough, since other processes may hold it open.
+    """
     assert process.stdin
     with suppress(BrokenPipeError):
         process.stdin.write("stop\n")
@@ -62,7 +66,7 @@ def tell_to_stop(process: subprocess.Popen[str]) -> None:
 
 
 def end_child(process: subprocess.Popen[str], patience_s: float = 0.0) -> None:
-    """Wait ``patience_s`` for the end of a process, then kill it; its pipes are closed."""
+    """Wait up to ``patience_s`` seconds for a process to end, then kill it, and close its pipes."""
     try:
         process.wait(patience_s)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""Every error a person can meet, in one tree.
+"""The tree of errors that Railyard raises on purpose.
 
-Each message is one sentence that names the key or the thing and says what would be right. The exit
-status of a script is the ``exit_status`` of the error that ended it.
+A message is one sentence that names the key or the thing at fault and says what would work. A script exits with the
+``exit_status`` of the error that ended it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class RailyardError(Exception):
 
 
 class ConfigError(RailyardError):
-    """What a person wrote is wrong: an option, a key of an experiment file, a trace file.
+    """Invalid input from a person: an option, a key of an experiment file, or a trace file.
 
-    ``key`` is the option or the dotted key (``fabric.servers``), ``source`` the file and place, when
-    there is one (``my.yaml`` or ``trace.xml:12``).
+    ``key`` is the option or the dotted key (``fabric.servers``). ``source`` is the file, with the line where it is
+    known (``my.yaml`` or ``trace.xml:12``).
     """
 
     exit_status = 2
@@ -30,38 +30,38 @@ class ConfigError(RailyardError):
 
 
 class MachineError(RailyardError):
-    """The machine cannot do it as it stands: not root, a tool missing, Open vSwitch not running."""
+    """The machine lacks something a run needs: root, a tool, or a running Open vSwitch."""
 
     exit_status = 3
 
 
 class CircuitError(RailyardError):
-    """A matching or a circuit that the switch cannot hold: port out of range, port used twice."""
+    """A circuit or matching that a switch cannot hold, for example one that uses a port twice."""
 
     exit_status = 4
 
 
 class ControlError(RailyardError):
-    """The control plane did not do its part: no controller, no answer, a refused request."""
+    """A failure of the control plane: no controller, no answer, or a refused request."""
 
     exit_status = 5
 
 
 class AgentError(RailyardError):
-    """An agent on a host stopped before its program was done."""
+    """An agent on a host stopped before it had finished its program."""
 
     exit_status = 6
 
 
 class PeerLost(AgentError):
-    """An agent stopped because another one did: never the cause, always the consequence."""
+    """An agent stopped because another agent had stopped, so the cause of the failure lies with that one."""
 
 
 class VerifyError(RailyardError):
-    """Data arrived that is not what the schedule promises (wrong sum, wrong message)."""
+    """Received data differs from the schedule: a wrong sum or an unexpected message."""
 
     exit_status = 7
 
 
 NOT_FAITHFUL_EXIT_STATUS = 8
-"""Exit status of a run that finished but whose numbers the machine could not carry."""
+"""Exit status of a run that finished but that the machine was too slow to emulate faithfully."""

@@ -1,6 +1,6 @@
-"""What agents and the controller say to each other: lines of JSON, and the values that both sides know.
+"""The wire format between agents and the controller, and the values that both sides share.
 
-A message is one line of newline-delimited JSON. A request carries an ``id``, and its answer the same one.
+A message is one line of newline-delimited JSON. A request carries an ``id``, and the answer repeats it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 
 class Hop(NamedTuple):
-    """A way between two ports that packets may take, in both directions: an up circuit or a forwarding path.
+    """A connection between the ports of two ranks, in both directions: an up circuit or a forwarding path.
 
-    Lanes number the ports of a rank from 0.
+    ``lane`` of ``rank`` is connected to ``peer_lane`` of ``peer``; lanes number the ports of a rank from 0.
     """
 
     rank: int
@@ -23,16 +23,16 @@ class Hop(NamedTuple):
 
 
 def hops_from(entries: Iterable[Iterable[int]]) -> tuple[Hop, ...]:
-    """The hops that a message lists as [rank, lane, peer, peer lane]."""
+    """Decode the hops of a message, each a list [rank, lane, peer, peer lane]."""
     return tuple(Hop(*map(int, entry)) for entry in entries)
 
 
 class SlotWindow(NamedTuple):
-    """When a slot of a rotation has its circuits up, in monotonic seconds.
+    """The time window in which the circuits of one slot of a rotation are up, in monotonic seconds.
 
-    ``number`` counts slots since the rotation began. The circuits are up from ``began`` (a little after the members
-    are told, so that all of them know in time) to ``until`` (None: until every member has sent its part). Packets must
-    have arrived ``guard_s`` seconds before ``until``.
+    ``number`` counts slots since the rotation began. The circuits are up from ``began`` (shortly after the members are
+    told, so that the message reaches all of them in time) to ``until`` (None: until every member has sent its part).
+    Packets must have arrived ``guard_s`` seconds before ``until``.
     """
 
     number: int
@@ -42,18 +42,18 @@ class SlotWindow(NamedTuple):
 
 
 def encode(request_id: int, op: str, **fields: Any) -> bytes:
-    """One request as a line."""
+    """Encode one request as a line of JSON."""
     return json.dumps({"id": request_id, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
 class Decoder:
-    """Turns received bytes into messages; keeps an incomplete last line for the next call."""
+    """Splits received bytes into messages and keeps an incomplete last line for the next call."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Every message that is complete now."""
+        """Add received bytes and yield every message that they complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             yield json.loads(line)

@@ -13,16 +13,16 @@ from railyard.errors import ConfigError
 
 MTU_BYTES = 9000
 ROCE_MTU_BYTES = 4200
-"""MTU whose packets carry what RoCE's largest do: 4096 bytes of payload, and headers."""
+"""MTU whose packets carry the largest RoCE payload, 4096 bytes, plus headers."""
 ETHERNET_HEADER_BYTES = 14
-"""What a token bucket on a veth counts above the IP packet."""
+"""Bytes that a token bucket on a veth counts in addition to the IP packet."""
 TCP_IP_HEADER_BYTES = 52
 """IPv4 20 + TCP 20 + timestamps option 12."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of a run.
+    """The scale of a run: ``rate`` for link rates and ``time`` for delays.
 
     >>> s = Scale(rate=1 / 4000, time=1.0)
     >>> s.emulated_bytes(4_000_000)
@@ -39,12 +39,12 @@ class Scale:
             raise ConfigError(f"must be above 0, not {self.time:g}", key="scale.time")
 
     def emulated_bytes(self, real_bytes: float) -> int:
-        """Bytes to put on the emulated wire for ``real_bytes`` (at least 1 where any are asked)."""
+        """Bytes to send on the emulated wire for ``real_bytes``: at least 1 unless ``real_bytes`` is 0."""
         scaled = round(real_bytes * self.rate * self.time)
         return max(scaled, 1) if real_bytes > 0 else 0
 
     def real_bytes(self, emulated_bytes: float) -> float:
-        """Bytes of the real system for bytes seen on the emulated wire."""
+        """Bytes of the real system for bytes counted on the emulated wire."""
         return emulated_bytes / (self.rate * self.time)
 
     def emulated_s(self, real_s: float) -> float:
@@ -56,7 +56,7 @@ class Scale:
         return emulated_s / self.time
 
     def emulated_mbps(self, real_gbps: float) -> float:
-        """Rate of the emulated link, in Mb/s."""
+        """Rate of the emulated link in Mb/s for a real link of ``real_gbps`` Gb/s."""
         return real_gbps * 1000 * self.rate
 
 
@@ -74,20 +74,23 @@ buckets of 1 ms, 87 % with 2 ms, 99 % with 4 ms and 99.6 % with 8 ms (medians 97
 def bucket_burst_bytes(rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> int:
     """Depth of the token bucket of a link: two full frames or ``BURST_S`` of the rate, whichever is more.
 
-    It is also what passes at once after a pause, so a sender that wants exact times waits that credit out.
+    After a pause this many bytes pass at once, so a sender that needs exact times waits until that credit is used up.
     """
     return max(2 * (mtu_bytes + ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * BURST_S))
 
 
 @dataclass(frozen=True)
 class Floors:
-    """Below these an emulated run would show the emulator and not the system (design, section 4)."""
+    """Least sizes and delays of an emulated run; below them it would show the emulator and not the system."""
 
     packets_per_transfer: int = 24
     delay_s: float = 0.002
 
     def check_transfer(self, emulated_bytes: int, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
-        """Refuse a transfer of too few packets, naming a scale that would carry it. Unscaled ones are what they are."""
+        """Raise ``ConfigError`` for a transfer of too few packets, naming a scale that would carry it.
+
+        Unscaled transfers (rate x time of at least 1) are never refused.
+        """
         if scale.rate * scale.time >= 1:
             return
         need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
@@ -101,7 +104,7 @@ class Floors:
             )
 
     def check_delay(self, real_s: float, what: str, scale: Scale) -> None:
-        """Refuse a delay that the timers of this machine cannot keep (0 is always allowed)."""
+        """Raise ``ConfigError`` for a delay that the timers of this machine cannot keep; 0 is always allowed."""
         emulated = scale.emulated_s(real_s)
         if 0 < emulated < self.delay_s:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Buffer sizes as people type them: ``4096``, ``4K``, ``1M``, ``1.5G``; K, M and G are powers of 1024 (nccl-tests)."""
+"""Buffer sizes in text: ``4096``, ``4K``, ``1M``, ``1.5G``. K, M and G are powers of 1024, as in nccl-tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST = 1 << 44
 
 
 def parse_size(text: str, key: str = "sizes") -> int:
-    """Bytes of ``text``; ``ConfigError`` naming ``key`` for what is no size, or none above 0.
+    """The size that ``text`` gives, in bytes; ``ConfigError`` naming ``key`` unless it is from 1 byte to 16 TiB.
 
     >>> parse_size("4K"), parse_size("1.5M"), parse_size("100")
     (4096, 1572864, 100)
@@ -26,7 +26,7 @@ def parse_size(text: str, key: str = "sizes") -> int:
 
 
 def read_sizes(values: Iterable[object]) -> tuple[int, ...]:
-    """Several sizes of an experiment, for its validator: ``ValueError`` in the words of ``parse_size``."""
+    """Sizes in bytes for a validator of settings: ``ValueError`` with the message of ``parse_size`` for a bad one."""
     try:
         return tuple(parse_size(str(size)) for size in values)
     except ConfigError as error:
@@ -34,7 +34,7 @@ def read_sizes(values: Iterable[object]) -> tuple[int, ...]:
 
 
 def in_words(size: int) -> str:
-    """``size`` in the largest unit that divides it.
+    """``size`` in bytes as text, in the largest unit that divides it.
 
     >>> in_words(4096), in_words(1 << 20), in_words(1000)
     ('4K', '1M', '1000')

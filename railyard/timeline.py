@@ -1,7 +1,7 @@
-"""One timeline for a run: everything that happened, in one clock, one event a line of JSON.
+"""The timeline of a run: every event on one clock, as one line of JSON per event.
 
-The clock is CLOCK_MONOTONIC, which all namespaces and processes of the machine share. An interval is an
-event with ``end``; a moment has none.
+The clock is CLOCK_MONOTONIC, which all namespaces and processes of the machine share. An event with ``end`` is an
+interval, an event without it a moment.
 """
 
 from __future__ import annotations
@@ -15,47 +15,51 @@ from typing import Any, Literal
 Source = Literal["run", "agent", "controller", "switch", "link"]
 
 OLD_KINDS = {"turn": "sent_in_slot"}
-"""Kinds of events that had another name in files of version 0.4.0 and before."""
+"""Event kinds of files of version 0.4.0 and before, mapped to their present names."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened at ``t`` (monotonic seconds), until ``end`` if it lasted.
+    """One event of a run: a moment ``t`` (monotonic seconds), or an interval from ``t`` to ``end``.
 
     ======== =========== =====================================================================
     source   kind        fields (all sizes in emulated bytes, all times wall-clock seconds)
     ======== =========== =====================================================================
     run      point       point (number of the measured point), mode, delay_s, ... (interval)
-    run      fault       job, rank, what (a chip is killed: its links cut, its agent ended)
+    run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
-                         phase (interval: data moving, without waiting for the ack), and if known:
-                         lanes (numbers of the ports it sent on), posted (when its rank came to it),
-                         payload_bytes (of what it sent, without headers)
+                         phase (interval: data moving, without the wait for the ack), and if known:
+                         lanes (numbers of the ports used for sending), posted (when the rank posted the
+                         operation), payload_bytes (bytes sent, without headers)
     agent    transfer    rank (the receiver), step, op, transfer (number in its schedule), round,
                          chunk, peer, bytes, reduce (interval: first byte to last)
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
-    agent    verified    rank, step, op, wrong (elements that are not what they must be)
-    agent    alive       rank, incarnation (it has told the controller for the first time that it lives)
-    agent    stage       rank, incarnation, name, given (whether its duration was given) (interval)
+    agent    verified    rank, step, op, wrong (number of wrong elements)
+    agent    alive       rank, incarnation (the agent sent its first heartbeat to the controller)
+    agent    stage       rank, incarnation, name, given (whether the settings gave its duration) (interval:
+                         one start-up stage)
     agent    state       rank, step, incarnation, checksum (running checksum after ``step``)
-    agent    checkpoint  rank, step, incarnation, bytes, checksum (interval: from the snapshot until it is stored)
+    agent    checkpoint  rank, step, incarnation, bytes, checksum (interval: from the snapshot until stored)
     agent    sockets     rank, retransmits, bytes (at the end of a point)
-    agent    sent_in_slot rank, group, slot, late_s (how late it was told), bytes (that it sent in this slot of a
-                         rotation; interval: until it was told)
-    controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: light)
-    controller reconfigure rail, ports, circuits, asked (time the last member asked),
+    agent    sent_in_slot rank, group, slot, late_s (how late the agent learned of the slot), bytes (sent in this
+                         slot of a rotation) (interval: from the start of the slot until the agent learned of it)
+    controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: circuits up)
+    controller reconfigure rail, ports, circuits, asked (time of the last member's request),
                          group (interval: dark)
     controller ack       group, index, ranks, asked (first request), ready (last request)
     controller refused   group, index, reason
-    controller failed    job, rank, cause, heard (last sign of life, None: unknown); t: when it was decided so
+    controller failed    job, rank, cause, heard (time of the last heartbeat, None: unknown); t: when the
+                         controller declared the failure
     controller replaced  job, number, dead, replacements ([old rank, new rank] pairs), ports (that changed),
-                         kept (circuits that nobody touched) (interval: decided until its circuits stand)
-    controller stranded  job, number, dead, reason (nobody is left to stand in)
-    controller latency   rail, cell_latency_us (emulated), latency (whether packets are held back for it, and why not)
+                         kept (number of circuits left in place) (interval: from the decision until the circuits
+                         are up)
+    controller stranded  job, number, dead, reason (no spare is left)
+    controller latency   rail, cell_latency_us (emulated), latency (whether packets are delayed for it, or the reason
+                         why not)
     switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)
@@ -73,18 +77,18 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted (0 for a moment)."""
+        """Duration of the event in seconds; 0 for a moment."""
         return 0.0 if self.end is None else self.end - self.t
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field ``key``, or ``default``."""
+        """The field ``key``, or ``default`` if the event has none."""
         return self.fields.get(key, default)
 
     def to_line(self) -> str:
-        """One line of ``events.jsonl``."""
+        """The event as one line of ``events.jsonl``, without the newline."""
         head: dict[str, Any] = {"t": self.t, "source": self.source, "kind": self.kind}
         if self.end is not None:
             head["end"] = self.end
@@ -92,7 +96,7 @@ class Event:
 
     @staticmethod
     def from_line(line: str) -> Event:
-        """The event that ``to_line`` wrote, also in the words of version 0.4.0 and before."""
+        """Read an event that ``to_line`` wrote, also one with the names of version 0.4.0 and before."""
         data = json.loads(line)
         t, source, kind = data.pop("t"), data.pop("source"), data.pop("kind")
         if "life" in data:
@@ -101,7 +105,7 @@ class Event:
 
 
 def read_events(path: Path) -> list[Event]:
-    """All events of a file in order of time; a last line cut short by a crash is left out."""
+    """All events of a file in order of time, without a last line that a crash cut short."""
     events = []
     with path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -111,7 +115,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def write_events(path: Path, events: Iterable[Event]) -> None:
-    """Append ``events`` to ``path``."""
+    """Append ``events`` to the file ``path``, one line each."""
     with path.open("a", encoding="utf-8") as out:
         for event in events:
             out.write(event.to_line() + "\n")

@@ -14,7 +14,7 @@ import threading
 import time
 from contextlib import suppress
 
-from railyard.priority import put_ahead
+from railyard.priority import set_priority
 
 PORT = 7300
 _CHUNK_BYTES = 1 << 18
@@ -75,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     with suppress(OSError):
         os.setsid()  # so that the priority below is not the terminal's
-    put_ahead(_NICE)
+    set_priority(_NICE)
     sender = threading.Thread(target=send, args=(options.to, options.seconds), daemon=True)
     sender.start()
     try:

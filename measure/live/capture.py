@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from measure.live.packets import Packet, pack_record, read_spool
-from railyard.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, request_stop, start_child
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan, Network
@@ -109,7 +109,7 @@ class Capture:
         process, self._process = self._process, None
         if process is None:
             raise MachineError("the capture was not started")
-        tell_to_stop(process)
+        request_stop(process)
         answer: dict[str, Any] | None = None
         try:
             assert process.stdout
@@ -128,7 +128,7 @@ class Capture:
         """End the process if it still runs; what it captured until then is in the spool."""
         process, self._process = self._process, None
         if process is not None:
-            tell_to_stop(process)
+            request_stop(process)
             end_child(process, _PATIENCE_S)
 
     def __enter__(self) -> Capture:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
-from railyard.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, request_stop, start_child
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
@@ -142,7 +142,7 @@ class Sampler:
         """End the process; its last sample is written. Harmless if it does not run."""
         process, self._process = self._process, None
         if process is not None:
-            tell_to_stop(process)
+            request_stop(process)
             end_child(process, _END_S)
 
     def __enter__(self) -> Sampler:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from railyard.priority import put_ahead
+from railyard.priority import set_priority
 
 NICENESS = -10
 
@@ -54,7 +54,7 @@ def _serve(sock: socket.socket, out: TextIO) -> None:
 
 
 def _main(path: str, file: str) -> None:
-    put_ahead(NICENESS)
+    set_priority(NICENESS)
     with socket.socket(socket.AF_UNIX) as listener, Path(file).open("w", buffering=1) as out:
         listener.bind(path)
         listener.listen(16)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from railyard.errors import ConfigError, MachineError
-from railyard.priority import put_session_ahead
+from railyard.priority import set_session_priority
 from topos.kernel import buffers, namespaces
 from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
@@ -218,7 +218,7 @@ class PrivateOvs:
                 stderr=output,
                 start_new_session=True,
             )
-        put_session_ahead(child.pid, _NICE)
+        set_session_priority(child.pid, _NICE)
         self._children[name] = child
         if self._on_child is not None:
             self._on_child(child.pid)

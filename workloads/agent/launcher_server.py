@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from railyard.errors import AgentError, PeerLost, RailyardError
-from railyard.priority import put_ahead
+from railyard.priority import set_priority
 from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, configs_from_json
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES
@@ -258,7 +258,7 @@ def _send_error(control: socket.socket, sentence: str, consequence: bool) -> Non
 def _raise_priority() -> None:
     """Give the agent a high priority: it stands in for hardware and must react at once."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    put_ahead(_NICE)
+    set_priority(_NICE)
 
 
 def _die_with(parent: int) -> None:
@@ -279,7 +279,7 @@ def main() -> None:
     """Serve the caller on the socket whose number is given on the command line."""
     _die_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    put_ahead(_NICE)
+    set_priority(_NICE)
     LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

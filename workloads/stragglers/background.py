@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from railyard.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, request_stop, start_child
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.kernel.namespaces import inside
@@ -156,7 +156,7 @@ class Background:
             raise MachineError("the background traffic was not started")
         assert process.stdout
         try:
-            tell_to_stop(process)
+            request_stop(process)
             ready, _, _ = select.select([process.stdout], [], [], _END_S + _DRAIN_S)
             line = process.stdout.readline() if ready else ""
         finally:

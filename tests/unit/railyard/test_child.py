@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import end_child, start_child, tell_to_stop
+from railyard.child import end_child, request_stop, start_child
 from railyard.errors import MachineError
 
 pytestmark = pytest.mark.live
@@ -30,7 +30,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_settings_go_in_and_the_child_ends_when_told(module: Path, own_session: bool) -> None:
     module.write_text(ECHO)
     process = start_child(module.stem, {"rate": 5}, (), "the child", own_session=own_session)
-    tell_to_stop(process)
+    request_stop(process)
     assert process.stdout and process.stdout.read() == f"{json.dumps({'rate': 5})} {own_session}\n"
     end_child(process, 5)
     assert process.returncode == 0 and process.stdout.closed

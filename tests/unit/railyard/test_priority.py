@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 
-SAYS = "from railyard.priority import put_ahead; put_ahead(5); import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+SAYS = (
+    "import os; from railyard.priority import set_priority; set_priority(5); print(os.getpriority(os.PRIO_PROCESS, 0))"
+)
 
 
 def autogroup() -> str:
