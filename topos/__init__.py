@@ -1,1 +1,1 @@
-"""What is plugged into what, at what rate: Mininet topologies and the fabric that brings them up."""
+"""Fabrics as Mininet topologies, their plans as data, and (``topos.kernel``) the emulation that runs them."""

@@ -1,4 +1,4 @@
-"""Reading the plan off a topology."""
+"""Derives the plan of a fabric from its Mininet topology."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 
 
 def plan(topo: Topo) -> FabricPlan:
-    """The fabric that ``topo`` wires, as data; the same topology always gives the same plan.
+    """The plan of the fabric that ``topo`` describes; the same topology always gives the same plan.
 
     Raises ``ConfigError`` for a topology that is not a ``FabricTopo`` (``RailTopo``, ``RackTopo``): other topologies
-    run, but their hosts are no ranks.
+    can be emulated, but their hosts are not ranks.
     """
     if not isinstance(topo, FabricTopo):
-        raise ConfigError(f"{type(topo).__name__} has no plan; a plan is read off a RailTopo or a RackTopo", key="topo")
+        raise ConfigError(f"{type(topo).__name__} has no plan; use a RailTopo or a RackTopo", key="topo")
     ports: dict[str, list[HostPort]] = {name: [] for name in topo.switches()}
     links = []
     for _, _, link in topo.links(withInfo=True):

@@ -1,6 +1,6 @@
-"""What every fabric of ours is made of, as a Mininet topology: hosts that are ranks, and links that are plugged in.
+"""The base class of Railyard's Mininet topologies: hosts are ranks, and links have a rate, an MTU and a lane.
 
-``topos.rails`` and ``topos.racks`` build on it; ``topos.describe`` reads the plan off it.
+``topos.rails`` and ``topos.racks`` build on it; ``topos.describe`` derives the plan from it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _FRONT_END_KIND = 3
 
 
 def mac_address(kind: int, index: int, port: int, far_end: bool = False) -> str:
-    """The MAC of the host's end (or, ``far_end``, the switch's end) of port ``port`` of a switch.
+    """The MAC address of the host's end of the link at port ``port`` of a switch, or of the switch's end (``far_end``).
 
-    ``kind`` is that of the switch (1 rail, 2 scale-up, 3 front-end, 4 node of a torus), ``index`` its number.
+    ``kind`` is the kind of the switch (1 rail, 2 scale-up, 3 front-end, 4 node of a torus), ``index`` its number.
     """
     first = 0x06 if far_end else 0x02
     return ":".join(f"{b:02x}" for b in (first, kind, index >> 8, index & 255, port >> 8, port & 255))
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A topology whose hosts ``g{rank}`` are accelerators; a subclass sets the attributes in ``build``."""
+    """A topology whose hosts ``g{rank}`` are accelerators; subclasses set its attributes in ``build``."""
 
     fabric: str
     servers: int
     gpus: int
-    """Accelerators of a server."""
+    """Number of accelerators in a server."""
     ports_per_gpu: int
     mtu: int
     rack: RackPlan | None = None
-    """The geometry, where there is one."""
+    """Geometry of the racks; None on rails."""
     mesh: MeshPlan | None = None
-    """What every optical rail is made of, where that limits it."""
+    """Photonic mesh inside every optical rail; None where a rail can hold any matching."""
 
-    def refuse_stray(self, stray: Iterable[object]) -> None:
-        """Options have names; one without comes from a comma that ``mn`` took for the end of an option."""
-        for value in stray:
+    def refuse_unnamed(self, unnamed: Iterable[object]) -> None:
+        """Raise ``ConfigError`` for options without a name, which ``mn`` makes of an option with a comma in it."""
+        for value in unnamed:
             raise ConfigError(
                 f"write options as name=value, not {value} alone (for mn, which splits at every comma, write the "
                 "place of a slice with colons, as in 2x2@0:2)",
@@ -52,21 +52,21 @@ class FabricTopo(Topo):  # type: ignore[misc]
             )
 
     def set_mtu(self, mtu: object) -> None:
-        """Bytes of a frame's payload, on every link."""
+        """Set the MTU of every link, in bytes; ``ConfigError`` unless it is from 576 to 9216."""
         self.mtu = whole("mtu", mtu, 576, 9216)
 
     def add_rank(self, rank: int, ip: str) -> None:
-        """Host ``g{rank}``; ``ip`` with prefix length is that of its first interface."""
+        """Add host ``g{rank}``; ``ip`` is the address of its first interface, with prefix length."""
         self.addHost(f"g{rank}", ip=ip, rank=rank)
 
     def add_switch(self, name: str, dpid: int, kind: str, network: str, **more: Any) -> None:
-        """A switch; ``more`` are parameters of ``topos.kernel.nodes.RailSwitch``."""
+        """Add a switch; ``more`` are parameters of ``topos.kernel.nodes.RailSwitch``."""
         self.addSwitch(name, dpid=f"{dpid:016x}", kind=kind, network=network, **more)
 
     def add_front_end(self, ranks: int, rate_mbps: object, key: str) -> None:
-        """One switch ``fe`` for the management traffic of all, with a port of ``rate_mbps`` (option ``key``) for each.
+        """Add the switch ``fe`` for management traffic, with one port of ``rate_mbps`` Mb/s per rank.
 
-        Raises ``ConfigError`` when there are too many for one switch.
+        ``key`` is the option that gives the rate. Raises ``ConfigError`` for more ranks than a switch has ports.
         """
         if ranks > MOST_PORTS_PER_SWITCH:
             raise ConfigError(f"one switch has room for {MOST_PORTS_PER_SWITCH} GPUs", key="front_end")
@@ -96,9 +96,9 @@ class FabricTopo(Topo):  # type: ignore[misc]
         rate_mbps: float,
         lane: int = 0,
     ) -> None:
-        """One link: the host's interface to OpenFlow port ``number`` of ``switch``.
+        """Add a link from host ``g{rank}`` to OpenFlow port ``number`` of ``switch``.
 
-        ``bw`` is Mininet's own word for the rate, so ``mn --link tc`` shapes it as well.
+        The rate is passed as Mininet's own parameter ``bw``, so ``mn --link tc`` shapes the link as well.
         """
         self.addLink(
             f"g{rank}",

@@ -1,8 +1,7 @@
-"""A programmable photonic mesh: optical gates on the edges of a honeycomb, and the light followed through them.
+"""A programmable photonic mesh: optical gates on the edges of a honeycomb, and the path of light through them.
 
-Geometry after the hexagonal meshes of programmable integrated photonics (arXiv 2501.18136): a cell, a 2x2 gate, on
-every edge of ``width`` columns of hexagons. Everything here is a value; the other modules of
-this folder decide which configuration a mesh should have.
+The geometry is that of the hexagonal meshes of programmable integrated photonics (arXiv 2501.18136): a cell, which is
+a 2x2 optical gate, on every edge of ``width`` columns of hexagons. ``controllers.mesh`` computes configurations.
 """
 
 from __future__ import annotations
@@ -17,17 +16,19 @@ from railyard.errors import ConfigError
 Point = tuple[float, float]
 
 MOST_HEXAGONS = 31
-"""The longest side of a mesh: nearly 3000 cells, ten times what anybody has routed."""
+"""Largest width or height of a mesh: nearly 3000 cells, ten times the largest mesh that has been routed."""
 
 PORT_OFFSET = 0.1
-"""How far a port lies beyond its vertex and to its side of the cell (edge lengths); only angles come of it."""
+"""Distance of a port from its vertex, along and across the cell (edge lengths); it only orders ports by angle."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """An optical gate on the edge between vertices ``a`` and ``b`` (numbers; ``start`` and ``end`` their places, in
-    edge lengths). A waveguide reaches it at both, to the left and to the right of the way from ``a`` to ``b``: these
-    are its ends ``4 * number + 2 * (at b) + (on the right)``.
+    """An optical gate on the edge between the vertices ``a`` and ``b`` of the honeycomb.
+
+    ``a`` and ``b`` are vertex numbers, ``start`` and ``end`` the positions of the vertices in edge lengths. Two
+    waveguides reach the cell at each vertex, on the left and on the right as seen from ``a`` to ``b``. Its four ends
+    are numbered ``4 * number + 2 * (at b) + (on the right)``.
     """
 
     number: int
@@ -39,7 +40,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Port:
-    """An end that meets no other: ``number`` by angle, ``end`` as in ``Cell``, ``place`` in edge lengths."""
+    """A port of the mesh, an end joined to no other cell; ``end`` as in ``Cell``, ``place`` in edge lengths.
+
+    Ports are numbered by their angle around the centre of the mesh.
+    """
 
     number: int
     end: int
@@ -47,35 +51,36 @@ class Port:
 
     @property
     def cell(self) -> int:
-        """The cell that light from outside comes to first."""
+        """Number of the cell that light entering at this port reaches first."""
         return self.end >> 2
 
 
 @dataclass(frozen=True)
 class LightPath:
-    """Where light came out, and the cells that it crossed, in order (one may come twice)."""
+    """The path of light through a mesh: its output port and the cells in order (a cell can occur twice)."""
 
     port_out: int
     cells: tuple[int, ...]
 
 
 def bar(end: int) -> int:
-    """The end that light entering at ``end`` leaves a cell by in state bar: the same side, the other vertex."""
+    """The end by which light that enters a cell in state bar at ``end`` leaves it: same side, other vertex."""
     return end ^ 2
 
 
 def cross(end: int) -> int:
-    """The same in state cross: the other side, the other vertex."""
+    """The end by which light that enters a cell in state cross at ``end`` leaves it: other side, other vertex."""
     return end ^ 3
 
 
 class Mesh:
-    """``width`` columns of flat-top hexagons, even ones ``height`` high, odd ones ``height - 1`` and half a hexagon up.
+    """A mesh of ``width`` columns of flat-top hexagons.
 
-    ``cells`` stand by column and row, ``ports`` counter-clockwise by their angle around the centre, from the positive
-    x axis. ``facing[end]`` is the end that an end meets, or ``-1 - port`` for one that leads outside.
+    Even columns have ``height`` hexagons; odd ones have ``height - 1`` and start half a hexagon higher. ``cells`` are
+    ordered by column and row, ``ports`` counter-clockwise by their angle around the centre from the positive x axis.
+    ``facing[end]`` is the end of another cell that shares a waveguide with ``end``, or ``-1 - port`` for a port.
 
-    Raises ``ConfigError`` for a width that is even, and for a width or height that is not from 1 to ``MOST_HEXAGONS``.
+    Raises ``ConfigError`` for an even width, and for a width or height that is not from 1 to ``MOST_HEXAGONS``.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -93,7 +98,7 @@ class Mesh:
     @staticmethod
     @lru_cache(maxsize=16)
     def of(width: int, height: int) -> Mesh:
-        """The mesh of this size, made once."""
+        """The mesh of this size; the 16 sizes used last are cached."""
         return Mesh(width, height)
 
     def __repr__(self) -> str:
@@ -101,11 +106,11 @@ class Mesh:
 
     @cached_property
     def waveguides(self) -> tuple[tuple[int, int], ...]:
-        """The waveguides between two cells: the two ends that are one, the lower first. Ports are not among them."""
+        """Waveguides between cells as the pairs of ends that they join, the lower end first; ports are not included."""
         return tuple((end, other) for end, other in enumerate(self.facing) if end < other)
 
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
-        """Raise ``ConfigError`` for a port that the mesh has not."""
+        """Raise ``ConfigError`` for a port that the mesh does not have."""
         for port in ports:
             if port not in range(len(self.ports)):
                 raise ConfigError(
@@ -124,10 +129,10 @@ class Mesh:
             )
 
     def trace(self, states: Sequence[bool], port: int) -> LightPath:
-        """The light that enters at ``port`` when ``states[i]`` says whether cell i is in state cross (else bar).
+        """The path of light that enters at ``port``; cell i is in state cross where ``states[i]``, else in state bar.
 
-        Every step can be taken back, so light comes out in the end, and not where it went in. ``ConfigError`` for an
-        unknown port, or if there is not one state per cell.
+        Every cell permutes its ends, so the light always leaves, and by another port. Raises ``ConfigError`` for an
+        unknown port, or unless there is one state per cell.
         """
         self.check_states(states)
         self.check_ports([port], "port")
@@ -139,11 +144,14 @@ class Mesh:
 
 
 def evenly_spaced(mesh: Mesh, n: int) -> tuple[int, ...]:
-    """``n`` of the mesh's ports, the k-th of them ``floor(k P / n)`` of P; ``ConfigError`` if it has fewer."""
+    """``n`` evenly spaced ports of the P of a mesh: the k-th is port ``floor(k P / n)``.
+
+    Raises ``ConfigError`` unless ``n`` is from 1 to P.
+    """
     if not 1 <= n <= len(mesh.ports):
         raise ConfigError(
-            f"{n} ports asked of a mesh of {mesh.width} x {mesh.height}; it has {len(mesh.ports)}, ask for 1 to that "
-            "many",
+            f"{n} ports asked of a mesh of {mesh.width} x {mesh.height}; it has {len(mesh.ports)}, so ask for 1 to "
+            f"{len(mesh.ports)}",
             key="ports",
         )
     return tuple(k * len(mesh.ports) // n for k in range(n))
@@ -154,14 +162,16 @@ def _check_size(width: int, height: int) -> None:
         if not 1 <= value <= MOST_HEXAGONS:
             raise ConfigError(f"must be from 1 to {MOST_HEXAGONS} hexagons, not {value}", key=key)
     if width % 2 == 0:
-        raise ConfigError(f"must be odd, not {width}: the columns at both sides are high ones", key="width")
+        raise ConfigError(f"must be odd, not {width}, since the first and the last column are full ones", key="width")
     if height == 1 and width > 1:
-        raise ConfigError("must be at least 2 when there are several columns: every second one is lower", key="height")
+        raise ConfigError(
+            "must be at least 2 if there are several columns, since every second one has a hexagon less", key="height"
+        )
 
 
 def _cells(width: int, height: int) -> tuple[Cell, ...]:
-    """A cell per edge of the honeycomb, ordered by the middle of the edge: x, then y."""
-    # Whole numbers while places are compared: x in half edges, y in half heights of a hexagon.
+    """The cells, one per edge of the honeycomb, ordered by the middle of the edge: x, then y."""
+    # Integers, so that positions compare exactly: x in half edges, y in half heights of a hexagon.
     corners = ((2, 0), (1, 1), (-1, 1), (-2, 0), (-1, -1), (1, -1))
     edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
     for column in range(width):
@@ -179,11 +189,11 @@ def _place(vertex: tuple[int, int]) -> Point:
 
 
 def _meeting_ends(cells: Iterable[Cell]) -> dict[int, int]:
-    """For every end that is one waveguide with another cell's: that end."""
+    """For every end that shares a waveguide with an end of another cell: that other end."""
     around: dict[int, list[tuple[float, int, int]]] = {}
     for cell in cells:
         angle = math.degrees(math.atan2(cell.end[1] - cell.start[1], cell.end[0] - cell.start[0]))
-        # Looking from the vertex along the cell: its angle, its end on the left, its end on the right.
+        # Seen from the vertex along the cell: the angle, the end on the left, the end on the right.
         around.setdefault(cell.a, []).append((round(angle) % 360, 4 * cell.number, 4 * cell.number + 1))
         around.setdefault(cell.b, []).append((round(angle + 180) % 360, 4 * cell.number + 3, 4 * cell.number + 2))
     meeting: dict[int, int] = {}
@@ -196,7 +206,7 @@ def _meeting_ends(cells: Iterable[Cell]) -> dict[int, int]:
 
 
 def _ports(cells: Sequence[Cell], ends: Iterable[int]) -> tuple[Port, ...]:
-    """The ends that lead outside, in order of their angle."""
+    """The ports of the mesh, in order of their angle around its centre."""
     places = {end: _port_place(cells[end >> 2], end) for end in ends}
     xs = [x for cell in cells for x, _ in (cell.start, cell.end)]
     ys = [y for cell in cells for _, y in (cell.start, cell.end)]
@@ -210,7 +220,7 @@ def _ports(cells: Sequence[Cell], ends: Iterable[int]) -> tuple[Port, ...]:
 
 
 def _port_place(cell: Cell, end: int) -> Point:
-    """The vertex of ``end``, moved a little outward along the cell and a little to the end's side."""
+    """The vertex of ``end``, moved by ``PORT_OFFSET`` outward along the cell and to the side of the end."""
     along = cell.end[0] - cell.start[0], cell.end[1] - cell.start[1]
     vertex, outward = (cell.end, 1) if end & 2 else (cell.start, -1)
     side = -1 if end & 1 else 1

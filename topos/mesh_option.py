@@ -1,4 +1,4 @@
-"""The photonic mesh inside each optical rail, as a person writes it: ``7x3``, ``7x3@0/5/11/16`` or ``7x3@choose``."""
+"""The option ``mesh``, the photonic mesh inside each optical rail: ``7x3``, ``7x3@0/5/11/16`` or ``7x3@choose``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _MOST_LATENCY_US = 1e6
 
 
 ChoosePorts = Callable[[Mesh, int], tuple[int, ...]]
-"""Finds that many ports of a mesh between which every matching of an all-to-all has a way."""
+"""(mesh, number of ports) -> ports between which every matching of an all-to-all can be routed."""
 
 
 def mesh_plan(
     value: object, ports: int, cell_latency_us: object, choose_ports: ChoosePorts | None = None
 ) -> MeshPlan | None:
-    """The mesh for a switch of ``ports`` ports; None for None.
+    """The mesh that option ``value`` gives for a switch of ``ports`` ports; None where the value is None or ``none``.
 
-    After ``@`` stand the mesh ports behind the switch's ports 1, 2, ...; without it they are evenly spaced.
-    ``choose`` there asks ``choose_ports``, a search that the caller hands in (``controllers.mesh.ports.choose_ports``).
-    ``cell_latency_us``: microseconds. Raises ``ConfigError`` naming the option.
+    The numbers after ``@`` are the mesh ports behind the switch's ports 1, 2, ...; without ``@`` the ports are evenly
+    spaced. For ``@choose`` the function ``choose_ports`` (``controllers.mesh.ports.choose_ports``) searches them.
+    ``cell_latency_us`` is in microseconds. Raises ``ConfigError`` naming the option.
     """
     latency_us = _latency(cell_latency_us)
     if value is None or str(value).lower() in ("", "none"):
         if latency_us:
-            raise ConfigError("is that of a mesh; say which, as in mesh=5x5", key="cell_latency_us")
+            raise ConfigError("needs a mesh; name one, as in mesh=5x5", key="cell_latency_us")
         return None
     written = _WRITTEN.fullmatch(str(value))
     if written is None:
@@ -47,7 +47,7 @@ def mesh_plan(
 
 
 def _mesh(width: int, height: int) -> Mesh:
-    """The mesh of so many hexagons; ``ConfigError`` naming the option."""
+    """The mesh of ``width`` x ``height`` hexagons; errors name the option ``mesh``."""
     try:
         return Mesh.of(width, height)
     except ConfigError as error:
@@ -81,7 +81,9 @@ def _chosen(mesh: Mesh, count: int, written: str | None, choose_ports: ChoosePor
     ports = tuple(int(part) for part in parts)
     for port in ports:
         if ports.count(port) > 1:
-            raise ConfigError(f"port {port} stands there twice; each port of a rail needs one of its own", key="mesh")
+            raise ConfigError(
+                f"port {port} is named twice; each port of a rail needs a mesh port of its own", key="mesh"
+            )
     return ports
 
 

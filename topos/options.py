@@ -1,4 +1,4 @@
-"""What a person writes as an option of a topology, as a value. All may come as text, from ``mn``."""
+"""Parses the options of topologies. All of them may come as text, from the command line of ``mn``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from railyard.errors import ConfigError
 
 
 def whole(key: str, value: object, least: int, most: int) -> int:
-    """``value`` as a whole number in ``least..most``; raises ConfigError naming ``key``."""
+    """Parse ``value`` as a whole number from ``least`` to ``most``; raises ConfigError naming ``key``."""
     try:
         number = int(str(value))
     except ValueError:
@@ -20,7 +20,7 @@ def whole(key: str, value: object, least: int, most: int) -> int:
 
 
 def rate(key: str, value: object) -> float:
-    """``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
+    """Parse ``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
     try:
         mbps = float(str(value))
     except ValueError:
@@ -31,7 +31,7 @@ def rate(key: str, value: object) -> float:
 
 
 def flag(key: str, value: object) -> bool:
-    """``value`` as yes or no; raises ConfigError naming ``key``."""
+    """Parse ``value`` as true or false; raises ConfigError naming ``key``."""
     text = str(value).lower()
     if text in ("1", "true", "yes", "on"):
         return True
@@ -41,16 +41,16 @@ def flag(key: str, value: object) -> bool:
 
 
 def one_of(key: str, value: object, choices: Sequence[str]) -> str:
-    """``value`` as one of ``choices``; raises ConfigError naming ``key``."""
+    """Check that ``value`` is one of ``choices``; raises ConfigError naming ``key``."""
     if value not in choices:
         raise ConfigError(f"must be one of {', '.join(choices)}, not {value}", key=key)
     return str(value)
 
 
 def extents(key: str, value: object, most: int) -> tuple[int, int, int]:
-    """Extents in chips, written ``4x4`` or ``4x4x4`` or given as numbers, each from 1 to ``most``.
+    """Parse three extents in chips, given as text (``4x4``, ``4x4x4``) or as numbers, each from 1 to ``most``.
 
-    Always three: a dimension that is not written has extent 1. Raises ConfigError naming ``key``.
+    An extent that is not given is 1. Raises ConfigError naming ``key``.
     """
     parts: Sequence[Any] = value if isinstance(value, list | tuple) else str(value).split("x")
     try:

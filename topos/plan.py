@@ -1,7 +1,7 @@
-"""The fabric as data: what every room needs to know of it, without Mininet, root or a kernel.
+"""The plan of a fabric: hosts, switches, ports and links as data, without Mininet, root or a kernel.
 
-A plan is read off a topology (``topos.rails``), written to JSON for the controller and the agents, and
-never changes during a run.
+A plan is derived from a topology (``topos.describe``), passed to the controller and the agents as JSON, and never
+changes during a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Network = Literal["rail", "scale-up", "front-end"]
 
 @dataclass(frozen=True)
 class HostPort:
-    """One port of a host and the switch port it is plugged into.
+    """One port of a host and the switch port that it is connected to.
 
     ``rank`` is the host's rank, ``lane`` the number of the port among the host's ports on the same
     network (0, 1, ...), ``number`` the OpenFlow port on the switch.
@@ -34,11 +34,10 @@ class HostPort:
 
 @dataclass(frozen=True)
 class MeshPlan:
-    """The programmable photonic mesh inside an optical switch: ``width`` x ``height`` hexagons
-    (``topos.mesh``).
+    """The programmable photonic mesh of ``width`` x ``height`` hexagons inside an optical switch (``topos.mesh``).
 
-    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is what light takes through
-    one cell, in emulated microseconds: those of the real system times the time scale.
+    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is the latency of one cell in
+    emulated microseconds: the latency in the real system times the time scale.
     """
 
     width: int
@@ -49,8 +48,9 @@ class MeshPlan:
 
 @dataclass(frozen=True)
 class SwitchPlan:
-    """One switch: its name, OpenFlow datapath id, kind, network and ports. ``mesh``: what an optical one is made of,
-    where that limits the matchings it can hold.
+    """One switch: its name, OpenFlow datapath id, kind, network and ports.
+
+    ``mesh`` is the photonic mesh inside an optical switch; None where the switch can hold any matching.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SwitchPlan:
     mesh: MeshPlan | None = None
 
     def port(self, rank: int, lane: int) -> HostPort:
-        """The port that lane ``lane`` of ``rank`` is plugged into; ``KeyError`` if it is not on this switch."""
+        """The port that lane ``lane`` of ``rank`` is connected to; ``KeyError`` if it is on another switch."""
         for port in self.ports:
             if port.rank == rank and port.lane == lane:
                 return port
@@ -81,7 +81,7 @@ class SwitchLink:
 
 @dataclass(frozen=True)
 class Tenant:
-    """A slice that somebody rents: its chips in ring order."""
+    """A tenant of a rack: a name and the chips of its slice, in ring order."""
 
     name: str
     ranks: tuple[int, ...]
@@ -91,8 +91,8 @@ class Tenant:
 class RackPlan:
     """The geometry of racks of accelerators (``topos.torus``): extents in chips, always three.
 
-    ``racks`` tori stand one after another in the order of ranks; ``spares`` are the chips kept free for the day that
-    another one dies, the nearest to hand first.
+    ``racks`` tori follow one another in the order of ranks. ``spares`` are the chips kept free to replace failed ones,
+    in order of preference.
     """
 
     torus: tuple[int, int, int]
@@ -111,9 +111,10 @@ class RackPlan:
 
 @dataclass(frozen=True)
 class FabricPlan:
-    """The whole fabric. ``links`` and ``rack`` are those of a rack (``topos.racks``), nothing on rails.
+    """The plan of a whole fabric.
 
-    A network "rail" carries the scale-out traffic, on rails and in racks alike.
+    ``links`` and ``rack`` describe a rack (``topos.racks``) and are empty on rails. The network "rail" carries the
+    scale-out traffic, on rails and in racks alike.
     """
 
     fabric: str
@@ -131,11 +132,11 @@ class FabricPlan:
         return self.servers * self.gpus_per_server
 
     def rail_of(self, rank: int) -> SwitchPlan:
-        """The switch that carries the scale-out traffic of ``rank``: on rails that of its local rank."""
+        """The switch that carries the scale-out traffic of ``rank``; on rails, the rail of its local rank."""
         return self._rails[self.rail_index(rank)]
 
     def rail_index(self, rank: int) -> int:
-        """Which of ``network("rail")`` that is; ``KeyError`` for a rank that the fabric does not have."""
+        """Index of ``rail_of(rank)`` in ``network("rail")``; ``KeyError`` for a rank that the fabric does not have."""
         return self._rail_of_rank[rank]
 
     @cached_property
@@ -147,20 +148,20 @@ class FabricPlan:
         return {port.rank: index for index, rail in enumerate(self._rails) for port in rail.ports}
 
     def network(self, network: Network) -> tuple[SwitchPlan, ...]:
-        """All switches of one network, in order."""
+        """All switches of one network, in the order of their datapath ids."""
         return tuple(s for s in self.switches if s.network == network)
 
     def host_ports(self, rank: int) -> tuple[tuple[SwitchPlan, HostPort], ...]:
-        """Every port of one host, with its switch."""
+        """Every port of the host of ``rank``, with its switch."""
         return tuple((s, p) for s in self.switches for p in s.ports if p.rank == rank)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``."""
+        """The plan as plain data for ``json.dump``."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> FabricPlan:
-        """The plan that ``to_json`` wrote."""
+        """Read the plan that ``to_json`` wrote."""
         switches = tuple(_switch(s) for s in data["switches"])
         links = tuple(SwitchLink(**link) for link in data.get("links", ()))
         rack = data.get("rack")

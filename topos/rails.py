@@ -1,10 +1,10 @@
-"""The rail fabric as a Mininet topology: what is plugged into what, at what rate.
+"""The rail fabric as a Mininet topology: hosts, switches, links and their rates.
 
 Rail r joins the GPUs of local rank r of every server (Opus, arXiv 2507.08119, section 3). A GPU is a
 host ``g{rank}``, a rail a switch ``rail{r}``. Optional are one scale-up switch per server (``srv{s}``)
 and one front-end switch (``fe``).
 
-Stock Mininet runs it too::
+Stock Mininet runs this topology too::
 
     sudo mn --custom topos/rails.py --topo rails,servers=2,gpus=2 --switch ovsbr
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 try:
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
-except ImportError:  # run by ``mn --custom``, which gives no ``__file__`` and does not know where this project is
+except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this project is not on ``sys.path``
     sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo
 
@@ -34,7 +34,7 @@ _MOST_RAILS = 120
 
 
 def _lane_rates(value: object, ports: int, rate_mbps: float, share: float) -> tuple[float, ...]:
-    """One rate per lane in Mb/s; a string is written ``25/25/75/75``, None gives each lane its share."""
+    """One rate per lane in Mb/s; text has the form ``25/25/75/75``, None gives each lane ``share`` of the rate."""
     if value is None:
         return (rate_mbps * share,) * ports
     parts = value.split("/") if isinstance(value, str) else value
@@ -44,7 +44,7 @@ def _lane_rates(value: object, ports: int, rate_mbps: float, share: float) -> tu
 
 
 def _slow_links(value: object, ranks: int) -> dict[int, float]:
-    """Share of the rate by rank; text is written ``3:0.5/7:0.25``, None slows nobody."""
+    """Share of the rate by rank; text has the form ``3:0.5/7:0.25``, None slows no rank."""
     if value is None:
         return {}
     pairs = list(value.items()) if isinstance(value, Mapping) else [p.split(":") for p in str(value).split("/")]
@@ -68,17 +68,21 @@ def _slow_links(value: object, ranks: int) -> dict[int, float]:
 class RailTopo(FabricTopo):
     """A rail-optimized fabric of ``servers`` x ``gpus`` GPUs.
 
-    Options (all may come as text, from ``mn``): ``ports`` per GPU on its rail; ``rate_mbps`` of each
-    such port, Mb/s; ``fabric`` ``ocs``, ``electrical`` or ``one-shot`` (static circuits, 4 ports per GPU;
-    each port gets half of ``rate_mbps`` unless ``lane_rates`` says otherwise, so that a GPU has the same
-    total); ``scale_up`` a switch per server, ``front_end`` a switch for all, with their rates; ``mtu``
-    in bytes; ``lane_rates`` one rate per port (``25/25/75/75`` in text); ``slow`` the share of the rate that
-    the rail ports of single ranks have, both ways (``{3: 0.5}``, in text ``3:0.5/7:0.25``): links that fail slowly;
-    ``mesh`` the programmable photonic mesh that every rail of an ``ocs`` fabric is made of and that limits its
-    matchings (``7x3``: its ports evenly spaced; ``7x3@0/5/11/16``: these; ``7x3@choose``: ports that suit an
-    all-to-all), ``cell_latency_us`` what light takes through one of its cells, in emulated microseconds.
+    Options (all may come as text, from ``mn``):
 
-    Raises ``ConfigError`` naming the option for a shape that cannot be.
+    - ``ports``: ports per GPU on its rail; ``rate_mbps``: rate of each such port, Mb/s; ``mtu``: in bytes;
+    - ``fabric``: ``ocs``, ``electrical`` or ``one-shot`` (static circuits, 4 ports per GPU; each port has half of
+      ``rate_mbps`` unless ``lane_rates`` says otherwise, so that a GPU has the same total);
+    - ``scale_up``: add a switch per server with ports of ``scale_up_mbps``; ``front_end``: add a switch for all GPUs
+      with ports of ``front_end_mbps``;
+    - ``lane_rates``: one rate per port of a GPU (``25/25/75/75`` in text);
+    - ``slow``: share of the rate that the rail ports of single ranks have, in both directions (``{3: 0.5}``, in text
+      ``3:0.5/7:0.25``), to emulate degraded links;
+    - ``mesh``: the programmable photonic mesh inside every rail of an ``ocs`` fabric, which limits its matchings
+      (``7x3``: ports evenly spaced; ``7x3@0/5/11/16``: these ports; ``7x3@choose``: ports that ``choose_ports`` finds
+      for an all-to-all); ``cell_latency_us``: latency of one cell of it, in emulated microseconds.
+
+    Raises ``ConfigError`` naming the option for a fabric that cannot be built.
     """
 
     def build(
@@ -116,7 +120,7 @@ class RailTopo(FabricTopo):
         self.slow = _slow_links(slow, self.servers * self.gpus)
         self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, cell_latency_us, choose_ports)
         if self.mesh is not None and self.fabric != "ocs":
-            raise ConfigError(f"is that of an ocs; a fabric {fabric} has none", key="mesh")
+            raise ConfigError(f"needs fabric=ocs; leave it out with fabric={fabric}", key="mesh")
         self._add_hosts()
         self._add_rails()
         if flag("scale_up", scale_up):
@@ -125,7 +129,7 @@ class RailTopo(FabricTopo):
             self.add_front_end(self.servers * self.gpus, front_end_mbps, "front_end_mbps")
 
     def _port_count(self, ports: object) -> int:
-        """Ports per GPU: as asked, but always 4 on a one-shot fabric."""
+        """Ports per GPU: option ``ports``, but always 4 on a one-shot fabric."""
         count = whole("ports", ports, 1, 16)
         if self.fabric != "one-shot":
             return count

@@ -1,9 +1,9 @@
 """A slice of a torus: a block of chips, and the order in which a ring visits them. Pure geometry.
 
-A ring is best when each member is next to the one before it, the last next to the first too: then every hop is one
-link, and no link carries two. Such an order exists for a block with an even number of chips that is not a mere line,
-and for any block that spans a whole dimension of the torus, whose links close there. Of such orders the best is the
-one that goes through all chips of a server before the next: it takes the fewest fibres (``topos.server_ring``).
+In the best ring each chip is a neighbour of the next, the last one of the first: then every hop is one link, and no
+link carries two hops. Such a ring exists for a block with an even number of chips that is not a line, and for any
+block that spans a whole dimension of the torus. Among such rings, one that visits all chips of a server before the
+next server needs the fewest fibres (``topos.server_ring``).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Places = list[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Slice:
-    """``extents`` chips from ``origin`` on, its lowest corner."""
+    """A block of ``extents`` chips whose lowest corner is ``origin``."""
 
     extents: Extents
     origin: Place = (0, 0, 0)
 
     @staticmethod
     def parse(text: str, key: str = "slice") -> Slice:
-        """``4x1@0,0`` or ``2x2x1@0,0,3``; for the command line of ``mn``, which splits at commas, ``4x1@0:0``.
+        """Parse a slice: ``4x1@0,0``, ``2x2x1@0,0,3`` or, for ``mn``, which splits at commas, ``4x1@0:0``.
 
-        Extents that are not written are 1, coordinates 0. Raises ``ConfigError`` naming ``key``.
+        A missing extent is 1, a missing coordinate 0. Raises ``ConfigError`` naming ``key``.
         """
         size, at, corner = text.strip().partition("@")
         try:
@@ -39,9 +39,7 @@ class Slice:
         except ValueError:
             extents = origin = []
         if not (at and 1 <= len(extents) <= 3 and len(origin) == len(extents) and min(extents) >= 1):
-            raise ConfigError(
-                f"write a slice as extents at a place, as in 4x1@0,0 (for mn 4x1@0:0), not {text}", key=key
-            )
+            raise ConfigError(f"write a slice as extents@place, as in 4x1@0,0 (for mn 4x1@0:0), not {text}", key=key)
         a, b, c = (*extents, 1, 1)[:3]
         x, y, z = (*origin, 0, 0)[:3]
         return Slice((a, b, c), (x, y, z))
@@ -52,23 +50,24 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Number of chips."""
+        """Number of chips of the slice."""
         return prod(self.extents)
 
     def fits(self, shape: Extents) -> bool:
-        """Whether it lies inside a torus of ``shape`` without going round its end."""
+        """Whether the slice lies inside a torus of ``shape`` without wrapping around."""
         return all(o >= 0 and o + e <= n for o, e, n in zip(self.origin, self.extents, shape, strict=True))
 
     def chips(self, torus: Torus) -> tuple[int, ...]:
-        """The numbers of its chips, lowest first; places beyond the end of the torus are taken round it."""
+        """Numbers of the chips of the slice, ascending; places beyond the end of the torus wrap around."""
         return tuple(sorted(self._chips(torus, _boustrophedon(self.extents))))
 
     def ring(self, torus: Torus) -> tuple[int, ...]:
-        """The numbers of its chips in ring order.
+        """Numbers of the chips of the slice in ring order.
 
-        Where a ring of neighbours exists, it is one. Else only the last hop, back to the first chip, is longer: two
-        links in a block of odd extents; in a line it runs back along the whole line, over the links' other direction.
-        Of several the one that enters each server once, or else the one found that crosses least between servers.
+        Where a ring of neighbours exists, the result is one. Otherwise only the last hop, back to the first chip, is
+        longer than one link: two links in a block of odd extents, and the whole line back in a line, over the links'
+        other direction. Among several rings, one that enters each server once is preferred, else the one found with
+        the fewest crossings between servers.
         """
         wraps = [e == n and n > 2 for e, n in zip(self.extents, torus.shape, strict=True)]
         servers = {torus.server_of(chip) for chip in self._chips(torus, _boustrophedon(self.extents))}
@@ -84,11 +83,11 @@ class Slice:
 
     @property
     def _wide(self) -> int:
-        """Dimensions in which it is more than one chip wide; a line has one."""
+        """Number of dimensions in which the slice is wider than one chip; 1 for a line."""
         return sum(extent > 1 for extent in self.extents)
 
     def _orders_of_servers(self, torus: Torus, wraps: Sequence[bool]) -> Iterator[tuple[int, ...]]:
-        """Rings of the servers that it has chips in, which are a block of the torus of servers."""
+        """Ring orders of the servers that hold chips of the slice, a block in the torus of servers."""
         rows = []
         for o, e, n, s in zip(self.origin, self.extents, torus.shape, torus.server, strict=True):
             rows.append(list(dict.fromkeys((o + i) % n // s * s for i in range(e))))
@@ -101,7 +100,7 @@ class Slice:
 
 
 def _boustrophedon(extents: Sequence[int]) -> Places:
-    """All places of a block, each next to the one before; the first dimension fastest."""
+    """All places of a block in boustrophedon order: neighbours follow one another, the first dimension fastest."""
     places: Places = [()]
     for extent in extents:
         places = [(*place, value) for value in range(extent) for place in places[:: -1 if value % 2 else 1]]
@@ -109,11 +108,11 @@ def _boustrophedon(extents: Sequence[int]) -> Places:
 
 
 def _rings(extents: Extents, wraps: Sequence[bool]) -> Iterator[Places]:
-    """The places of a block in ring order: several such orders.
+    """Several orders in which a ring can visit the places of a block.
 
-    The block is seen as a rectangle: one dimension across, a snake through the others down. The ring goes down in
-    column 0 and comes back in rows. It ends next to its start when the rows are even in number, when there are
-    two columns only, or when the dimension across is closed.
+    The block is laid out as a rectangle: one dimension across, and a boustrophedon through the other two down. The ring
+    goes down in column 0 and comes back row by row. The last place is a neighbour of the first if the number of rows is
+    even, if there are only two columns, or if the dimension across wraps around.
     """
     across = [dimension for dimension in (2, 1, 0) if extents[dimension] > 1] or [0]
     size = prod(extents)
@@ -121,22 +120,23 @@ def _rings(extents: Extents, wraps: Sequence[bool]) -> Iterator[Places]:
     for dimension in closing or across:
         columns, rest = extents[dimension], [1 if d == dimension else extents[d] for d in range(3)]
         for down in (_boustrophedon(rest), [place[::-1] for place in _boustrophedon(rest[::-1])]):
-            cells = _comb(columns, len(down)) if closing or len(down) == 1 else _nearly(columns, len(down))
+            cells = _comb(columns, len(down)) if closing or len(down) == 1 else _odd_comb(columns, len(down))
             yield [(*down[row][:dimension], column, *down[row][dimension + 1 :]) for column, row in cells]
 
 
 def _comb(columns: int, rows: int) -> list[tuple[int, int]]:
-    """Down in column 0, then back in rows."""
+    """(column, row) places: down in column 0, then back row by row, alternating direction."""
     cells = [(0, row) for row in range(rows)]
     for step, row in enumerate(reversed(range(rows))):
         cells += [(column, row) for column in range(1, columns)][:: -1 if step % 2 else 1]
     return cells
 
 
-def _nearly(columns: int, rows: int) -> list[tuple[int, int]]:
-    """For odd columns and rows: back in rows but for the last two, which are gone through column by column.
+def _odd_comb(columns: int, rows: int) -> list[tuple[int, int]]:
+    """(column, row) places for odd numbers of columns and rows: as ``_comb``, but the last two rows by columns.
 
-    It ends in (1, 1), two links from the start: as in a chessboard, a closed walk has as many black cells as white.
+    The walk ends in (1, 1), two links from the start. A closed walk is impossible: coloured as a chessboard, it would
+    visit as many black places as white ones, and their total is odd.
     """
     cells = _comb(columns, rows)[: -2 * (columns - 1)]
     for step, column in enumerate(reversed(range(1, columns))):

@@ -1,11 +1,11 @@
 """The geometry of a rack: accelerators on a torus, servers as blocks of it. Pure data, no Mininet.
 
-A chip has one port in each direction of each dimension; along a dimension of two chips both directions are the same
-neighbour and one port is enough, along a dimension of one there is none. A rack of 4 x 4 x 4 has 6 ports a chip, the
-2 x 2 prototype of MORPHLUX (arXiv 2508.03674, testbed) has 2.
+A chip has one port per direction of each dimension. In a dimension of two chips both directions lead to the same
+neighbour, so there is one port; in a dimension of one chip there is none. A rack of 4 x 4 x 4 has 6 ports per chip,
+the 2 x 2 prototype of MORPHLUX (arXiv 2508.03674, testbed) has 2.
 
-Chips are numbered server by server, and inside a server x fastest, then y, then z; servers likewise. So the server of
-chip ``c`` is ``c // chips_per_server``.
+Chips are numbered server by server, and within a server x fastest, then y, then z; servers are numbered in the same
+way. So the server of chip ``c`` is ``c // chips_per_server``.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ Direction = tuple[int, int]
 
 @dataclass(frozen=True)
 class Torus:
-    """``shape`` chips in blocks of ``server``; every extent of ``server`` must divide that of ``shape``."""
+    """A torus of ``shape`` chips in servers of ``server`` chips; its extents must divide those of ``shape``."""
 
     shape: Extents
     server: Extents
 
     @property
     def chips(self) -> int:
-        """Number of chips."""
+        """Number of chips of the torus."""
         return prod(self.shape)
 
     @property
     def chips_per_server(self) -> int:
-        """Chips of one server."""
+        """Number of chips in one server."""
         return prod(self.server)
 
     @property
     def blocks(self) -> Extents:
-        """Extents of the rack in servers, which are a torus as well, numbered as chips are."""
+        """Extents of the rack in servers, which form a torus too and are numbered as chips are."""
         x, y, z = (n // s for n, s in zip(self.shape, self.server, strict=True))
         return x, y, z
 
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
-        """The ports of a chip, in order of their lanes: +x, -x, +y, ... (one for a dimension of two chips)."""
+        """Directions of the ports of a chip, by lane: +x, -x, +y, ... (only + in a dimension of two chips)."""
         found: list[Direction] = []
         for dimension, extent in enumerate(self.shape):
             if extent > 1:
@@ -72,23 +72,23 @@ class Torus:
         return {place: number for number, place in enumerate(self.places)}
 
     def chip(self, place: Sequence[int]) -> int:
-        """The number of the chip at ``place``, taken round the torus."""
+        """Number of the chip at ``place``; coordinates wrap around the torus."""
         x, y, z = (c % n for c, n in zip(place, self.shape, strict=True))
         return self._number[x, y, z]
 
     def neighbour(self, chip: int, direction: Direction) -> int:
-        """The next chip in ``direction``."""
+        """Number of the neighbour of ``chip`` in ``direction``."""
         place = list(self.places[chip])
         place[direction[0]] += direction[1]
         return self.chip(place)
 
     def opposite(self, direction: Direction) -> Direction:
-        """The direction in which the neighbour in ``direction`` sees this chip."""
+        """The direction that leads back from the neighbour in ``direction``."""
         dimension, step = direction
         return (dimension, 1) if self.shape[dimension] == 2 else (dimension, -step)
 
     def links(self) -> Iterator[tuple[int, Direction, int, Direction]]:
-        """Every link once: a chip, the direction it leaves by, the neighbour, and the direction there."""
+        """Every link once, as (chip, its direction, neighbour, the neighbour's direction)."""
         for chip in range(self.chips):
             for direction in self.directions:
                 if direction[1] == 1:
@@ -97,5 +97,5 @@ class Torus:
                         yield chip, direction, there, back
 
     def server_of(self, chip: int) -> int:
-        """The server that ``chip`` is in."""
+        """Number of the server that contains ``chip``."""
         return chip // self.chips_per_server

@@ -64,7 +64,7 @@ def test_json_round_trip(ports: int) -> None:
         ("mesh", {"mesh": "3x3@0/1/2"}, "must name 8 mesh ports, one for each port of a rail, not 3"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/28"}, "port 28 is not on a mesh of 3x3, which has 28: 0 to 27"),
         ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/x"}, "port x is not on a mesh"),
-        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 stands there twice"),
+        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 is named twice"),
         (
             "mesh",
             {"servers": 14, "gpus": 1, "mesh": "3x3@choose", "choose_ports": choose_ports},
@@ -75,12 +75,12 @@ def test_json_round_trip(ports: int) -> None:
             {"servers": 4, "gpus": 1, "mesh": "3x3@choose"},
             "--width 3 --height 3 --ports 8 --choose prints them",
         ),
-        ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "is that of an ocs; a fabric electrical has none"),
-        ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "a fabric one-shot has none"),
+        ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "needs fabric=ocs; leave it out with fabric=electrical"),
+        ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "leave it out with fabric=one-shot"),
         ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
         ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": -1}, "must be from 0"),
         ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "nan"}, "must be from 0"),
-        ("cell_latency_us", {"cell_latency_us": 1.0}, "say which, as in mesh=5x5"),
+        ("cell_latency_us", {"cell_latency_us": 1.0}, "name one, as in mesh=5x5"),
     ],
 )
 def test_what_cannot_be_names_the_option(key: str, options: dict[str, object], reason: str) -> None:

@@ -132,7 +132,7 @@ def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"server": "3x2"}, "server: its extents must divide those of the torus"),
+        ({"server": "3x2"}, "server: must have extents that divide those of the torus"),
         ({"torus": "4by4"}, "torus: must be 2 or 3 extents"),
         ({"slice": "2x2@3,3"}, "slice or neighbour_slice: slice 2x2@3,3 reaches outside the torus of 4x4"),
         ({"slice": "a server"}, "slice or neighbour_slice: write a slice as"),
