@@ -19,7 +19,7 @@ from experiments.settings import Settings
 from railyard.errors import ControlError
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay
-from topos.kernel.remains import Run
+from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
 OPENFLOW = ("127.0.0.1", 6653)
@@ -37,7 +37,7 @@ class Session:
 
     def __enter__(self) -> Session:
         try:
-            self.run = self._stack.enter_context(Run.open())
+            self.run = self._stack.enter_context(RegisteredRun.open())
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()

@@ -21,7 +21,7 @@ from railyard.errors import MachineError, RailyardError
 from topos.kernel import namespaces
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.ovs import PrivateOvs
-from topos.kernel.remains import Run
+from topos.kernel.run_registry import RegisteredRun
 from topos.rails import RailTopo
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
     the next for that long. ``MachineError`` if it does not do that here.
     """
     namespaces.check_root_directory()
-    with Run.open() as run:
+    with RegisteredRun.open() as run:
         (yard,) = namespaces.make(1)
         try:
             with Netlink(yard) as kernel:
@@ -50,7 +50,7 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
             os.close(yard)
 
 
-def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: Run) -> dict[str, Any]:
+def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: RegisteredRun) -> dict[str, Any]:
     command = [sys.executable, "-m", "experiments.bench.stock", "--shape", json.dumps(shape), "--ring", str(ring_s)]
     command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
     environment = os.environ | ovs.environment | {"PYTHONPATH": str(_ROOT)}

@@ -14,7 +14,7 @@ from typing import Any
 
 from checkout import ROOT
 
-from topos.kernel.remains import REGISTRY, Run
+from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 PATIENCE_S = 120
 
@@ -48,9 +48,9 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def runs_of(pid: int) -> list[Run]:
+def runs_of(pid: int) -> list[RegisteredRun]:
     """The registered runs that ``pid`` owns."""
-    runs = [Run(path) for path in REGISTRY.iterdir()] if REGISTRY.is_dir() else []
+    runs = [RegisteredRun(path) for path in REGISTRY.iterdir()] if REGISTRY.is_dir() else []
     return [run for run in runs if (owner := run.owner()) is not None and owner.pid == pid]
 
 

@@ -1,1 +1,1 @@
-"""How Linux makes a fabric: namespaces, links, queues and a private Open vSwitch, brought up and down in batches."""
+"""The emulation of a fabric on the Linux kernel: namespaces, links, shaping and a private Open vSwitch per run."""

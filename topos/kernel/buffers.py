@@ -1,9 +1,9 @@
 """Larger socket buffers for the packet sockets of the userspace switch.
 
 Each port of the userspace datapath reads from a packet socket whose buffer has the system's default size
-(208 KiB: some 10 ms of one 100 Mb/s port), so a switch that the scheduler keeps waiting loses packets that
-no real switch would. The default is a setting of the whole machine and not ours to change; the sockets of our
-own child are (``pidfd_getfd``, Linux 5.6).
+(208 KiB: some 10 ms of one 100 Mb/s port), so a switch that the scheduler keeps waiting loses packets that no real
+switch would lose. The default is a setting of the whole machine and stays as it is; ``pidfd_getfd`` (Linux 5.6) gives
+access to the sockets of a child process instead.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PIDFD_GETFD = 438
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 RECEIVE_BYTES = 8 << 20
 SEND_BYTES = 256 << 20
-"""One socket sends for all ports, and what waits in the queue of any of them counts."""
+"""The switch sends on one socket for all ports, whose buffer holds the packets queued at all of them."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def _borrowed(pidfd: int, fd: int) -> Iterator[socket.socket | None]:
-    """Descriptor ``fd`` of another process as a socket of ours, or None where it is none."""
+    """A duplicate of descriptor ``fd`` of another process as a socket; None if it cannot be had."""
     own = _libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
     if own < 0:
         yield None
@@ -38,7 +38,10 @@ def _borrowed(pidfd: int, fd: int) -> Iterator[socket.socket | None]:
 
 
 def widen(pid: int) -> int:
-    """Widen every packet socket of process ``pid``; returns how many there are (0 on a kernel that cannot)."""
+    """Enlarge the buffers of every packet socket of process ``pid``; returns their number.
+
+    The number is 0 on a kernel without ``pidfd_getfd``.
+    """
     widened = 0
     pidfd = os.pidfd_open(pid)
     try:

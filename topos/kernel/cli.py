@@ -1,4 +1,4 @@
-"""Mininet's command line on a running fabric, with commands of ours for the circuits."""
+"""Mininet's command line on a running fabric, with the additional commands ``circuits`` and ``rewire``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from railyard.errors import CircuitError, RailyardError
 
 
 class Channel(Protocol):
-    """The job channel, as ``controllers.northbound.client.ChannelClient`` offers it."""
+    """The interface of the job channel (``controllers.northbound.client.ChannelClient``)."""
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """One request and its answer; raises ``RailyardError`` when refused."""
+        """Send one request and return its answer; raises ``RailyardError`` when the controller refuses."""
 
 
 def parse_rewire(line: str) -> tuple[str, list[list[int]], str]:
-    """``rail0 1-4 2-3 safe`` as switch, circuits and update mode; raises ``CircuitError`` with the usage."""
+    """Parse ``rail0 1-4 2-3 safe`` into switch, circuits and update mode; ``CircuitError`` with the usage."""
     words = line.split()
     update = words.pop() if words and words[-1] in ("update", "safe", "overwrite") else "update"
     if not words:
@@ -36,7 +36,7 @@ def parse_rewire(line: str) -> tuple[str, list[list[int]], str]:
 
 
 class RailCLI(CLI):  # type: ignore[misc]
-    """``RailCLI(net, channel)`` reads commands until ``exit``; without a channel it is Mininet's own CLI."""
+    """Mininet's CLI with ``circuits`` and ``rewire``, which need ``channel``; reads commands until ``exit``."""
 
     def __init__(self, mininet: Any, channel: Channel | None = None, **options: Any) -> None:
         self.channel = channel
@@ -51,14 +51,14 @@ class RailCLI(CLI):  # type: ignore[misc]
             return False
 
     def do_circuits(self, _line: str) -> None:
-        """circuits: every optical switch with its circuits and the ports that are not tuned."""
+        """circuits: list every optical switch with its circuits and the ports that are not tuned."""
         answer = self._ask(lambda channel: channel.call("circuits"))
         for switch in (answer or {}).get("switches", []):
             if switch["kind"] == "ocs":
                 output(f"{switch['name']}: {describe_switch(switch)}\n")
 
     def do_rewire(self, line: str) -> None:
-        """Rewire SWITCH A-B [C-D ...] [update|safe|overwrite]: join ports; returns when there is light."""
+        """Rewire SWITCH A-B [C-D ...] [update|safe|overwrite]: connect ports and wait until the circuits are up."""
 
         def call(channel: Channel) -> dict[str, Any]:
             switch, circuits, update = parse_rewire(line)
@@ -68,9 +68,9 @@ class RailCLI(CLI):  # type: ignore[misc]
             output("tuned\n")
 
     def _ask(self, call: Callable[[Channel], dict[str, Any]]) -> dict[str, Any] | None:
-        """The answer, or None after saying why there is none."""
+        """The answer of the controller, or None after printing why there is none."""
         if self.channel is None:
-            error("*** this fabric runs without a controller of ours\n")
+            error("*** this fabric runs without Railyard's controller\n")
             return None
         try:
             return call(self.channel)
@@ -80,7 +80,7 @@ class RailCLI(CLI):  # type: ignore[misc]
 
 
 def describe_switch(switch: dict[str, Any]) -> str:
-    """One line about a switch as the job channel tells it: circuits, then ports by state."""
+    """One line of text for a switch as the job channel reports it: circuits, then untuned ports by state."""
     parts = [" ".join(f"{a}-{b}" for a, b in switch.get("circuits", [])) or "no circuit"]
     by_state: dict[str, list[str]] = {}
     for port, state in switch.get("ports", {}).items():

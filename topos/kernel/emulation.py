@@ -1,7 +1,7 @@
-"""Mininet, brought up and down in batches.
+"""A Mininet net that is brought up and down in batches.
 
 The net is a ``mininet.net.Mininet`` and its nodes are Mininet nodes, so ``CLI(net)``, ``net.get('g0').cmd(...)``
-and ``net.pingAll()`` work. Ours is the kernel work: all namespaces, all links, all bridges, each in one go.
+and ``net.pingAll()`` work. Instead of one by one, all namespaces, all links and all bridges are made together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topos.kernel.links import RecordedLink
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
-from topos.kernel.remains import Run
+from topos.kernel.run_registry import RegisteredRun
 from topos.kernel.wiring import (
     clear_links,
     cut_requests,
@@ -43,7 +43,7 @@ _CONTROLLER = ("127.0.0.1", 6653)
 
 @dataclass
 class Yard:
-    """Where the switches live: the run's folder, the namespace and the private Open vSwitch in it."""
+    """The network namespace that holds the switches of a run, with its private Open vSwitch and the run's folder."""
 
     run_dir: Path
     netns_fd: int
@@ -56,21 +56,22 @@ class Yard:
 
     @property
     def datapath(self) -> str:
-        """``system`` (the kernel's) or ``netdev`` (userspace)."""
+        """Datapath of Open vSwitch: ``system`` (in the kernel) or ``netdev`` (in userspace)."""
         return self.ovs.datapath
 
 
 class Emulation(Mininet):  # type: ignore[misc]
-    """A running fabric.
+    """A fabric emulated by Mininet and a private Open vSwitch.
 
-    ``topo``: any Mininet topology; a ``RailTopo`` or a ``RackTopo`` also has a ``plan``. ``run_dir``: the folder of a
-    registered ``Run``; None registers one and removes it at the end. ``datapath``: ``auto`` takes the kernel's where
-    it has one. ``openflow``: address and port of the controller inside the yard; None starts no control channel, and
-    electrical switches then learn addresses by themselves (but for the nodes of a torus) while optical ones stay dark.
-    ``host_tuning`` sets the hosts' stacks. Links and nodes may be added until ``start``.
+    - ``topo``: any Mininet topology; a ``RailTopo`` or a ``RackTopo`` also has a ``plan``;
+    - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
+    - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
+    - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
+      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
+    - ``host_tuning``: settings of the hosts' network stacks.
 
-    Start it in a thread that lasts as long as the net (the daemons die with it). Raises ``MachineError`` for
-    what the machine cannot do and ``ConfigError`` for what cannot be asked.
+    Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
+    daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.
     """
 
     def __init__(
@@ -102,10 +103,10 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _make_yard(self, run_dir: str | os.PathLike[str] | None, datapath: Datapath) -> Yard:
         if run_dir is None:
-            run = Run.open()
+            run = RegisteredRun.open()
             self._undo.append(run.close)
         else:
-            run = Run(Path(run_dir))
+            run = RegisteredRun(Path(run_dir))
             run.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.run = run
         (fd,) = namespaces.make(1)
@@ -119,20 +120,20 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     @classmethod
     def init(cls) -> None:
-        """Allow this process enough open files; nothing of the machine's own settings is changed."""
+        """Raise the limit of open files of this process; settings of the machine are not changed."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     @property
     def plan(self) -> FabricPlan:
-        """The fabric as data; ``ConfigError`` for a topology whose hosts are no ranks."""
+        """The plan of the fabric; ``ConfigError`` for a topology whose hosts are not ranks."""
         if self._plan is None:
             self._plan = describe.plan(self.topo)
         return self._plan
 
     def netns_fd(self, host_name: str) -> int:
-        """Descriptor of a host's namespace, open until ``stop``."""
+        """Descriptor of a host's namespace, open until ``stop``; ``ConfigError`` for an unknown host."""
         try:
             return self._fds[host_name]
         except KeyError:
@@ -140,7 +141,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise ConfigError(f"there is no namespace of {host_name}; {known}") from None
 
     def start(self) -> None:
-        """Bring everything up; returns when every link is up and every bridge forwards what it may."""
+        """Bring the net up; returns when every link is up and Open vSwitch has made every bridge."""
         if self._running:
             return
         if self._closed:
@@ -159,7 +160,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._running = True
 
     def _make_hosts(self) -> None:
-        """Namespaces and their sysctls."""
+        """Make the hosts' namespaces and set their sysctls."""
         for host, fd in zip(self.hosts, namespaces.make(len(self.hosts)), strict=True):
             self._fds[host.name] = fd
         self._undo.append(self._close_namespaces)
@@ -169,7 +170,7 @@ class Emulation(Mininet):  # type: ignore[misc]
                 namespaces.write_sysctls(self.host_tuning.sysctls(ports))
 
     def _make_links(self) -> None:
-        """All veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
+        """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
         number_interfaces(self.links)
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_requests(self.links, self._fds))
@@ -192,7 +193,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         )
 
     def _ready(self) -> None:
-        """From now on nodes act as in stock Mininet."""
+        """Let nodes, links and interfaces behave as in stock Mininet from now on."""
         for link in self.links:
             link.intf1.made = link.intf2.made = True
         for node in (*self.hosts, *self.switches):
@@ -205,10 +206,10 @@ class Emulation(Mininet):  # type: ignore[misc]
                 host.setDefaultRoute(host.params["defaultRoute"])
 
     def cut(self, host_name: str) -> None:
-        """Take all links of a host down at once; in a torus those of its node too, since a chip's router dies with it.
+        """Take all links of a host down at once, in a torus those of its node too (the chip's router fails with it).
 
-        Its neighbours and the switches see their carrier go. A host that is cut already stays so. Raises
-        ``ConfigError`` for a host that is not there.
+        The interfaces at the other ends lose their carrier. Does nothing for a host that is cut already. Raises
+        ``ConfigError`` for an unknown host.
         """
         host = self._known(host_name)
         if host_name in self._cut:
@@ -220,7 +221,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             kernel.run(cut_requests(host.intfList()))
 
     def mend(self, host_name: str) -> None:
-        """Undo ``cut``: links, routes and neighbours are as before. Does nothing to a host that is not cut."""
+        """Undo ``cut``: restore the links, routes and neighbours of a host. Does nothing for a host that is not cut."""
         host = self._known(host_name)
         if host_name not in self._cut:
             return
@@ -231,22 +232,22 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._cut.discard(host_name)
 
     def _known(self, host_name: str) -> Any:
-        """The host; raises ``ConfigError`` where there is none of that name or the net is not up."""
+        """The node of a host; raises ``ConfigError`` for an unknown host or a net that is not up."""
         self.netns_fd(host_name)
         return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:
-        """As in Mininet, until ``start``."""
+        """Add a link as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a link")
         return super().addLink(*args, **params)
 
     def addHost(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """As in Mininet, until ``start``."""
+        """Add a host as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a host")
         return super().addHost(name, cls, **params)
 
     def addSwitch(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """As in Mininet, until ``start``."""
+        """Add a switch as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a switch")
         return super().addSwitch(name, cls, **params)
 
@@ -255,12 +256,12 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise ConfigError(f"{what} can be added only before the net is started")
 
     def configHosts(self) -> None:
-        """Note the hosts' addresses."""
+        """Record the hosts' addresses, which ``start`` then sets."""
         for host in self.hosts:
             host.configDefault()
 
     def waitConnected(self, timeout: float | None = None, delay: float = 0.01) -> bool:
-        """Wait until every bridge that has a controller is connected to it; False when ``timeout`` seconds passed."""
+        """Wait until every bridge is connected to its controller; False if that takes longer than ``timeout`` s."""
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
         expected = len(self.switches) if self.openflow else 0
         while not self.yard.ovs.is_connected(expected):
@@ -271,9 +272,9 @@ class Emulation(Mininet):  # type: ignore[misc]
         return True
 
     def stop(self) -> None:
-        """Take everything down and wait until it is gone; a second call does nothing.
+        """Take the net down and return when all of it is removed; a second call does nothing.
 
-        Raises ``MachineError`` naming the interfaces that did not go.
+        Raises ``MachineError`` naming the interfaces that could not be removed.
         """
         if self._closed:
             return
@@ -286,7 +287,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._undo_all()
 
     def _undo_all(self) -> None:
-        """Undo, last first, what was done; all of it, even where a part fails."""
+        """Run all undo steps in reverse order, also after one fails; then raise the first error."""
         self._closed = True
         self._running = False
         atexit.unregister(self.stop)
@@ -300,7 +301,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise failed
 
     def _close_namespaces(self) -> None:
-        """Delete the links, which takes them from the hosts too, then let the hosts' namespaces go."""
+        """Delete the links, at the hosts' ends too, then close the hosts' namespaces."""
         self.yard.ovs.stop()
         self.run.end_children()
         try:
@@ -311,7 +312,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._fds.clear()
 
     def _yard_interfaces(self) -> set[str]:
-        """Names of all that this net put into the yard."""
+        """Names of the interfaces and bridges of this net in the yard."""
         ends = (intf for link in self.links for intf in (link.intf1, link.intf2))
         return {intf.name for intf in ends if isinstance(intf.node, RailSwitch)} | {s.name for s in self.switches}
 

@@ -1,12 +1,12 @@
 """The queue of a link between two switches: a token bucket, and acknowledgements ahead of data.
 
-Streams meet here and wait in a queue of up to a second, as they would where senders are paused (RoCE on lossless
-Ethernet). An acknowledgement that waited behind them would hold up, and time out, the stream the other way; so what
-carries no data goes first, as RoCE fabrics give acknowledgements and congestion notices a class of their own. Two
-streams in opposite directions over one link of 50 Mb/s got 99 % and 99 % of it so, and in one queue 99 % and 35 % in
-their first second, 87 % later.
+Streams that share the link wait in a queue of up to a second, as they would where senders are paused (RoCE on
+lossless Ethernet). An acknowledgement behind them in the queue would delay the stream in the other direction until it
+times out. So segments without data go first, as RoCE fabrics give acknowledgements and congestion notices a class of
+their own. Two streams in opposite directions over one link of 50 Mb/s reached 99 % of it each; with a single queue
+they reached 99 % and, in the first second, 35 % (later 87 %).
 
-It is HTB with two classes and a filter in classic BPF; both are in every kernel that distributions make.
+The queue is an HTB with two classes and a filter in classic BPF, both of which the kernels of distributions have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyroute2.netlink.rtnl import RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, T
 from topos.kernel.netlink import NetlinkRequest
 
 _HANDLE = 0x7A0000
-"""Not 1:, which Open vSwitch takes for one of its own."""
+"""Handle of the queue; not 1:, since Open vSwitch takes that for one of its own."""
 _SHARED, _DATA, _FIRST = (_HANDLE | minor for minor in (1, 2, 3))
 _ETHERNET = 1
 _ETH_P_IP = 0x0800
@@ -30,7 +30,7 @@ _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7  # TCA_HTB_... of l
 _BPF_CLASSID, _BPF_OPS_LEN, _BPF_OPS = 3, 4, 5  # TCA_BPF_... of linux/pkt_cls.h
 _MOST_32 = 0xFFFFFFFF
 _TICK_NS = 64
-"""Unit in which the kernel takes the depth of a bucket, as time at its rate."""
+"""Nanoseconds per tick, the unit in which the kernel takes the depth of a bucket (as time at its rate)."""
 _QUANTUM_BYTES = 60_000
 _INDEX_AT = 20
 
@@ -60,7 +60,7 @@ def _attribute(kind: int, payload: bytes) -> bytes:
 
 
 def _message(kind: int, handle: int, parent: int, name: str, options: bytes, info: int = 0) -> bytes:
-    """A message of ``tc`` for interface 0."""
+    """A traffic control message for interface 0; the real index is filled in later."""
     body = struct.pack("=BxxxiIII", 0, 0, handle, parent, info)
     body += _attribute(_KIND, name.encode() + b"\0") + _attribute(_OPTIONS, options)
     flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
@@ -68,7 +68,7 @@ def _message(kind: int, handle: int, parent: int, name: str, options: bytes, inf
 
 
 def _class(handle: int, parent: int, rate: int, ceiling: int, burst_s: float, priority: int) -> bytes:
-    """A class of HTB with rates in bytes a second, and buckets that hold ``burst_s`` of them."""
+    """An HTB class; ``rate`` and ``ceiling`` in bytes per second, buckets of ``burst_s`` seconds of them."""
     specs = b"".join(struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(r, _MOST_32)) for r in (rate, ceiling))
     depth = min(round(burst_s * 1e9 / _TICK_NS), _MOST_32)
     options = _attribute(_HTB_PARMS, specs + struct.pack("=5I", depth, depth, _QUANTUM_BYTES, 0, priority))
@@ -89,7 +89,7 @@ def _templates(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[by
     return (
         _message(RTM_NEWQDISC, _HANDLE, TC_H_ROOT, "htb", queue),
         _class(_SHARED, _HANDLE, rate, rate, burst_s, 0),
-        # Data has next to no rate of its own and borrows what acknowledgements leave.
+        # Data has 1 % of the rate guaranteed and borrows all that acknowledgements leave.
         _class(_DATA, _SHARED, max(rate // 100, 1), rate, burst_s, 1),
         _class(_FIRST, _SHARED, rate, rate, burst_s, 0),
         _message(RTM_NEWQDISC, 0, _DATA, "bfifo", struct.pack("=I", limit_bytes)),
@@ -98,9 +98,10 @@ def _templates(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[by
 
 
 def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Iterator[NetlinkRequest]:
-    """Requests that shape what leaves interface ``index`` to ``rate_mbps``, acknowledgements first.
+    """Requests that shape the traffic leaving interface ``index`` to ``rate_mbps``, acknowledgements first.
 
-    ``burst_bytes`` pass at once after a pause, ``limit_bytes`` may wait. For an interface without a queue.
+    ``burst_bytes`` pass at once after a pause, and up to ``limit_bytes`` may be queued. The interface must not have a
+    queue yet.
     """
     for template in _templates(rate_mbps, burst_bytes, limit_bytes):
         packed = bytearray(template)

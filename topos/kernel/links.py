@@ -1,7 +1,7 @@
-"""Links and interfaces that take notes instead of acting, so that the kernel is asked once for all.
+"""Links and interfaces that record their settings, so that the kernel can make all of them in one batch.
 
-Before the net starts, setting a MAC, an address or a state is written down. From then on the stock
-behaviour of Mininet applies (``ifconfig`` in the node's shell).
+Before the net starts, a MAC, an address or a state is only recorded. Afterwards the stock behaviour of Mininet
+applies (``ifconfig`` in the node's shell).
 """
 
 from __future__ import annotations
@@ -14,36 +14,35 @@ DEFAULT_MTU = 1500
 
 
 class RecordedIntf(Intf):  # type: ignore[misc]
-    """An interface that the emulation will make.
+    """An interface whose settings are recorded until the emulation makes it.
 
-    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` (bytes) and ``burst`` (bytes); the rest of Mininet's
-    words are accepted and left alone.
+    ``params`` may hold ``bw`` (rate, Mb/s) and ``mtu`` (bytes); Mininet's other parameters are accepted and ignored.
     """
 
     made = False
     index = 0
-    """Its interface index, once made."""
+    """Interface index in the namespace of its node."""
 
     @property
     def rate_mbps(self) -> float | None:
-        """The rate it is shaped to, or None."""
+        """Rate of the interface in Mb/s; None for one that is not shaped."""
         rate = self.params.get("bw")
         return None if rate is None else float(rate)
 
     @property
     def mtu(self) -> int:
-        """In bytes."""
+        """MTU of the interface in bytes (default 1500)."""
         return int(self.params.get("mtu", DEFAULT_MTU))
 
     def setMAC(self, macstr: str) -> Any:
-        """As in Mininet, once made; noted before."""
+        """Record the MAC address; as in Mininet once the interface exists."""
         if self.made:
             return super().setMAC(macstr)
         self.mac = macstr
         return ""
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> Any:
-        """As in Mininet, once made; noted before."""
+        """Record the IP address; as in Mininet once the interface exists."""
         if self.made:
             return super().setIP(ipstr, prefixLen)
         self.ip, _, length = ipstr.partition("/")
@@ -51,15 +50,15 @@ class RecordedIntf(Intf):  # type: ignore[misc]
         return ""
 
     def ifconfig(self, *args: Any) -> Any:
-        """As in Mininet, once made; before, every interface is to come up anyway."""
+        """Run ``ifconfig`` once the interface exists; before that do nothing, since ``start`` sets it up."""
         return super().ifconfig(*args) if self.made else ""
 
     def isUp(self, setUp: bool = False) -> Any:
-        """As in Mininet, once made."""
+        """Whether the interface is up; before it exists, ``setUp`` is returned."""
         return super().isUp(setUp) if self.made else setUp
 
     def delete(self) -> None:
-        """As in Mininet, once made; before, only the note is struck out."""
+        """Delete the interface; before it exists, only its record is removed."""
         if self.made:
             super().delete()
         else:
@@ -68,7 +67,7 @@ class RecordedIntf(Intf):  # type: ignore[misc]
 
 
 class RecordedLink(Link):  # type: ignore[misc]
-    """A veth pair that the emulation will make."""
+    """A veth pair between two recorded interfaces, made by the emulation in a batch."""
 
     def __init__(self, node1: Any, node2: Any, **params: Any) -> None:
         params["intf"] = RecordedIntf
@@ -77,5 +76,5 @@ class RecordedLink(Link):  # type: ignore[misc]
 
     @classmethod
     def makeIntfPair(cls, *_: Any, **__: Any) -> tuple[None, None]:
-        """Nothing yet."""
+        """Make no interface; the emulation makes all of them together."""
         return None, None

@@ -1,7 +1,7 @@
-"""Anonymous network namespaces: made, entered and held by a file descriptor, so no name can collide or remain.
+"""Anonymous network namespaces, held by a file descriptor, so that no name can collide or be left behind.
 
-A namespace lives as long as a descriptor, an interface's process or a socket in it does. Entering one
-is a matter of the calling thread alone.
+A namespace exists as long as a descriptor, a process or a socket refers to it. Entering one affects only the calling
+thread.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _check(result: int, what: str) -> None:
 
 
 def enter(netns_fd: int) -> None:
-    """Move the calling thread into the namespace for good (for the start of a child process)."""
+    """Move the calling thread into a namespace permanently, for use in a new child process."""
     _check(_libc.setns(netns_fd, _CLONE_NEWNET), "entering a network namespace")
 
 
 @contextmanager
 def inside(netns_fd: int) -> Iterator[None]:
-    """The calling thread is in the namespace for the length of the block; children started there stay in it."""
+    """Run a block with the calling thread in the namespace; child processes started there stay in it."""
     home = _own_namespace()
     try:
         enter(netns_fd)
@@ -50,7 +50,7 @@ def inside(netns_fd: int) -> Iterator[None]:
 
 
 def make(count: int) -> list[int]:
-    """``count`` new, empty namespaces, each held by the descriptor returned (closed on exec)."""
+    """Make ``count`` empty namespaces; each exists while the returned descriptor (close-on-exec) is open."""
     made: list[int] = []
     home = _own_namespace()
     try:
@@ -68,9 +68,9 @@ def make(count: int) -> list[int]:
 
 
 def write_sysctls(values: Mapping[str, str]) -> None:
-    """Set sysctls (``net.ipv4.tcp_rmem``: ``4096 65536 1000000``) where the calling thread is.
+    """Set sysctls (``net.ipv4.tcp_rmem``: ``4096 65536 1000000``) in the namespace of the calling thread.
 
-    A key that this kernel has not is passed over.
+    Keys that this kernel does not have are skipped.
     """
     for key, value in values.items():
         with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Interfaces, addresses, routes, neighbours and queues, many in one call to the kernel.
+"""Sets up interfaces, addresses, routes, neighbours and queues, with many requests per call to the kernel.
 
-The messages are pyroute2's; sending them many at a time is ours. A neighbour is encoded once and, for each interface
-that knows it, only the index is written: a rail of 64 GPUs with two ports has 16,000 of them, and encoding takes 69 us
-where writing an index takes 0.5 us.
+The messages are pyroute2's; this module sends up to 64 of them at a time. A neighbour is encoded once, and only the
+index is written for each interface that needs it: a rail of 64 GPUs with two ports has 16,000 neighbour entries, and
+encoding one takes 69 us where writing an index takes 0.5 us.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _TABLE_MAIN = 254
 _MOST_32 = 0xFFFFFFFF
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
 _TOGETHER = 64
-"""Messages in one call: should all of them fail, their answers still fit into a socket's buffer."""
+"""Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetlinkRequest:
-    """One encoded netlink message, and in words what it does."""
+    """One encoded netlink message, and a description of it for errors (``what``)."""
 
     packed: bytes | bytearray
     what: str
 
 
 def _nest(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as pyroute2 wants them; those that are None are left out."""
+    """Attributes in the form of pyroute2, without those that are None."""
     return {"attrs": [(name, value) for name, value in attributes.items() if value is not None]}
 
 
@@ -67,7 +67,7 @@ def _request(
 
 @dataclass(frozen=True, slots=True)
 class VethEnd:
-    """One end of a veth pair: its name and index in its namespace (``netns_fd`` None: the socket's own)."""
+    """One end of a veth pair: its name and index in namespace ``netns_fd`` (None: that of the socket)."""
 
     name: str
     index: int
@@ -75,15 +75,15 @@ class VethEnd:
     netns_fd: int | None = None
 
     def attributes(self, mtu: int) -> dict[str, Any]:
-        """What a message says of it, beside the index."""
+        """Attributes of this end for a netlink message; the index is a field and not included."""
         at = {"IFLA_ADDRESS": self.mac, "IFLA_NET_NS_FD": self.netns_fd}
         return {"IFLA_IFNAME": self.name, "IFLA_MTU": mtu} | at
 
 
 def veth(end: VethEnd, peer: VethEnd, mtu: int, group: int = 0) -> NetlinkRequest:
-    """Make a veth pair of MTU ``mtu`` bytes; ``group`` is what ``delete_group`` takes.
+    """Request a veth pair of MTU ``mtu`` bytes in interface group ``group`` (see ``delete_group``).
 
-    ``end`` is up at once; ``peer`` is not, since the kernel opens it before the two are joined.
+    ``end`` is up at once; ``peer`` must be set up later, since the kernel opens it before the two are joined.
     """
     data = _nest({"VETH_INFO_PEER": {"index": peer.index, **_nest(peer.attributes(mtu))}})
     info = _nest({"IFLA_INFO_KIND": "veth", "IFLA_INFO_DATA": data})
@@ -94,26 +94,26 @@ def veth(end: VethEnd, peer: VethEnd, mtu: int, group: int = 0) -> NetlinkReques
 
 
 def link_up(index: int, name: str, largest_bytes: int | None = None) -> NetlinkRequest:
-    """Set an interface up; ``largest_bytes`` bounds what the stack hands it in one piece (TSO)."""
+    """Set an interface up; ``largest_bytes`` limits the size of the segments that the stack passes to it (TSO)."""
     fields = {"index": index, "flags": IFF_UP, "change": IFF_UP}
     attributes = {} if largest_bytes is None else {"IFLA_GSO_MAX_SIZE": largest_bytes}
     return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, attributes)
 
 
 def link_down(index: int, name: str) -> NetlinkRequest:
-    """Set an interface down; its peer loses its carrier, and the kernel drops the interface's routes and neighbours."""
+    """Set an interface down; its peer loses the carrier, and its routes and neighbours are dropped."""
     fields = {"index": index, "flags": 0, "change": IFF_UP}
     return _request(f"setting {name} down", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
 
 
 def set_group(index: int, name: str, group: int) -> NetlinkRequest:
-    """Put an interface into a group."""
+    """Put an interface into an interface group, for ``delete_group``."""
     attributes = {"IFLA_GROUP": group}
     return _request(f"grouping {name}", rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, attributes)
 
 
 def delete_group(group: int) -> NetlinkRequest:
-    """Delete every interface of a group at once (and with a veth its peer)."""
+    """Delete all interfaces of a group at once, and the peers of those that are veths."""
     return _request("deleting the links", rtnl.RTM_DELLINK, 0, ifinfmsg(), {}, {"IFLA_GROUP": group})
 
 
@@ -130,10 +130,10 @@ _RTAX_RTO_MIN = 13
 
 @dataclass(frozen=True)
 class RouteTuning:
-    """TCP over a route: windows in segments, minimum retransmission time-out in milliseconds.
+    """TCP settings of a route: windows in segments, minimum retransmission time-out in milliseconds.
 
-    The time-out is above what the queue of a port holds, or it would fire in it: ``route_tuning`` of
-    ``topos.kernel.tuning`` makes it longer where ports are slow.
+    The time-out must exceed the time that packets wait in the queue of a port; ``topos.kernel.tuning.route_tuning``
+    makes it longer for slow ports.
     """
 
     initial_window: int = 200
@@ -141,16 +141,16 @@ class RouteTuning:
     quick_ack: bool = True
 
     def metrics(self) -> dict[str, Any]:
-        """As attributes of a route."""
+        """The settings as attributes of a netlink route message."""
         windows = {"RTAX_INITCWND": self.initial_window, "RTAX_INITRWND": self.initial_window}
-        rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": self.rto_min_ms}  # without the lock TCP passes it over
+        rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": self.rto_min_ms}  # without the lock TCP ignores it
         return _nest(windows | rto | {"RTAX_QUICKACK": int(self.quick_ack)})
 
 
 def route(
     index: int, ip: str, prefix: int, metric: int, tuning: RouteTuning | None, table: int = _TABLE_MAIN
 ) -> NetlinkRequest:
-    """The network of ``ip``/``prefix`` is reached through interface ``index``, from ``ip``."""
+    """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``."""
     fields = {
         "family": socket.AF_INET,
         "dst_len": prefix,
@@ -171,7 +171,7 @@ def route(
 
 
 def source_rule(ip: str, table: int) -> NetlinkRequest:
-    """What leaves from address ``ip`` is routed by ``table`` (answers of a listener not bound to a device)."""
+    """Route packets with source ``ip`` by ``table`` (for answers of a listener that is not bound to a device)."""
     fields = {"family": socket.AF_INET, "src_len": 32, "action": FR_ACT_TO_TBL}
     attributes = {"FRA_SRC": ip, "FRA_PRIORITY": 1000 + table, "FRA_TABLE": table}
     return _request(f"adding the rule for source {ip}", rtnl.RTM_NEWRULE, _NEW, fibmsg(), fields, attributes)
@@ -185,7 +185,7 @@ def _neighbour(ip: str, mac: str) -> NetlinkRequest:
 
 
 def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
-    """A permanent neighbour on interface ``index``."""
+    """Add a permanent neighbour entry for ``ip`` on interface ``index``."""
     template = _neighbour(ip, mac)
     packed = bytearray(template.packed)
     struct.pack_into("=i", packed, _NEIGHBOUR_INDEX_AT, index)
@@ -193,16 +193,16 @@ def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
 
 
 class _Shaping(netlink.nlmsg):  # type: ignore[misc]
-    """pyroute2's ``tcmsg`` with the attributes of a tbf that it lacks: a rate of 64 bits and a burst in bytes.
+    """pyroute2's ``tcmsg`` plus two attributes of a tbf that it lacks: a 64-bit rate and a burst in bytes.
 
-    Not a subclass, which would share its compiled table of attributes.
+    A subclass of ``tcmsg`` would share its compiled table of attributes, so this is a class of its own.
     """
 
     fields = tcmsg.fields
     nla_map = (("TCA_UNSPEC", "none"), ("TCA_KIND", "asciiz"), ("TCA_OPTIONS", "tbf"))
 
     class tbf(netlink.nla):  # type: ignore[misc]
-        """``TCA_TBF_...`` of ``linux/pkt_sched.h``."""
+        """Attributes ``TCA_TBF_...`` of ``linux/pkt_sched.h``."""
 
         nla_map = (
             ("TCA_TBF_UNSPEC", "none"),
@@ -215,13 +215,13 @@ class _Shaping(netlink.nlmsg):  # type: ignore[misc]
         )
 
         class parms(netlink.nla):  # type: ignore[misc]
-            """Its fields, without the table of times that kernels before 3.8 wanted."""
+            """Fields of ``tc_tbf_qopt``, without the rate table that kernels before 3.8 need."""
 
             fields = tbf_options.tbf_parms.fields
 
 
 def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> NetlinkRequest:
-    """Shape what leaves interface ``index`` by a token bucket (tc-tbf)."""
+    """Shape the traffic leaving interface ``index`` by a token bucket (tc-tbf)."""
     rate = round(rate_mbps * 1e6 / 8)
     parameters = {"rate": min(rate, _MOST_32), "rate___reserved": LINKLAYER_ETHERNET, "limit": limit_bytes}
     options = {
@@ -236,7 +236,7 @@ def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limi
 
 
 class Netlink:
-    """A routing socket inside one namespace.
+    """A netlink routing socket in one namespace (None: that of the calling thread).
 
     >>> with Netlink(netns_fd) as kernel:          # doctest: +SKIP
     ...     kernel.run([link_up(LO_INDEX, "lo")])
@@ -245,13 +245,13 @@ class Netlink:
     def __init__(self, netns_fd: int | None = None) -> None:
         with nullcontext() if netns_fd is None else inside(netns_fd):
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
-        self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # what is wrong, in words
+        self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # error messages in words
         self._socket.settimeout(30)
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:
-        """Have the kernel do all of ``requests``, in order.
+        """Send all ``requests`` to the kernel, in order.
 
-        Raises ``MachineError`` for the first that failed, after the ones sent with it were tried too.
+        Raises ``MachineError`` for the first one that failed, after the others of its batch were executed.
         """
         rest = iter(requests)
         while batch := list(islice(rest, _TOGETHER)):
@@ -265,7 +265,7 @@ class Netlink:
             self._check_answers(batch)
 
     def _check_answers(self, batch: list[NetlinkRequest]) -> None:
-        """Read until the last of the batch is answered; of the others only the failed ones are."""
+        """Read answers up to that of the last request; the kernel answers the others only if they failed."""
         failed: list[str] = []
         while True:
             for answer in Marshal().parse(self._socket.recv(1 << 18)):
@@ -279,7 +279,7 @@ class Netlink:
                     return
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the netlink socket."""
         self._socket.close()
 
     def __enter__(self) -> Netlink:
@@ -290,6 +290,6 @@ class Netlink:
 
 
 def _said(error: NetlinkError) -> str:
-    """The errno's words and, where there are any, the kernel's own."""
+    """The message of the errno, followed by the kernel's own message if there is one."""
     code, detail = error.args
     return os.strerror(code) + (f": {detail}" if detail else "")

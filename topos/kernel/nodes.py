@@ -1,4 +1,4 @@
-"""Hosts and switches whose shell starts when somebody needs it, in a namespace that was made without one."""
+"""Hosts and switches whose shell starts only when it is first used, in a namespace that exists already."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROMPT = chr(127)
 
 
 class LazyNode(Node):  # type: ignore[misc]
-    """A Mininet node that has no process until ``cmd``, ``popen``, ``pid`` or the like asks for one."""
+    """A Mininet node without a process until ``cmd``, ``popen``, ``pid`` or a similar member needs one."""
 
     def __init__(self, name: str, **params: Any) -> None:
         self._shell: Popen[bytes] | None = None
@@ -41,14 +41,14 @@ class LazyNode(Node):  # type: ignore[misc]
 
     @classmethod
     def setup(cls) -> None:
-        """Say in one sentence what is missing."""
+        """Raise ``MachineError`` naming a required tool that is missing."""
         for tool in ("mnexec", "ifconfig", "unshare"):
             if shutil.which(tool) is None:
                 raise MachineError(f"{tool} is missing; scripts/setup.sh installs it")
 
     @property
     def started(self) -> bool:
-        """Whether the shell runs."""
+        """Whether the shell of the node has been started."""
         return self._shell is not None
 
     @property
@@ -74,7 +74,7 @@ class LazyNode(Node):  # type: ignore[misc]
         self._pid = value
 
     def ready(self, netns_fd: int) -> None:
-        """The namespace stands: from now on the shell may start."""
+        """Set the namespace of the node; from now on its shell may start."""
         self.netns_fd = netns_fd
         self._ready = True
         if self.privateDirs:
@@ -138,13 +138,13 @@ class LazyNode(Node):  # type: ignore[misc]
         return child
 
     def mountPrivateDirs(self) -> None:
-        """Put off until the net is up."""
+        """Do nothing yet; ``ready`` mounts the private folders."""
 
     def unmountPrivateDirs(self) -> None:
-        """Nothing: the mounts are in the shell's own mount namespace and go with it."""
+        """Do nothing: the mounts are in the mount namespace of the shell and disappear with it."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Note the default interface's MAC and address and the default route."""
+        """Record the MAC and IP address of the default interface."""
         results: dict[str, Any] = {}
         if self.intfs:
             self.setParam(results, "setMAC", mac=params.get("mac"))
@@ -152,7 +152,7 @@ class LazyNode(Node):  # type: ignore[misc]
         return results
 
     def terminate(self) -> None:
-        """End the shell, if it ever started."""
+        """End the shell of the node, if it was started."""
         self._ready = False
         shell = self._shell
         if shell is not None and shell.poll() is None:
@@ -189,14 +189,14 @@ def _with_own_mounts(cmd: list[str]) -> list[str]:
 
 
 class RailHost(LazyNode, Host):  # type: ignore[misc]
-    """A host: a namespace, and a shell when somebody needs it."""
+    """A host: a network namespace, with a shell that starts when it is first used."""
 
 
 class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
     """A bridge of the private Open vSwitch; its shell is in the yard and its ``ovs-vsctl`` reaches that instance.
 
-    ``kind`` is ``ocs`` (no packet passes but over a circuit) or ``electrical``; with ``learning`` it forwards like
-    a plain Ethernet switch where there is no controller.
+    ``kind`` is ``ocs`` (packets pass only over circuits) or ``electrical``; with ``learning`` and without a controller
+    the switch forwards like a plain Ethernet switch.
     """
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -207,10 +207,10 @@ class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
         super().__init__(name, **params)
 
     def start(self, controllers: Any) -> None:
-        """Nothing: the emulation makes all bridges in one transaction."""
+        """Do nothing: the emulation makes all bridges in one transaction."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Nothing: the emulation ends them all at once."""
+        """Do nothing: the emulation removes all bridges at once."""
 
     def dpctl(self, *args: Any) -> Any:
         """Run ``ovs-ofctl`` on this bridge."""
@@ -221,7 +221,7 @@ class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
         return self.cmd("ovs-vsctl", *args)
 
     def connected(self) -> bool:
-        """Whether the bridge is connected to a controller (a bridge that needs none is)."""
+        """Whether the bridge is connected to its controller; True for a bridge without one."""
         uuids = str(self.vsctl("get", "Bridge", self.name, "controller")).strip().strip("[]")
         if not uuids:
             return True

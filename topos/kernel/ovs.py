@@ -1,7 +1,7 @@
-"""An Open vSwitch of our own per run, in a network namespace of its own: the yard.
+"""A private Open vSwitch per run, in a network namespace of its own, the yard.
 
-The machine's own Open vSwitch is not touched, two runs do not meet, and with the two processes and
-the namespace everything is gone.
+The machine's own Open vSwitch is not touched and runs do not affect each other. When the two daemons and the
+namespace are gone, nothing is left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _START_S = 20.0
 _BACKOFF_MS = 1000
 _PROBE_MS = 15_000
 _NICE = -20
-"""The switch stands for hardware: what it computes must not wait for what the hosts compute."""
+"""Priority of the daemons: the switch emulates hardware, so it must not wait for the hosts' processes."""
 _MUTE_FRAME = "0180c2000001" + "020000000000" + "88b5" + "00" * 46
 """A frame that no bridge forwards and no host answers (IEEE 802 local experimental type)."""
 
@@ -44,7 +44,7 @@ class BridgePort:
 
 @dataclass(frozen=True)
 class Bridge:
-    """A bridge as it shall be; ``standalone`` forwards like a plain Ethernet switch without a controller."""
+    """A bridge to make; with ``standalone`` and no controller it forwards like a plain Ethernet switch."""
 
     name: str
     dpid: int
@@ -54,7 +54,7 @@ class Bridge:
 
 
 def kernel_datapath() -> bool:
-    """Whether the kernel has the Open vSwitch datapath; asking loads the module where there is one."""
+    """Whether the kernel has the Open vSwitch datapath; the request loads its module if necessary."""
     body = struct.pack("=BBxx", 3, 1) + struct.pack("=HH", 4 + 13, 2) + b"ovs_datapath\0" + bytes(3)
     message = struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as generic:
@@ -65,7 +65,10 @@ def kernel_datapath() -> bool:
 
 
 def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
-    """The datapath to use; raises for ``system`` on a kernel without it."""
+    """The datapath to use: the one ``asked`` for, or for ``auto`` the kernel's where there is one.
+
+    Raises ``MachineError`` for ``system`` on a kernel without it, ``ConfigError`` for an unknown name.
+    """
     if asked not in ("auto", "system", "netdev"):
         raise ConfigError(f"must be auto, system or netdev, not {asked}", key="datapath")
     if asked == "netdev":
@@ -73,15 +76,15 @@ def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
     if kernel_datapath():
         return "system"
     if asked == "system":
-        raise MachineError("this kernel has no Open vSwitch datapath; datapath netdev (or auto) would run")
+        raise MachineError("this kernel has no Open vSwitch datapath; use datapath netdev or auto")
     return "netdev"
 
 
 class PrivateOvs:
-    """ovsdb-server and ovs-vswitchd as children of this process, living in namespace ``netns_fd``.
+    """ovsdb-server and ovs-vswitchd as child processes in namespace ``netns_fd``.
 
-    Sockets, database and logs are in ``run_dir``. ``on_child`` is told the process id of each child. The
-    children die with the thread that called ``start``, so call it in one that lasts as long as the run.
+    Sockets, database and logs are in ``run_dir``. ``on_child`` is called with the process id of each child. The
+    children die with the thread that called ``start``, so that thread must last as long as the run.
     """
 
     def __init__(
@@ -102,19 +105,19 @@ class PrivateOvs:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What ``ovs-vsctl`` and ``ovs-ofctl`` need in their environment to reach this instance."""
+        """Environment variables with which ``ovs-vsctl`` and ``ovs-ofctl`` reach this instance."""
         place = str(self.run_dir)
         return {"OVS_RUNDIR": place, "OVS_LOGDIR": place, "OVS_DBDIR": place}
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process id of each daemon that was started."""
+        """Process id of each daemon that was started, by its name."""
         return {name: child.pid for name, child in self._children.items()}
 
     def start(self) -> None:
         """Start both daemons; returns when the database answers (``add`` waits for the switch).
 
-        Raises ``MachineError`` with the daemon's last log line when one does not start.
+        Raises ``MachineError`` with the daemon's last log line if one does not start.
         """
         for tool in ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv"):
             if shutil.which(tool) is None:
@@ -129,9 +132,9 @@ class PrivateOvs:
         self._spawn("ovs-vswitchd", [f"unix:{path}"])
 
     def add(self, bridges: Sequence[Bridge]) -> None:
-        """Make all bridges with their ports and controllers in one transaction, and wait until they run.
+        """Make all bridges with their ports and controllers in one transaction, and wait until the switch has them.
 
-        Raises ``MachineError`` naming the interface that the switch could not take.
+        Raises ``MachineError`` naming an interface that the switch could not open.
         """
         if not bridges:
             return
@@ -156,7 +159,7 @@ class PrivateOvs:
             self._widen_buffers(bridges)
 
     def _widen_buffers(self, bridges: Sequence[Bridge]) -> None:
-        """Give the switch's packet sockets room; the one it sends by is made when it first sends."""
+        """Enlarge the buffers of the switch's packet sockets; a packet out makes it open the one for sending."""
         bridge = next((bridge for bridge in bridges if bridge.ports), None)
         if bridge is None:
             return
@@ -167,14 +170,14 @@ class PrivateOvs:
         buffers.widen(self._children["ovs-vswitchd"].pid)
 
     def is_connected(self, controllers: int) -> bool:
-        """Whether at least ``controllers`` controller connections stand."""
+        """Whether at least ``controllers`` connections to controllers are established."""
         assert self._db is not None, "start() first"
-        # by identity: a select leaves out rows that are alike in the columns asked for
+        # select the _uuid, since a select merges rows that are equal in the selected columns
         select = {"op": "select", "table": "Controller", "where": [["is_connected", "==", True]], "columns": ["_uuid"]}
         return len(self._db.transact(select)[0]["rows"]) >= controllers
 
     def check(self) -> None:
-        """Raise ``MachineError`` when a daemon has ended."""
+        """Raise ``MachineError`` if a daemon has ended."""
         for name, child in self._children.items():
             status = child.poll()
             if status is not None:
@@ -195,7 +198,7 @@ class PrivateOvs:
         self._children.clear()
 
     def _exit_kernel_datapath(self, pid: int) -> None:
-        """Ask the switch to take its datapath out of the kernel before it is ended."""
+        """Ask the switch to remove its datapath from the kernel before it is killed."""
         control = self.run_dir / f"ovs-vswitchd.{pid}.ctl"
         with suppress(subprocess.SubprocessError):
             command = ["ovs-appctl", "--timeout=10", "-t", str(control), "exit", "--cleanup"]
@@ -203,7 +206,7 @@ class PrivateOvs:
             self._children["ovs-vswitchd"].wait(10)
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
-        """Start a daemon in the yard; it dies with this thread and does not hear the terminal's Ctrl-C."""
+        """Start a daemon in the yard; it dies with this thread, and Ctrl-C in the terminal does not reach it."""
         environment = os.environ | self.environment
         jemalloc = next(iter(sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))), None)
         if name == "ovs-vswitchd" and jemalloc is not None:
@@ -262,7 +265,7 @@ class PrivateOvs:
 
 
 def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
-    """The operations that insert one bridge and all that hangs on it."""
+    """The operations that insert one bridge with its ports, interfaces and controllers."""
     rows: list[Row] = []
     ports: list[list[str]] = []
     for port in (BridgePort(bridge.name, 0), *bridge.ports):

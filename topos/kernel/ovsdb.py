@@ -1,4 +1,4 @@
-"""A client of ovsdb-server (RFC 7047): one connection, one transaction at a time."""
+"""A client of ovsdb-server (RFC 7047) with one connection and one transaction at a time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Row = dict[str, Any]
 
 
 def as_map(values: dict[str, str]) -> list[Any]:
-    """A map in the notation of the protocol."""
+    """A map in the JSON notation of the OVSDB protocol."""
     return ["map", [[key, value] for key, value in values.items()]]
 
 
 def as_set(values: list[Any]) -> list[Any]:
-    """A set in the notation of the protocol."""
+    """A set in the JSON notation of the OVSDB protocol."""
     return ["set", values]
 
 
 def insert(table: str, row: Row, name: str | None = None) -> Row:
-    """The operation that adds a row; ``name`` lets others of the same transaction refer to it."""
+    """The operation that adds a row; other operations of the same transaction can refer to it by ``name``."""
     return {"op": "insert", "table": table, "row": row} | ({"uuid-name": name} if name else {})
 
 
 class Ovsdb:
-    """The database ``Open_vSwitch`` behind a Unix socket; raises ``MachineError`` for what it refuses."""
+    """The database ``Open_vSwitch`` behind a Unix socket; raises ``MachineError`` for a refused operation."""
 
     def __init__(self, path: Path, timeout_s: float = 60.0) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -45,7 +45,7 @@ class Ovsdb:
         self._id = 0
 
     def transact(self, *operations: Row) -> list[Row]:
-        """Do all operations or none; returns the result of each."""
+        """Execute all operations or, if one fails, none; returns the result of each."""
         self._id += 1
         call = {"method": "transact", "params": ["Open_vSwitch", *operations], "id": self._id}
         self._socket.sendall(json.dumps(call).encode())
@@ -84,5 +84,5 @@ class Ovsdb:
             return dict(message)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the database."""
         self._socket.close()

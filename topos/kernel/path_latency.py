@@ -1,8 +1,8 @@
-"""What light takes through a mesh, on the links: packets are held back (tc-netem) where a switch sends them on.
+"""Emulates the latency of light paths through a mesh: tc-netem delays packets where they leave the switch.
 
-A frame that leaves a port of an OCS has come over the whole circuit, so the delay of the path stands at the switch's
-end of both its ports, on what leaves there. Whether the kernel can do that is found out by doing it, on a link nobody
-uses.
+A frame that leaves a port of an OCS has crossed the whole circuit, so the delay of the path is set on the switch's
+interfaces of both its ports, for outgoing packets. Whether the kernel supports this is found out by trying it on a
+separate link.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from topos.kernel import namespaces
 from topos.kernel.netlink import Netlink, NetlinkRequest, VethEnd, veth
 
 LEAST_US = 1.0
-"""Delays below this are none: timers of the kernel do not tell them from the time that forwarding takes."""
+"""Shorter delays, in microseconds, are not emulated: they are lost in the time that forwarding takes."""
 NO_NETEM = "this kernel has no netem"
 _HANDLE = 0x7B0000
 _KIND, _OPTIONS, _LATENCY64 = 1, 2, 10  # TCA_... of linux/rtnetlink.h, TCA_NETEM_LATENCY64 of linux/pkt_sched.h
 _TICK_NS, _MOST_32 = 64, 0xFFFFFFFF
 _LIMIT_PACKETS = 100_000
-"""More than are under way on any link here: the delay must not be the place of a loss."""
+"""Packets that can be delayed at once: more than are in flight on any link, so that none is dropped."""
 
 
 Probe = Callable[[], str | None]
-"""Says why this machine cannot hold packets back, or None if it can: ``missing``, or what stands for it in a test."""
+"""Returns why this machine cannot delay packets, None if it can: ``unsupported_reason``, or a fake in tests."""
 
 
 class Kernel(Protocol):
-    """What carries out requests (``topos.kernel.netlink.Netlink``)."""
+    """Executes netlink requests (``topos.kernel.netlink.Netlink``)."""
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:
-        """Do all of them, in order; ``MachineError`` for the first that failed."""
+        """Execute all requests in order; ``MachineError`` for the first that failed."""
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:
@@ -51,8 +51,8 @@ def _message(kind: int, flags: int, index: int, body: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(content), kind, NLM_F_REQUEST | flags, 0, 0) + content
 
 
-def hold_back(index: int, name: str, delay_us: float) -> NetlinkRequest:
-    """What leaves interface ``index`` does so ``delay_us`` microseconds later; replaces the delay of before."""
+def delay_packets(index: int, name: str, delay_us: float) -> NetlinkRequest:
+    """Delay packets that leave interface ``index`` by ``delay_us`` microseconds, in place of any earlier delay."""
     delay_ns = round(delay_us * 1e3)
     ticks = min(delay_ns // _TICK_NS, _MOST_32)
     options = struct.pack("=6I", ticks, _LIMIT_PACKETS, 0, 0, 0, 0) + _attribute(
@@ -60,16 +60,16 @@ def hold_back(index: int, name: str, delay_us: float) -> NetlinkRequest:
     )
     body = _attribute(_KIND, b"netem\0") + _attribute(_OPTIONS, options)
     packed = _message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, index, body)
-    return NetlinkRequest(packed, f"holding packets of {name} back by {delay_us:g} us")
+    return NetlinkRequest(packed, f"delaying packets of {name} by {delay_us:g} us")
 
 
-def let_pass(index: int, name: str) -> NetlinkRequest:
-    """What leaves interface ``index`` is no longer held back."""
-    return NetlinkRequest(_message(RTM_DELQDISC, 0, index, b""), f"letting packets of {name} pass")
+def remove_delay(index: int, name: str) -> NetlinkRequest:
+    """Remove the delay of packets that leave interface ``index``."""
+    return NetlinkRequest(_message(RTM_DELQDISC, 0, index, b""), f"removing the delay of packets of {name}")
 
 
-def missing() -> str | None:
-    """Why this machine cannot hold packets back; None if it can. Tried on a link in a namespace of its own."""
+def unsupported_reason() -> str | None:
+    """Why this machine cannot delay packets; None if it can, tried on a link in a namespace of its own."""
     try:
         (fd,) = namespaces.make(1)
     except MachineError as error:
@@ -78,7 +78,7 @@ def missing() -> str | None:
         with Netlink(fd) as kernel:
             kernel.run([veth(VethEnd("probe0", 10), VethEnd("probe1", 11), 1500)])
             try:
-                kernel.run([hold_back(10, "probe0", 1000.0)])
+                kernel.run([delay_packets(10, "probe0", 1000.0)])
             except MachineError as error:
                 return NO_NETEM if os.strerror(errno.ENOENT) in str(error) else str(error)
     except MachineError as error:
@@ -89,9 +89,9 @@ def missing() -> str | None:
 
 
 def switch_interfaces(switch: str) -> dict[int, tuple[int, str]]:
-    """Index and name of the switch's end of each of its ports, in the namespace of the calling thread.
+    """(index, name) of the interface of each port of a switch, in the namespace of the calling thread.
 
-    As Mininet names them: ``rail0-eth3`` is port 3 of rail0.
+    The names are Mininet's: ``rail0-eth3`` is port 3 of rail0.
     """
     start = f"{switch}-eth"
     found = ((index, name) for index, name in socket.if_nameindex() if name.startswith(start))
@@ -99,7 +99,7 @@ def switch_interfaces(switch: str) -> dict[int, tuple[int, str]]:
 
 
 class PathLatency:
-    """The delays of the ports of one switch: ``interfaces`` are index and name of each port's end at the switch."""
+    """Sets the delays of the ports of one switch; ``interfaces`` maps a port to (index, name) of its interface."""
 
     def __init__(self, kernel: Kernel, interfaces: Mapping[int, tuple[int, str]]) -> None:
         self._kernel = kernel
@@ -107,16 +107,16 @@ class PathLatency:
         self._held: dict[int, float] = {}
 
     def set(self, delays_us: Mapping[int, float]) -> None:
-        """From now on what leaves port p is held back by ``delays_us[p]`` (not at all below ``LEAST_US``).
+        """Delay packets that leave port p by ``delays_us[p]`` microseconds from now on (0 below ``LEAST_US``).
 
-        Ports that are not named stay as they are. ``MachineError`` if the kernel does not do it.
+        Other ports keep their delays. Raises ``MachineError`` if the kernel refuses.
         """
         requests = []
         for port, delay_us in sorted(delays_us.items()):
             wanted = delay_us if delay_us >= LEAST_US else 0.0
             if wanted != self._held.get(port, 0.0):
                 index, name = self._interface(port)
-                requests.append(hold_back(index, name, wanted) if wanted else let_pass(index, name))
+                requests.append(delay_packets(index, name, wanted) if wanted else remove_delay(index, name))
                 self._held[port] = wanted
         if requests:
             self._kernel.run(requests)
@@ -127,8 +127,8 @@ class PathLatency:
         return self._interfaces[port]
 
 
-def reach(switch: str) -> PathLatency:
-    """The ports of ``switch``, from inside the namespace of its interfaces; ``MachineError`` where they are not."""
+def open_path_latency(switch: str) -> PathLatency:
+    """The ``PathLatency`` of ``switch``, for a caller in the namespace of its interfaces; else ``MachineError``."""
     interfaces = switch_interfaces(switch)
     if not interfaces:
         raise MachineError(f"no interface of {switch} is in the network namespace of the controller")

@@ -1,7 +1,7 @@
-"""A relay from the yard to a controller outside it: lets a user's own Ryu app, listening on loopback, drive the fabric.
+"""A relay from the yard to a controller outside: lets a user's own Ryu app on loopback control the fabric.
 
-The switches live in a network namespace whose loopback is not the machine's. The relay listens there and joins each
-connection to one made outside.
+The switches are in a network namespace with a loopback of its own. The relay listens there and forwards each
+connection to the controller outside.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Relay:
-    """Listens on ``inside`` in namespace ``netns_fd`` and connects to ``outside`` from the caller's namespace.
+    """Relays connections to ``inside`` in namespace ``netns_fd`` to ``outside`` in the caller's namespace.
 
-    Raises ``ControlError`` if nothing listens at ``outside``. Use it as a context manager.
+    Both are (host, port). Raises ``ControlError`` if nothing listens at ``outside``. Use as a context manager.
     """
 
     def __init__(self, netns_fd: int, inside: tuple[str, int], outside: tuple[str, int]) -> None:
@@ -68,7 +68,7 @@ class Relay:
         source.close()
 
     def close(self) -> None:
-        """Close the listener and every connection."""
+        """Close the listening socket and all connections."""
         with self._lock:
             ends, self._open = self._open, set()
         for end in ends:

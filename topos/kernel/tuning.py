@@ -1,7 +1,8 @@
-"""How a host's network stack is set so that TCP stands in for RoCE, and how a link is shaped.
+"""Settings of the hosts' network stacks with which TCP emulates RoCE, and of the shaping of links.
 
-RDMA NICs start at line rate, keep their rate after a pause and retransmit within milliseconds; TCP does
-not, so windows start large, nothing is forgotten or remembered, and the retransmission time-out is small.
+RDMA NICs start at line rate, keep their rate after a pause and retransmit within milliseconds. TCP does not, so its
+windows start large, are kept after a pause, take nothing over from earlier connections, and the retransmission
+time-out is small.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from math import ceil
 from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
 from topos.kernel.netlink import RouteTuning
 
-_LARGEST_PIECE_BYTES = 65536
+_LARGEST_SEGMENT_BYTES = 65536
 _LARGE_SYSCTLS = {
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
-    # A tail loss probe takes the wait for a token bucket for a loss; what RoCE loses it hears of at once.
+    # A tail loss probe mistakes the wait for a token bucket for a loss; RoCE learns of losses at once.
     "net.ipv4.tcp_early_retrans": "0",
-    # A host that asks whether its peer has room again (workloads.agent.transport.tcp_state) is answered however soon
-    # it asks again.
+    # Answer every window probe of a peer (workloads.agent.transport.tcp_state), however soon it follows the last.
     "net.ipv4.tcp_invalid_ratelimit": "0",
     "net.ipv4.tcp_rmem": "4096 8388608 67108864",
     "net.ipv4.tcp_wmem": "4096 4194304 67108864",
@@ -30,7 +30,7 @@ _PLAIN_SYSCTLS = {
     "net.ipv6.conf.default.disable_ipv6": "1",
     "net.ipv4.conf.all.rp_filter": "0",
     "net.ipv4.conf.default.rp_filter": "0",
-    # Two ports of a host share a subnet: each speaks and answers for its own address only.
+    # The ports of a host share a subnet: each must send and answer ARP for its own address only.
     "net.ipv4.conf.all.arp_announce": "2",
     "net.ipv4.conf.default.arp_announce": "2",
     "net.ipv4.conf.all.arp_ignore": "1",
@@ -41,11 +41,11 @@ YARD_SYSCTLS = {key: value for key, value in _PLAIN_SYSCTLS.items() if "ipv6" in
 
 @dataclass(frozen=True)
 class HostTuning:
-    """Settings of every host of a net.
+    """Network settings of all hosts of a net.
 
-    ``min_tso_segments`` (``net.ipv4.tcp_min_tso_segs``): larger means fewer and coarser packets; None leaves the
-    kernel's default. ``unsent_limit_bytes`` bounds what one socket may have in the queue of its own port (None:
-    ``unsent_limit`` of the fastest port): the shorter that queue, the sooner TCP notices a loss, as RoCE does.
+    ``min_tso_segments`` (``net.ipv4.tcp_min_tso_segs``): larger values mean fewer and larger packets; None keeps the
+    kernel's default. ``unsent_limit_bytes`` limits the bytes that one socket may have in the queue of its own port
+    (None: ``unsent_limit`` of the fastest port); the shorter that queue, the sooner TCP detects a loss, as RoCE does.
     """
 
     route: RouteTuning = field(default_factory=RouteTuning)
@@ -53,7 +53,7 @@ class HostTuning:
     unsent_limit_bytes: int | None = None
 
     def sysctls(self, ports: Iterable[tuple[float, int]] = ()) -> dict[str, str]:
-        """Sysctls of a host's namespace, for ``ports`` as (rate in Mb/s, MTU)."""
+        """Sysctls of the namespace of a host with these ``ports``, each (rate in Mb/s, MTU in bytes)."""
         values = _PLAIN_SYSCTLS | _LARGE_SYSCTLS
         if self.min_tso_segments is not None:
             values = values | {"net.ipv4.tcp_min_tso_segs": str(self.min_tso_segments)}
@@ -64,10 +64,11 @@ class HostTuning:
 
 
 def route_tuning(route: RouteTuning, rate_mbps: float | None, mtu: int) -> RouteTuning:
-    """``route`` with a retransmission time-out that does not end while bytes wait for a port of this rate, or their
-    acknowledgement for the peer's: twice that. (With 25 ms, 8 hosts with two ports of 25 Mb/s that sent both ways had
-    each of their 16 connections send a segment again when the queues were full for the first time, with 50 ms 12 of
-    them, with 67 ms none.)
+    """``route`` with a retransmission time-out that is long enough for a port of this rate.
+
+    The time-out is at least twice the time that bytes may wait for the port plus their acknowledgement for the peer's
+    port. With 25 ms, on 8 hosts with two ports of 25 Mb/s that sent in both directions, each of the 16 connections
+    sent a segment again when the queues were full for the first time; with 50 ms 12 of them did, with 67 ms none.
     """
     if rate_mbps is None:
         return route
@@ -75,38 +76,40 @@ def route_tuning(route: RouteTuning, rate_mbps: float | None, mtu: int) -> Route
     return replace(route, rto_min_ms=max(route.rto_min_ms, ceil(2 * 2 * waits_ms)))
 
 
-def largest_piece_bytes(rate_mbps: float, mtu: int) -> int:
-    """What a host's stack may hand its port in one piece (TSO): what its bucket holds, so that it is never cut up.
+def largest_segment_bytes(rate_mbps: float, mtu: int) -> int:
+    """Largest segment, in bytes, that a host's stack may pass to its port (TSO): no more than its bucket holds.
 
-    A bucket cuts what is larger than itself into single frames, and each costs the switch as much as a large piece: a
-    ring all-reduce of 64 hosts x 50 Mb/s on two cores took 1.06 of the ideal with pieces of 64 kB and 1.03 so.
+    A bucket splits a larger segment into single frames, and each frame costs the switch as much as a large segment: a
+    ring all-reduce of 64 hosts x 50 Mb/s on two cores took 1.06 of the ideal time with segments of 64 kB and 1.03 with
+    this limit.
     """
-    return min(_LARGEST_PIECE_BYTES, bucket_burst_bytes(rate_mbps, mtu) * 24 // 25)
+    return min(_LARGEST_SEGMENT_BYTES, bucket_burst_bytes(rate_mbps, mtu) * 24 // 25)
 
 
 def unsent_limit(rate_mbps: float, mtu: int) -> int:
-    """What one socket may have queued at a port: three of its largest pieces, so that the port never runs dry."""
-    return 3 * largest_piece_bytes(rate_mbps, mtu)
+    """Bytes that one socket may have queued at a port: three of its largest segments, so that it stays busy."""
+    return 3 * largest_segment_bytes(rate_mbps, mtu)
 
 
 def queue_bytes(rate_mbps: float, mtu: int) -> int:
-    """Queue before a bucket, a second deep: never the place of a loss.
+    """Length in bytes of the queue of a token bucket: one second at its rate, so that no packet is lost in it.
 
-    At a host TCP stops at its own limit first; at a switch's port it stands for the lossless Ethernet (priority
-    flow control) that RDMA fabrics run on, where senders that meet wait instead of losing packets.
+    At a host, TCP stops at its own limit first. At a switch's port the queue emulates the lossless Ethernet (priority
+    flow control) of RDMA fabrics, where competing senders wait instead of losing packets.
     """
     return max(1000 * (mtu + ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8))
 
 
 def switch_burst_bytes(rate_mbps: float, mtu: int) -> int:
-    """Depth of the bucket at a switch's port: four times the host's, so that one sender alone does not queue there.
+    """Depth in bytes of the bucket at a switch's port: four times the host's, so that a single sender never queues.
 
-    The rate is the host's, so senders that meet share it. Measured with 16 hosts of 100 Mb/s in a ring on a busy
-    machine, slowest host: 97.9 % of the line rate with twice the depth, 98.9 % with four times, 99.3 % without.
+    The rate is that of the host, so competing senders share it. Measured with 16 hosts of 100 Mb/s in a ring on a busy
+    machine, the slowest host reached 97.9 % of the line rate with twice the depth, 98.9 % with four times and 99.3 %
+    without a bucket.
     """
     return 4 * bucket_burst_bytes(rate_mbps, mtu)
 
 
 def largest_forwarded_bytes(rate_mbps: float, mtu: int) -> int:
-    """What the bucket of a link between two switches holds, so that no piece is cut up on its way over it."""
-    return min(_LARGEST_PIECE_BYTES, switch_burst_bytes(rate_mbps, mtu) * 24 // 25)
+    """Largest segment, in bytes, that the bucket of a link between two switches passes without splitting it."""
+    return min(_LARGEST_SEGMENT_BYTES, switch_burst_bytes(rate_mbps, mtu) * 24 // 25)

@@ -1,4 +1,4 @@
-"""From the notes of nodes and links to the requests that make them."""
+"""Translates the recorded settings of nodes and links into netlink requests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
 from topos.kernel.nodes import RailSwitch
 
 LINK_GROUP = 77
-"""Interface group of all links of a yard, so that they can be deleted at once."""
+"""Interface group of all links of a yard, by which they are deleted at once."""
 _FIRST_YARD_INDEX = 1000
 _FIRST_TABLE = 100
 _OVS_INTERFACES = ("ovs-netdev",)
 
 
 def number_interfaces(links: Sequence[RecordedLink]) -> None:
-    """Give each interface the index it will have in its namespace (1 is ``lo``; bridges take low ones in the yard)."""
+    """Set the index that each interface will have in its namespace.
+
+    Index 1 is ``lo``; in the yard low indices are left to the bridges.
+    """
     count: dict[Any, int] = defaultdict(lambda: LO_INDEX)
     yard = _FIRST_YARD_INDEX
     for link in links:
@@ -43,7 +46,7 @@ def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> VethEnd:
 
 
 def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that make every link."""
+    """Requests to the yard that make all links."""
     for link in links:
         switch, other = link.intf2, link.intf1
         if isinstance(other.node, RailSwitch):
@@ -54,9 +57,9 @@ def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) 
 
 
 def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that shape the electrical switches' ends, where senders can meet.
+    """Requests to the yard that shape the ports of the electrical switches, where senders can compete.
 
-    For after the switch took the interfaces, since it removes the queues that it finds on them.
+    To be sent after Open vSwitch has opened the interfaces, since it removes existing queues from them.
     """
     for switch in switches:
         for intf in switch.intfList() if switch.kind == "electrical" else ():
@@ -72,16 +75,16 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
 
 @dataclass(frozen=True)
 class _Reach:
-    """What a switch, with those that it is linked to, leads to: hosts' interfaces, and links between switches."""
+    """Host interfaces and inter-switch links that can be reached through a switch and those linked to it."""
 
     ports: list[RecordedIntf]
     links: list[RecordedIntf]
 
-    def largest_piece(self, intf: RecordedIntf) -> int | None:
-        """What a host may hand interface ``intf`` in one piece, so that no bucket on its way cuts it up."""
+    def largest_segment(self, intf: RecordedIntf) -> int | None:
+        """Largest segment for interface ``intf`` that no bucket on any path splits; None without a rate."""
         if intf.rate_mbps is None:
             return None
-        mine = tuning.largest_piece_bytes(intf.rate_mbps, intf.mtu)
+        mine = tuning.largest_segment_bytes(intf.rate_mbps, intf.mtu)
         links = {(link.rate_mbps, link.mtu) for link in self.links if link.rate_mbps is not None}
         return min([mine, *(tuning.largest_forwarded_bytes(rate, mtu) for rate, mtu in links)])
 
@@ -90,7 +93,7 @@ _NOWHERE = _Reach([], [])
 
 
 def _reaches(switches: Sequence[RailSwitch]) -> dict[Any, _Reach]:
-    """For each switch what can be reached through it; switches that are linked together share one."""
+    """The ``_Reach`` of each switch; switches that are linked together share one."""
     reaches: dict[Any, _Reach] = {}
     for start in switches:
         if start in reaches:
@@ -118,13 +121,13 @@ def _far(intf: RecordedIntf) -> Any:
 def host_requests(
     hosts: Sequence[Any], switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning
 ) -> Iterator[tuple[str, list[NetlinkRequest]]]:
-    """For each host the requests to its namespace: addresses, routes, rules, neighbours, shaping."""
+    """(host, requests to its namespace) for each host: addresses, routes, rules, neighbours and shaping."""
     reaches = _reaches(switches)
     for host in hosts:
         requests = [netlink.link_up(LO_INDEX, "lo")]
         for intf, lane in _lanes(host):
             reach = reaches.get(_far(intf).node, _NOWHERE)
-            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_piece(intf)))
+            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_segment(intf)))
             if intf.ip:
                 requests += _addressing(intf, lane)
                 requests += _routing(intf, lane, host_tuning)
@@ -137,7 +140,7 @@ def host_requests(
 
 
 def _lanes(host: Any) -> Iterator[tuple[RecordedIntf, int]]:
-    """Each interface of a host, and how many before it are in the same subnet."""
+    """(interface, lane) for each interface of a host; lanes count the interfaces in the same subnet."""
     lanes: dict[Any, int] = defaultdict(int)
     for intf in host.intfList():
         network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network if intf.ip else None
@@ -150,18 +153,18 @@ def _neighbours(intf: RecordedIntf, reach: _Reach) -> list[NetlinkRequest]:
 
 
 def _addressing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
-    """Address of one interface, and the rule by which what answers from a further lane's leaves by that lane."""
+    """Address of one interface, and for lanes above 0 the rule that sends answers out by the same lane."""
     yield netlink.address(intf.index, intf.name, str(intf.ip), int(intf.prefixLen))
     if lane:
         yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
 
 
 def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[NetlinkRequest]:
-    """Routes of one interface.
+    """Requests for the routes of one interface.
 
-    A host may have several interfaces (lanes) in one subnet. A socket bound to a device takes that device's
-    route; unbound traffic takes the lowest metric, lane 0; what answers from the address of another lane
-    leaves by that lane.
+    A host may have several interfaces (lanes) in one subnet. A socket bound to a device uses the route of that device.
+    Unbound traffic takes the lowest metric, which is lane 0; answers from the address of another lane leave by that
+    lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
     route = tuning.route_tuning(host_tuning.route, intf.rate_mbps, intf.mtu)
@@ -171,22 +174,21 @@ def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> I
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
-    """The ends in the yard of all links that die with a host: its own, and in a torus those of its node."""
+    """The yard's ends of all links that fail with a host: those of the host and, in a torus, of its node."""
     ends = [_far(intf) for intf in host.intfList()]
     nodes = [s for s in switches if "rank" in s.params and s.params["rank"] == host.params.get("rank")]
     return list(dict.fromkeys([*ends, *(intf for node in nodes for intf in node.intfList())]))
 
 
 def cut_requests(ends: Iterable[RecordedIntf]) -> list[NetlinkRequest]:
-    """Requests that take interfaces down; what is at the other ends of their links loses its carrier."""
+    """Requests that take interfaces down; the interfaces at the other ends lose their carrier."""
     return [netlink.link_down(intf.index, intf.name) for intf in ends]
 
 
 def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning) -> list[NetlinkRequest]:
-    """Requests to a host's namespace that bring up what ``cut_requests`` took down.
+    """Requests to a host's namespace that bring up the interfaces that ``cut_requests`` took down.
 
-    With a link that goes down the kernel drops the routes over it and the neighbours; addresses, rules and
-    queues stay.
+    When a link goes down, the kernel drops its routes and neighbours but keeps addresses, rules and queues.
     """
     reaches = _reaches(switches)
     requests: list[NetlinkRequest] = []
@@ -198,9 +200,9 @@ def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning
 
 
 def clear_links(yard_fd: int, names: Iterable[str]) -> None:
-    """Delete the interfaces ``names`` of a yard (with a veth its peer) all at once.
+    """Delete the interfaces ``names`` of a yard, and the peers of veths among them, all at once.
 
-    Returns when they are gone; raises ``MachineError`` naming any that is not.
+    Returns when they are removed; raises ``MachineError`` naming any that still exist.
     """
     ours = {*names, *_OVS_INTERFACES}
     with inside(yard_fd), Netlink() as kernel:
@@ -210,4 +212,4 @@ def clear_links(yard_fd: int, names: Iterable[str]) -> None:
             kernel.run([netlink.delete_group(LINK_GROUP)])
         left = ours.intersection(name for _, name in socket.if_nameindex())
     if left:
-        raise MachineError(f"interfaces {', '.join(sorted(left))} are still there; a process may hold them open")
+        raise MachineError(f"interfaces {', '.join(sorted(left))} could not be deleted; a process may hold them open")

@@ -14,7 +14,7 @@ import pytest
 from script_runs import PATIENCE_S, descendants, finish, runs_of, start, wait_for_agents
 
 from controllers.northbound.client import ChannelClient
-from topos.kernel.remains import Run
+from topos.kernel.run_registry import RegisteredRun
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -22,7 +22,7 @@ RANKS = 4
 SLOTS_BEFORE = 5
 
 
-def turning(out: Path, *options: str) -> tuple[subprocess.Popen[str], Run]:
+def turning(out: Path, *options: str) -> tuple[subprocess.Popen[str], RegisteredRun]:
     """An all-to-all that would go on for long, some slots after its first."""
     process = start(
         "all_to_all.py", "--study", "grid", "--policies", "rotor", "--ranks", str(RANKS), "--sizes", "200000",
@@ -38,17 +38,17 @@ def turning(out: Path, *options: str) -> tuple[subprocess.Popen[str], Run]:
     return process, run
 
 
-def an_agent(process: subprocess.Popen[str], run: Run) -> None:
+def an_agent(process: subprocess.Popen[str], run: RegisteredRun) -> None:
     os.kill(wait_for_agents(process, rank=2), signal.SIGKILL)
 
 
-def the_controller(process: subprocess.Popen[str], run: Run) -> None:
+def the_controller(process: subprocess.Popen[str], run: RegisteredRun) -> None:
     for child in descendants(process.pid):
         if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
             os.kill(child, signal.SIGKILL)
 
 
-def a_port(process: subprocess.Popen[str], run: Run) -> None:
+def a_port(process: subprocess.Popen[str], run: RegisteredRun) -> None:
     with ChannelClient(run.path / "job.sock") as people:
         people.fault("rail0", 3, "failed")
 
@@ -68,7 +68,7 @@ SIZE, LENGTH = (), ("--slots", "60")
 )
 def test_trouble_in_a_rotation_ends_it_with_one_sentence(
     tmp_path: Path,
-    breaks: Callable[[subprocess.Popen[str], Run], None],
+    breaks: Callable[[subprocess.Popen[str], RegisteredRun], None],
     slots: tuple[str, ...],
     status: int,
     said: str,

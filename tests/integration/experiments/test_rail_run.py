@@ -14,7 +14,7 @@ import pytest
 from checkout import ROOT
 from script_runs import PATIENCE_S, descendants, finish, rows, runs_of, start, wait_for_agents
 
-from topos.kernel.remains import Run
+from topos.kernel.run_registry import RegisteredRun
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -108,8 +108,8 @@ def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
     everybody = list(descendants(process.pid))
     process.kill()
     process.communicate()
-    with Run.open():
-        assert not run.path.exists(), "the next run clears the remains"
+    with RegisteredRun.open():
+        assert not run.path.exists(), "the next run clears the folder of a dead one"
     assert not any(child.alive for child in children)
     end = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in everybody) and time.monotonic() < end:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-from topos.kernel.remains import REGISTRY, Run
+from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -71,5 +71,5 @@ def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_p
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130 and "stopped" in said
     assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
-    owners = [owner for path in REGISTRY.glob("*") if (owner := Run(path).owner()) is not None]
+    owners = [owner for path in REGISTRY.glob("*") if (owner := RegisteredRun(path).owner()) is not None]
     assert running.pid not in [owner.pid for owner in owners], "what it made is gone"

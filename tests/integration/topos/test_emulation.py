@@ -18,7 +18,7 @@ from mininet.topo import SingleSwitchTopo
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
-from topos.kernel.remains import REGISTRY, Process
+from topos.kernel.run_registry import REGISTRY, Process
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
