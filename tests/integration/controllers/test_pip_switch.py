@@ -13,7 +13,7 @@ import pytest
 from raw_frames import Fabric, reaches, running
 
 from railyard.errors import ControlError
-from topos.kernel.path_latency import NO_NETEM, missing
+from topos.kernel.path_latency import NO_NETEM, unsupported_reason
 from topos.mesh import Mesh
 from topos.rails import RailTopo
 
@@ -96,7 +96,7 @@ def test_latency_is_that_of_the_path_or_it_is_said_that_it_is_not(fabric: Fabric
     found = cells(fabric)
     (note,) = (event for event in fabric.events() if event.kind == "latency")
     assert note["latency"] == found["latency"] and note["rail"] == "rail0"
-    if missing() is not None:
+    if unsupported_reason() is not None:
         assert found["latency"] == f"not emulated: {NO_NETEM}"
         return
     for path in found["paths"]:
