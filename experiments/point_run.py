@@ -10,8 +10,8 @@ from dataclasses import replace
 from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job
 from experiments.session import Session
-from measure.live.delivery import Delivery, Ledger, delivery, read
-from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
+from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
+from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.metrics.point import Point, within
 from railyard.errors import ControlError, RailyardError
 from railyard.timeline import Event, read_events
@@ -44,7 +44,7 @@ class PointRun:
             for rank in range(session.plan.ranks)
         ]
         self._other_events: list[Event] = []
-        self._ledgers: list[Ledger] = []
+        self._counters: list[PortCounters] = []
         self.began = self.ended = time.monotonic()
 
     def register(self, mode: str, policy: str, cycle: Cycle | None = None) -> None:
@@ -69,7 +69,7 @@ class PointRun:
         by_rank = dict(enumerate(fds))
         log = self._folder / "sampler.jsonl"
         pids = [session.net.yard.pids["ovs-vswitchd"]]
-        sampler = Sampler(log, session.net.yard.netns_fd, port_labels(session.plan), pids)
+        sampler = Sampler(log, session.net.yard.netns_fd, host_interfaces(session.plan), pids)
         try:
             team.wait_ready()
             self._count(by_rank)
@@ -94,12 +94,12 @@ class PointRun:
         session = self._session
         self._other_events += queue_events(netns_fds, session.plan)
         self._other_events += switch_events(session.net.yard.netns_fd, session.plan)
-        self._ledgers.append(read(session.plan, [netns_fds[rank] for rank in range(session.plan.ranks)]))
+        self._counters.append(read_port_counters(session.plan, [netns_fds[rank] for rank in range(session.plan.ranks)]))
 
     @property
     def delivered(self) -> Delivery | None:
         """What the rails did while the agents ran; None if they did not run to the end."""
-        return delivery(*self._ledgers) if len(self._ledgers) == 2 else None
+        return delivery(*self._counters) if len(self._counters) == 2 else None
 
     def events(self) -> list[Event]:
         """Everything recorded, in order of time."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 
-from measure.live import machine
+from measure.live import machine_benchmark
 from measure.live.calibration import FORMAT, Calibration
 from measure.live.processor import Processor
 from railyard.errors import MachineError
@@ -33,7 +33,7 @@ _CEILING_MBPS = 25_600.0
 Say = Callable[[str], None]
 
 
-def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine.Lane:
+def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine_benchmark.Lane:
     """A TCP connection from one port to another, its ends in the namespaces of their hosts."""
     with ExitStack() as closing:
         with namespaces.inside(net.netns_fd(target.host)):
@@ -51,14 +51,14 @@ def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine.Lane
         closing.pop_all()
         listener.close()
     sender.settimeout(None)
-    return machine.Lane(sender, receiver)
+    return machine_benchmark.Lane(sender, receiver)
 
 
 @contextmanager
-def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine.Lane], str]]:
+def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine_benchmark.Lane], str]]:
     """Hosts on one electrical bridge, each connected to the next; also the datapath in use."""
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    lanes: list[machine.Lane] = []
+    lanes: list[machine_benchmark.Lane] = []
     with Emulation(topo, openflow=None) as net:
         ports = net.plan.rail_of(0).ports
         try:
@@ -79,28 +79,28 @@ def calibrate_machine(quick: bool = False, say: Say = lambda _: None) -> Calibra
     timer_s, warm_up_s, window_s = (0.8, 0.3, 0.5) if quick else (4.0, 0.5, 1.5)
     say("timers at rest")
     processor = Processor()
-    timer_idle = machine.timer_error(timer_s)
+    timer_idle = machine_benchmark.timer_error(timer_s)
     busy_share = processor.read(timer_s).busy
     if busy_share > BUSY_SHARE:
         say(f"the machine is {busy_share:.0%} busy with something else; what follows is what that leaves")
     say("timers with every processor busy")
-    with machine.busy_processors():
-        timer_loaded = machine.timer_error(timer_s)
+    with machine_benchmark.busy_processors():
+        timer_loaded = machine_benchmark.timer_error(timer_s)
     say("small messages")
     with ring(2, 1000.0) as (lanes, datapath):
-        alpha = machine.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
+        alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
 
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
         shares: list[float] = []
         with ring(HOSTS, rate_mbps) as (lanes, _):
             while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
-                goodputs = machine.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
+                goodputs = machine_benchmark.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
                 shares.append(min(goodputs) / (rate_mbps * goodput_share()))
         say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {max(shares):.1%} of line rate")
         return max(shares) >= FAITHFUL_SHARE
 
-    found = machine.highest(passes, _START_MBPS, _CEILING_MBPS, 1 if quick else 3)
+    found = machine_benchmark.highest_rate(passes, _START_MBPS, _CEILING_MBPS, 1 if quick else 3)
     return Calibration(
         format=FORMAT,
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -20,7 +20,7 @@ from experiments.racks.run_context import RunContext
 from experiments.racks.supervisor import JobSupervisor
 from experiments.record import Record, run_manifest
 from experiments.session import Session
-from measure.live.sampler import Sampler, port_labels, queue_events, switch_events
+from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.results.row import Row
 from railyard.errors import RailyardError
 from railyard.scale import Scale
@@ -154,7 +154,7 @@ class RackRun:
         with ExitStack() as stack:
             stack.callback(read)
             log = context.folder / "sampler.jsonl"
-            stack.enter_context(Sampler(log, yard.netns_fd, port_labels(session.plan), [yard.pids["ovs-vswitchd"]]))
+            stack.enter_context(Sampler(log, yard.netns_fd, host_interfaces(session.plan), [yard.pids["ovs-vswitchd"]]))
             job_group.run(timeout_s)
 
     def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[JobWindow], kills: int) -> float:

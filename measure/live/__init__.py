@@ -1,1 +1,1 @@
-"""What is read off the machine while a run goes on, and what the machine can carry."""
+"""Measurements on the live machine: counters, captures, probes, processor load and the machine benchmark."""

@@ -1,4 +1,4 @@
-"""What each captured packet carries, in words: step, operation, round and chunk. Pure."""
+"""Describes the content of captured packets in text: step, operation, round and chunk. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workloads.program import Collective, Group, Program
 
 
 def annotate(packets: Sequence[Packet], program: Program, plan: FabricPlan) -> list[tuple[str, ...]]:
-    """For each packet a comment on every message that has bytes in it (none for acks and what is not ours).
+    """For each packet one comment per message that has bytes in it; none for acks and packets of other programs.
 
-    ``packets`` in any order, from any number of ports. A stream can be followed from its SYN on, as long as no header
-    of a message is missing in the capture; what is left of it gets no comment.
+    ``packets`` may be in any order and from any number of ports. A stream is followed from its SYN on until a message
+    header is missing in the capture; packets after that get no comment.
     """
     names = Names(program, plan)
     return [() if place is None else tuple(_comments(place, names)) for place in places(packets)]
@@ -32,7 +32,7 @@ def _comments(place: Place, names: Names) -> list[str]:
 
 
 def _bytes(message: StreamMessage, place: Place) -> str:
-    """Which bytes of the payload, counted from 0, both ends included."""
+    """Text for the bytes of the message in the packet, counted from 0, both ends included."""
     first, last = max(place.start, message.body), min(place.end, message.end) - 1
     if message.header.kind == "ready":
         return ""
@@ -42,7 +42,7 @@ def _bytes(message: StreamMessage, place: Place) -> str:
 
 
 class Names:
-    """Names for what a header says in numbers."""
+    """Translates the numbers in a message header into names of ranks, groups, operations and transfers."""
 
     def __init__(self, program: Program, plan: FabricPlan) -> None:
         self._program = program
@@ -51,15 +51,15 @@ class Names:
         self._collectives: dict[str, tuple[Collective, ...]] = {}
 
     def rank_of(self, address: str) -> str:
-        """``rank 3``, or the address of something else."""
+        """The rank with this address as text, ``rank 3``, or the address itself if it is no rank's."""
         rank = self._ranks.get(address)
         return address if rank is None else f"rank {rank}"
 
     def message(self, header: Header, src: str, dst: str) -> str:
-        """The operation and the transfer that a message from ``src`` to ``dst`` belongs to."""
+        """Text for the operation and the transfer of a message from ``src`` to ``dst``."""
         flow = header.flow
         if flow.group >= len(self._groups):
-            return f"step {flow.step}, group {flow.group} that the program has not"
+            return f"step {flow.step}, group {flow.group} (unknown to the program)"
         group = self._groups[flow.group]
         op = None if flow.point_to_point else self._collective(group, flow)
         kind = "send" if flow.point_to_point else "collective" if op is None else op.kind.replace("_", "-")
@@ -72,7 +72,7 @@ class Names:
         return f"{what}, transfer {header.transfer}: " + self._transfer(op, group, header.transfer)
 
     def _collective(self, group: Group, flow: Flow) -> Collective | None:
-        """The operation that all members of a group number alike."""
+        """The collective that ``flow`` belongs to, found by its number in the group; None if it is unknown."""
         if group.name not in self._collectives:
             mine = self._program.communications(group.members[0])
             self._collectives[group.name] = tuple(
@@ -84,7 +84,7 @@ class Names:
     def _transfer(self, op: Collective, group: Group, number: int) -> str:
         transfers = schedule_of(self._program, op).transfers
         if number >= len(transfers):
-            return f"which its schedule of {len(transfers)} transfers has not"
+            return f"beyond the {len(transfers)} transfers of its schedule"
         t = transfers[number]
         slot = f" into slot {t.slot}" if t.slot != t.chunk else ""
         ends = f"rank {group.members[t.src]} -> rank {group.members[t.dst]}"

@@ -1,4 +1,4 @@
-"""What this machine can carry faithfully, and the scale that follows from it.
+"""Calibration: the traffic that this machine can emulate faithfully, and the scale that follows from it.
 
 ``scripts/calibrate.py`` measures and saves a ``Calibration``; a run with ``scale.rate: auto`` reads it and
 takes the highest link rate that the machine carries on all ports at once.
@@ -20,22 +20,22 @@ from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
 FORMAT = 1
 HEADROOM = 0.4
-"""Share of the measured aggregate that a run plans with.
+"""Share of the measured aggregate rate that a run may use.
 
-Streams make up for a pause, the steps of a collective cannot: with 7.6 Gb/s of streams measured on 2 processors, a
+Streams make up for a pause, but the steps of a collective cannot: with 7.6 Gb/s of streams measured on 2 processors, a
 ring all-reduce stayed within 5 % of its ideal up to about 3.2 Gb/s.
 """
 MOST_MBPS = 1000.0
-"""Highest rate of one emulated link: beyond, one burst of segments (64 kB) is a visible share of a transfer."""
+"""Highest rate of one emulated link, Mb/s; above it one burst (64 kB) is a visible share of a transfer."""
 MOST_TIME = 10.0
-"""How far ``pick_scale`` slows a run down by itself; beyond, a person must ask for it."""
+"""Largest time scale that ``pick_scale`` chooses by itself; a larger one must be given explicitly."""
 _TIMER_MARGIN = 10
-"""A delay must be this many times the 99th percentile of the timer error."""
+"""Least delay of a run, in multiples of the 99th percentile of the timer error."""
 
 
 @dataclass(frozen=True)
 class TimerError:
-    """How late a sleeping process wakes, in seconds: median, 99th percentile, worst, and the count of sleeps."""
+    """Delay with which a sleeping process wakes, in seconds: median, 99th percentile, maximum, number of sleeps."""
 
     p50_s: float
     p99_s: float
@@ -45,14 +45,16 @@ class TimerError:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured on one machine.
+    """The results of the machine benchmark on one machine.
 
-    ``aggregate_mbps`` is the sum of the links' rates, one direction, up to which ``hosts`` hosts in a ring all
-    reach 95 % of line-rate goodput through one bridge; ``aggregate_limited`` is False when the measurement
-    ended at its own ceiling. ``alpha_s`` is the one-way time of a small message through a bridge
-    (median), ``alpha_p99_s`` its 99th percentile. ``busy_share`` (0..1) is what else ran at
-    the time. Timers sleep ``timer_idle`` with the machine at rest and
-    ``timer_loaded`` with every processor busy. ``datapath`` is Open vSwitch's: ``system`` or ``netdev``.
+    - ``aggregate_mbps``: sum of the links' rates, one direction, up to which ``hosts`` hosts in a ring all reach 95 %
+      of line-rate goodput through one bridge; ``aggregate_limited`` is False if the benchmark stopped at its ceiling;
+    - ``alpha_s``: one-way time of a small message through a bridge (median), ``alpha_p99_s`` its 99th percentile;
+    - ``busy_share``: processor load (0..1) of other programs during the benchmark;
+    - ``timer_idle`` and ``timer_loaded``: timer errors of the idle machine and with every processor busy;
+    - ``datapath``: of Open vSwitch, ``system`` or ``netdev``.
+
+    Raises ``ValueError`` unless ``aggregate_mbps``, ``alpha_s`` and ``cpus`` are above 0.
     """
 
     format: int
@@ -76,20 +78,20 @@ class Calibration:
 
     @property
     def carries_mbps(self) -> float:
-        """The aggregate that a run may plan with, Mb/s."""
+        """Aggregate rate that a run may use, Mb/s: ``HEADROOM`` times the measured one."""
         return self.aggregate_mbps * HEADROOM
 
     def floors(self) -> Floors:
-        """The floors of a run on this machine: a delay is well above what its timers miss when not overloaded."""
+        """Least transfer and delay of a run on this machine; the delay is well above the error of idle timers."""
         return Floors(delay_s=max(Floors().delay_s, _TIMER_MARGIN * self.timer_idle.p99_s))
 
     def is_of_this_machine(self) -> bool:
-        """Whether kernel and processor count are those it was measured with."""
+        """Whether this machine has the kernel and the processor count of the calibration."""
         return (self.kernel, self.cpus) == (platform.release(), os.cpu_count() or 1)
 
 
 def default_calibration() -> Calibration:
-    """Conservative figures for a machine that was not calibrated: half of what 2 processors and the userspace do."""
+    """Conservative values for a machine without calibration: half of 2 processors with the userspace datapath."""
     return Calibration(
         format=FORMAT,
         measured_at="never",
@@ -109,7 +111,7 @@ def default_calibration() -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
-    """Write it, readable by everybody; the file is replaced as a whole."""
+    """Save a calibration, readable by all users; the file is replaced atomically."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
@@ -118,7 +120,7 @@ def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) ->
 
 
 def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
-    """What was saved; None if nothing was, or on a machine of another kernel or processor count.
+    """Load the saved calibration; None if there is none, or if kernel or processor count differ.
 
     Raises ``MachineError`` for a file that is not a calibration.
     """
@@ -152,20 +154,19 @@ def pick_scale(
     time: float | None = None,
     mtu_bytes: int = MTU_BYTES,
 ) -> Scale:
-    """The scale for ``ports`` links of ``real_gbps`` (real Gb/s) that may all send at once.
+    """Choose the scale for ``ports`` links of ``real_gbps`` (real Gb/s) that may all send at once.
 
-    ``rate`` is the highest 1/N (N of two digits and zeros) that the machine carries; ``time`` is 1 unless
-    the smallest transfer (real bytes; 0 for none) then has fewer packets than ``floors`` asks for. ``time`` given
-    is kept. ``calibration`` None: ``default_calibration()``; ``floors`` None: those of the calibration. ``ConfigError``
-    saying what would work.
+    ``rate`` is the highest 1/N (N of two digits and zeros) that the machine carries. ``time`` is 1 unless the smallest
+    transfer (real bytes; 0 for none) would then have fewer packets than ``floors`` requires; a given ``time`` is kept.
+    Defaults are ``default_calibration()`` and its floors. Raises ``ConfigError`` that says what would work.
     """
     if ports < 1 or not real_gbps > 0:
-        raise ConfigError(f"there must be a port and a rate above 0, not {ports} ports of {real_gbps:g} Gb/s")
-    ground = calibration or default_calibration()
-    floors = floors or ground.floors()
-    rate = _tidy_rate(min(ground.carries_mbps / ports, MOST_MBPS) / (real_gbps * 1000))
+        raise ConfigError(f"needs at least one port and a rate above 0, not {ports} ports of {real_gbps:g} Gb/s")
+    calibration = calibration or default_calibration()
+    floors = floors or calibration.floors()
+    rate = _tidy_rate(min(calibration.carries_mbps / ports, MOST_MBPS) / (real_gbps * 1000))
     need = floors.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
-    # A byte more than needed: Scale rounds to whole bytes.
+    # One byte more than needed, since Scale rounds to whole bytes.
     enough = (need + 1) / (smallest_transfer_bytes * rate) if smallest_transfer_bytes > 0 else 0.0
     if enough <= (time or 1.0) or rate * (time or 1.0) >= 1:
         return Scale(rate=rate, time=time or 1.0)

@@ -1,7 +1,7 @@
-"""Captures what passes chosen ports of the hosts, in a process of its own, with the kernel's time of every packet.
+"""Captures the packets at chosen ports of the hosts, in a process of its own, with the kernel's timestamps.
 
-Packet sockets in the hosts' namespaces, emptied fifty times a second into a spool file. Outgoing packets are seen
-behind the port's shaper, as they go on the wire; what one host sends and another receives is captured at both. That
+Packet sockets in the hosts' namespaces are emptied fifty times a second into a spool file. Outgoing packets are seen
+behind the port's shaper, as they go on the wire; a packet between two captured hosts is captured at both. Capturing
 costs processor time: an all-reduce over 16 hosts of 50 Mb/s took 4 to 16 % longer on two cores while it was captured.
 """
 
@@ -31,7 +31,7 @@ from topos.plan import FabricPlan, Network
 MAX_BYTES = 256 << 20
 _INTERVAL_S = 0.02
 _ROOM_BYTES = 16 << 20
-"""What a socket may hold between two rounds of emptying: a tenth of a second at more than 1 Gb/s."""
+"""Receive buffer of a packet socket: a tenth of a second at more than 1 Gb/s."""
 _LONGEST_FRAME = 1 << 17
 _PATIENCE_S = 10.0
 _ETH_P_ALL = 0x0003
@@ -40,12 +40,12 @@ _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
 _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 263, 6, 23
 _NICENESS = 10
-"""The agents go first: what waits for this process waits in its sockets."""
+"""The agents have priority: packets wait in the sockets until this process runs."""
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A port to capture at: an interface and the namespace it is in."""
+    """A port to capture at: an interface and the descriptor of its namespace."""
 
     netns_fd: int
     interface: str
@@ -53,9 +53,10 @@ class Tap:
 
 @dataclass(frozen=True)
 class Captured:
-    """What was captured, in order of time. ``missed`` packets passed while there was no room for them.
+    """The captured packets in order of time.
 
-    ``full``: the capture ended before the run, when it had the bytes that it may take.
+    ``missed`` counts the packets that found a full socket buffer. ``full``: the capture reached its ``max_bytes`` and
+    stopped before the run ended.
     """
 
     packets: tuple[Packet, ...]
@@ -64,7 +65,7 @@ class Captured:
 
 
 def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int], networks: Sequence[Network] = ("rail",)) -> list[Tap]:
-    """A tap on every port of some hosts on ``networks``; ``netns_fds``: rank -> descriptor of its namespace."""
+    """Taps on all ports of some hosts on ``networks``; ``netns_fds``: rank -> descriptor of its namespace."""
     return [
         Tap(fd, port.interface)
         for rank, fd in netns_fds.items()
@@ -74,9 +75,10 @@ def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int], networks: Sequence[N
 
 
 class Capture:
-    """A capture under way. Needs root. ``spool`` is a file of its own, which stays until the caller removes it.
+    """A running capture. Needs root. ``spool`` is a new file, which the caller removes.
 
-    ``received``: take what comes in only, so every packet that arrives once, and none that is lost.
+    ``received``: capture incoming packets only, so that every packet that arrives is captured once and no lost one is.
+    Raises ``ConfigError`` without taps or for a ``max_bytes`` below 1.
 
     >>> with Capture(folder / "packets.spool", taps_of(plan, fds)) as capture:   # doctest: +SKIP
     ...     run()
@@ -99,13 +101,13 @@ class Capture:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Capture:
-        """Begin; returns when every packet from now on is captured."""
+        """Start the capture; every packet from the return of this method on is captured."""
         fds = {tap.netns_fd for tap in self._taps}
         self._process = start_child("measure.live.capture", self._settings, fds, "the capture", own_session=True)
         return self
 
     def stop(self) -> Captured:
-        """End the capture. Raises ``MachineError`` if it did not end as it should."""
+        """End the capture and return its packets. Raises ``MachineError`` if the process ended without a result."""
         process, self._process = self._process, None
         if process is None:
             raise MachineError("the capture was not started")
@@ -125,7 +127,7 @@ class Capture:
         return Captured(tuple(sorted(packets, key=lambda p: p.t_ns)), answer["missed"], answer["full"])
 
     def close(self) -> None:
-        """End the process if it still runs; what it captured until then is in the spool."""
+        """End the process if it still runs; the packets captured so far are in the spool."""
         process, self._process = self._process, None
         if process is not None:
             request_stop(process)
@@ -142,7 +144,7 @@ class Capture:
 
 def _open(tap: Mapping[str, Any], received: bool) -> socket.socket:
     with inside(tap["netns_fd"]):
-        tapped = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing comes in before the bind
+        tapped = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no packet comes in before the bind
         tapped.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
         tapped.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         tapped.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, int(received))
@@ -152,7 +154,7 @@ def _open(tap: Mapping[str, Any], received: bool) -> socket.socket:
 
 
 class _Spool:
-    """Writes packets until it has taken ``room`` bytes of them."""
+    """Writes captured packets to the spool file, up to ``room`` bytes."""
 
     def __init__(self, out: BinaryIO, room: int) -> None:
         self._out = out
@@ -161,7 +163,7 @@ class _Spool:
         self.full = False
 
     def empty(self, number: int, tapped: socket.socket) -> None:
-        """Take over what tap ``number`` holds."""
+        """Write the packets waiting in the socket of tap ``number``."""
         while not self.full:
             try:
                 kept, ancillary, _, address = tapped.recvmsg_into([self._buffer], 64)
@@ -182,13 +184,13 @@ def _nanoseconds(value: bytes) -> int:
 
 
 def _missed(tapped: socket.socket) -> int:
-    """Packets for which the socket had no room since it was last asked."""
+    """Packets dropped for lack of buffer space since the last call."""
     counters = tapped.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
     return int(struct.unpack("=II", counters)[1])
 
 
 def main() -> None:
-    """The process: settings as one line of JSON, packets until the next line, then one line that sums up."""
+    """Run the capture process: read settings as one line of JSON, capture until the next line, print a summary."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     settings = json.loads(sys.stdin.readline())

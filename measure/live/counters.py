@@ -1,4 +1,4 @@
-"""Counters of interfaces and queues, all of a namespace in one netlink dump.
+"""Reads the counters of all interfaces and queues of a namespace in one netlink dump.
 
 A dump of 64 links takes 1.3 ms with pyroute2's parser: 1.3 % of a core at 10 Hz.
 """
@@ -23,15 +23,15 @@ from topos.kernel.namespaces import inside
 _RECEIVE_BYTES = 1 << 18
 _OTHERHOST = struct.Struct("=Q")
 _OTHERHOST_AT = 24 * 8
-"""Where ``rx_otherhost_dropped`` stands in the kernel's ``struct rtnl_link_stats64``, as its last field."""
+"""Offset of ``rx_otherhost_dropped``, the last field, in the kernel's ``struct rtnl_link_stats64``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """Counters of one interface since it was made, seen from it; a segment of TSO counts as one packet.
+    """Counters of one interface since it was made; a TSO segment counts as one packet.
 
-    ``otherhost``: IP packets that came in and were dropped because another host's MAC stands on them; None where the
-    kernel does not count them (before 5.19).
+    ``otherhost``: IP packets received with the MAC address of another host and therefore dropped; None where the kernel
+    does not count them (before 5.19).
     """
 
     rx_bytes: int
@@ -53,9 +53,9 @@ class QueueCounters:
 
 
 class Counters:
-    """A netlink socket in one namespace, for reading counters often and cheaply.
+    """Reads counters through a netlink socket in one namespace (None: that of the caller).
 
-    Raises ``MachineError`` where the kernel does not answer.
+    Raises ``MachineError`` if the kernel refuses a request.
     """
 
     def __init__(self, netns_fd: int | None = None) -> None:
@@ -72,7 +72,7 @@ class Counters:
         self.names = dict(socket.if_nameindex())
 
     def links(self) -> dict[str, LinkCounters]:
-        """Counters of every interface, by name; an interface made after this object is left out."""
+        """Counters of every interface, by name; interfaces made after this object are left out."""
         found = {}
         for message in self._dump(RTM_GETSTATS, ifstatsmsg, {"filter_mask": 1}):
             name, stats = self.names.get(message["ifindex"]), message.get_attr("IFLA_STATS_LINK_64")
@@ -92,7 +92,7 @@ class Counters:
         return found
 
     def _dump(self, kind: int, message_class: type[nlmsg], fields: dict[str, int]) -> Iterator[nlmsg]:
-        """Each answer to a request for everything of a kind."""
+        """Send a dump request and yield each message of the answer."""
         request = message_class()
         request.update(fields, header={"type": kind, "flags": NLM_F_REQUEST | NLM_F_DUMP})
         request.encode()
@@ -107,7 +107,7 @@ class Counters:
                 yield answer
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the netlink socket."""
         self._socket.close()
 
     def __enter__(self) -> Counters:
@@ -118,6 +118,6 @@ class Counters:
 
 
 def _otherhost(stats: nla) -> int | None:
-    """A counter that the parser does not know yet; older kernels end before it."""
+    """``rx_otherhost_dropped``, which pyroute2 does not parse; None on kernels without it."""
     at = 4 + _OTHERHOST_AT
     return _OTHERHOST.unpack_from(stats.data, stats.offset + at)[0] if stats.length >= at + _OTHERHOST.size else None

@@ -1,8 +1,8 @@
-"""In-band dark time: what a train of probes says about how long a circuit was dark. Pure, but for reading captures.
+"""In-band dark time: computes from a train of probes how long a circuit was dark. Pure, but for reading captures.
 
-A probe is a UDP packet with a number and its send time. A port that is dark swallows probes; the first one that comes
-out again says that light is back. Seen from send times, so a queue on the way does not blur it: the error is one
-interval of the train at most on each side.
+A probe is a UDP packet with a number and its send time. A dark port drops probes; the first one to be received again
+shows that the circuit is up. The dark time is measured by send times, so queues on the path do not affect it: the error
+is at most one interval of the train on each side.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from scapy.layers.inet import UDP
 from scapy.utils import PcapReader
 
 PAYLOAD = struct.Struct("!4sIQ")
-"""What a probe carries: ``MAGIC``, its number, its send time (CLOCK_MONOTONIC, nanoseconds)."""
+"""Payload of a probe: ``MAGIC``, its number, its send time (CLOCK_MONOTONIC, nanoseconds)."""
 MAGIC = b"RYpb"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe: its number in the train and when it was sent (monotonic seconds)."""
+    """One probe: its number in the train and its send time (monotonic seconds)."""
 
     number: int
     t: float
@@ -31,7 +31,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Received:
-    """A probe that came out at receiver ``at``."""
+    """A probe, by its number, that was received at ``at``."""
 
     number: int
     at: str
@@ -39,15 +39,15 @@ class Received:
 
 @dataclass(frozen=True)
 class DarkTime:
-    """What a train saw. Times are send times of probes, monotonic seconds.
+    """The dark time that a train measured. Times are send times of probes, monotonic seconds.
 
-    ``first_lost_t`` is None (and ``seconds`` 0) if no probe was lost; ``lit_t`` is None (and ``seconds`` infinite)
-    if light never came back within the train. ``lost`` counts the probes of the dark interval, ``strays`` those lost
-    at other times, ``misdelivered`` those that came out at the old receiver once the new one was lit, or at both.
+    ``first_lost_t`` is None (and ``seconds`` 0) if no probe was lost; ``up_t`` is None (and ``seconds`` infinite) if no
+    circuit came up within the train. ``lost`` counts the probes of the dark interval, ``strays`` those lost at other
+    times, ``misdelivered`` those received at the old receiver after the new one had received a probe, or at both.
     """
 
     first_lost_t: float | None
-    lit_t: float | None
+    up_t: float | None
     seconds: float
     lost: int
     strays: int = 0
@@ -55,10 +55,10 @@ class DarkTime:
 
 
 def dark_time(sent: Sequence[Probe], received: Iterable[Received], old: str = "", new: str = "") -> DarkTime:
-    """The dark interval of a train: the longest run of probes that arrived nowhere.
+    """The dark interval of a train: the longest sequence of consecutive probes that no receiver got.
 
-    ``old`` and ``new`` name the receivers before and after the change (the same, or empty, if the circuit comes back
-    to where it was): then nothing is misdelivered.
+    ``old`` and ``new`` name the receivers before and after the change. If they are equal or empty (the circuit returns
+    to the same port), no probe counts as misdelivered.
     """
     places: dict[int, set[str]] = {}
     for one in received:
@@ -70,13 +70,13 @@ def dark_time(sent: Sequence[Probe], received: Iterable[Received], old: str = ""
     if not length:
         return DarkTime(None, None, 0.0, 0, 0, wrong)
     after = first + length
-    lit = train[after].t if after < len(train) else None
-    seconds = math.inf if lit is None else lit - train[first].t
-    return DarkTime(train[first].t, lit, seconds, length, lost_in_all - length, wrong)
+    up_t = train[after].t if after < len(train) else None
+    seconds = math.inf if up_t is None else up_t - train[first].t
+    return DarkTime(train[first].t, up_t, seconds, length, lost_in_all - length, wrong)
 
 
 def _longest_gap(arrived: Sequence[bool]) -> tuple[int, int]:
-    """Start and length of the longest run of False; the first of equals."""
+    """Start and length of the longest sequence of False; the first of several equally long ones."""
     best, start, length = (0, 0), 0, 0
     for place, here in enumerate(arrived):
         if here:
@@ -99,7 +99,7 @@ def _misdelivered(train: Sequence[Probe], places: Mapping[int, set[str]], old: s
 
 
 def read_probes(capture: Path, at: str) -> list[Received]:
-    """The probes in a capture (pcap or pcapng), as received at ``at``; other packets are passed over."""
+    """The probes in a capture (pcap or pcapng) that was taken at ``at``; other packets are skipped."""
     found = []
     with PcapReader(str(capture)) as packets:
         for packet in packets:

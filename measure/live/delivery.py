@@ -1,6 +1,6 @@
-"""The ledger of the rails: what every port sent and received, and what came out at a host that it was not meant for.
+"""Accounts for the packets on the rails: sent, received, lost, and misdelivered to the wrong host.
 
-Read at the hosts' ends of the links, before and after whatever is to be accounted for.
+The counters of all rail ports are read at the hosts' ends of the links, before and after the period of interest.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from topos.plan import FabricPlan
 _PAUSE_S = 0.01
 Port = tuple[int, int]
 """(rank, lane) of a port on the rails."""
-Ledger = Mapping[Port, LinkCounters]
-"""Counters of every rail port at one moment."""
+PortCounters = Mapping[Port, LinkCounters]
+"""Counters of every rail port at one moment, by port."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the rails did between two ledgers: Ethernet frames and their bytes, over all ports.
+    """Ethernet frames and bytes over all rail ports between two readings of the counters.
 
-    A piece of TSO counts as one packet. ``misdelivered``: IP packets that came in at a host whose MAC they do not bear,
-    so that it dropped them; None where the kernel does not count these (before 5.19). ``wrong_at``: the ports at which
-    they came in.
+    A TSO segment counts as one packet. ``misdelivered``: IP packets received by a host whose MAC address they do not
+    have and dropped there; None where the kernel does not count them (before 5.19). ``wrong_at``: the ports that
+    received them.
     """
 
     sent_packets: int
@@ -38,30 +38,33 @@ class Delivery:
 
     @property
     def lost_packets(self) -> int:
-        """Packets that no port received: they met a dark port, a full queue, or were still under way."""
+        """Packets sent but not received: dropped at a dark port or a full queue, or still in flight."""
         return self.sent_packets - self.received_packets
 
     @property
     def lost_bytes(self) -> int:
-        """The same in bytes."""
+        """Bytes sent but not received."""
         return self.sent_bytes - self.received_bytes
 
 
 @dataclass(frozen=True)
 class Payload:
-    """Payload of a job on one network (emulated bytes): what its ranks sent and received of each other."""
+    """Payload that the ranks of a job sent to and received from each other, in emulated bytes."""
 
     sent_bytes: int
     received_bytes: int
 
     @property
     def conserved(self) -> bool:
-        """Whether every byte that left has arrived, once."""
+        """Whether as many bytes were received as were sent."""
         return self.sent_bytes == self.received_bytes
 
 
-def read(plan: FabricPlan, netns_fds: Sequence[int]) -> Ledger:
-    """The ledger now; ``netns_fds``: descriptor of each rank's namespace, by rank. Needs root; about 0.3 ms a host."""
+def read_port_counters(plan: FabricPlan, netns_fds: Sequence[int]) -> PortCounters:
+    """Read the counters of all rail ports; ``netns_fds`` are descriptors of the ranks' namespaces, by rank.
+
+    Needs root and takes about 0.3 ms per host.
+    """
     found: dict[Port, LinkCounters] = {}
     for rank, fd in enumerate(netns_fds):
         with Counters(fd) as counters:
@@ -72,20 +75,21 @@ def read(plan: FabricPlan, netns_fds: Sequence[int]) -> Ledger:
     return found
 
 
-def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> Ledger:
-    """The ledger when no port sends or receives any more: two readings 10 ms apart are the same; after ``longest_s``
-    the last one, as it is.
+def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> PortCounters:
+    """Read the counters of all rail ports once traffic has stopped: two readings 10 ms apart are equal.
+
+    After ``longest_s`` seconds the last reading is returned in any case.
     """
     end = time.monotonic() + longest_s
-    last, now = None, read(plan, netns_fds)
+    last, now = None, read_port_counters(plan, netns_fds)
     while now != last and time.monotonic() < end:
         time.sleep(_PAUSE_S)
-        last, now = now, read(plan, netns_fds)
+        last, now = now, read_port_counters(plan, netns_fds)
     return now
 
 
-def delivery(before: Ledger, after: Ledger) -> Delivery:
-    """What happened between two ledgers of the same fabric."""
+def delivery(before: PortCounters, after: PortCounters) -> Delivery:
+    """The traffic between two readings of the counters of the same fabric."""
     wrong = {port: _between(before[port].otherhost, after[port].otherhost) for port in after}
     counted = [count for count in wrong.values() if count is not None]
     return Delivery(
@@ -99,9 +103,9 @@ def delivery(before: Ledger, after: Ledger) -> Delivery:
 
 
 def payload(events: Iterable[Event], groups: Iterable[str] = ()) -> Payload:
-    """Payload by the agents' own account, of these groups (none: of all): ``communicate`` against ``transfer`` events.
+    """Payload of ``groups`` (none: of all) as the agents reported it.
 
-    Senders count what they put on their connections, receivers what has come in of each transfer.
+    Sent bytes are those of ``communicate`` events, received bytes those of ``transfer`` events.
     """
     wanted = frozenset(groups)
     sent: dict[tuple[int, int, int], int] = {}

@@ -1,8 +1,8 @@
-"""One host of the ring that measures goodput: sends on one socket, counts what arrives on another.
+"""One host of the ring that measures goodput: sends on one socket and counts the bytes received on another.
 
-A program of its own, standard library only, so that sixteen of them start in a moment. Arguments: the
-descriptors to send and to receive on, the monotonic time to start at, seconds of warm-up, seconds of the window
-and the size of the send buffer in bytes. Prints the bytes that arrived within the window.
+A program of its own with the standard library only, so that sixteen of them start quickly. Arguments: the descriptors
+to send and to receive on, the monotonic time to start at, seconds of warm-up, seconds of the measurement and the size
+of the send buffer in bytes. Prints the bytes received during the measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 def send(sender: socket.socket, end: float) -> None:
-    """Send as fast as the link takes it, until ``end``."""
+    """Send as fast as the link allows until the monotonic time ``end``."""
     chunk = bytes(_CHUNK_BYTES)
     sender.settimeout(1)
     with contextlib.suppress(OSError):
@@ -27,7 +27,7 @@ def send(sender: socket.socket, end: float) -> None:
 
 
 def count(receiver: socket.socket, begin: float, end: float) -> int:
-    """Bytes that arrive between the two monotonic times."""
+    """Bytes received between the two monotonic times."""
     buffer = bytearray(_CHUNK_BYTES)
     receiver.settimeout(0.05)
     arrived = 0
@@ -44,7 +44,7 @@ def count(receiver: socket.socket, begin: float, end: float) -> int:
 
 
 def main() -> None:
-    """Run one host."""
+    """Run one host of the ring and print its received bytes."""
     sender, receiver = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     start, warm_up_s, window_s = map(float, sys.argv[3:6])
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, int(sys.argv[6]))

@@ -1,7 +1,7 @@
-"""iperf3 itself between two network namespaces: one server and one client for each lane, all lanes at the same time.
+"""Runs iperf3 between network namespaces: one server and one client per lane, all lanes at the same time.
 
-iperf3 (ESnet) is what people measure a link with, so its number stands beside ours. Every process is ours, is waited
-for no longer than the measurement can take, and is ended by its process id whatever happens.
+iperf3 (ESnet) is the usual tool to measure a link, so its result is reported next to Railyard's own. No process is
+waited for longer than the measurement can take, and each is ended by its process id in any case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topos.kernel.namespaces import inside
 
 PROGRAM = "iperf3"
 FIRST_PORT = 5201
-"""iperf3's own; lane k is measured on the k-th port from here."""
+"""Default port of iperf3; lane k uses the k-th port from here."""
 _START_S = 10.0
 _SLACK_S = 10.0
 _CONNECT_MS = 3000
@@ -32,7 +32,7 @@ _MOST_S = 3600.0
 
 @dataclass(frozen=True)
 class IperfEnd:
-    """One end of a lane: a namespace (descriptor), and the interface and address in it that the lane uses."""
+    """One end of a lane: the descriptor of a namespace, and the interface and address of the lane in it."""
 
     netns_fd: int
     interface: str
@@ -40,7 +40,7 @@ class IperfEnd:
 
     @property
     def bound(self) -> str:
-        """The address bound to the device, as iperf3 writes it."""
+        """Address and device in iperf3's notation, ``address%device``."""
         return f"{self.ip}%{self.interface}"
 
 
@@ -54,7 +54,7 @@ class IperfLane:
 
 @dataclass(frozen=True)
 class IperfResult:
-    """What the receivers got, per lane: payload in Mb/s of the emulated link, and segments that were sent again."""
+    """Result per lane: payload received, in Mb/s of the emulated link, and number of retransmitted segments."""
 
     lane_mbps: tuple[float, ...]
     retransmits: tuple[int, ...]
@@ -62,18 +62,20 @@ class IperfResult:
 
     @property
     def mbps(self) -> float:
-        """All lanes together."""
+        """Payload received on all lanes together, in Mb/s."""
         return sum(self.lane_mbps)
 
 
 def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: float = 0.0) -> IperfResult:
-    """Run iperf3 over all ``lanes`` at once for ``seconds``; the first ``omit_s`` more are not counted.
+    """Run iperf3 over all ``lanes`` at once for ``omit_s + seconds``, of which the first ``omit_s`` are not counted.
 
-    Needs root (namespaces). Raises ``MachineError`` in one sentence where iperf3 is missing, does not start, or a lane
-    gives no answer; ``ConfigError`` for a length that cannot be.
+    Needs root (namespaces). Raises ``MachineError`` if iperf3 is missing, does not start or gives no result on a lane;
+    ``ConfigError`` for no lanes, or unless ``seconds`` is from 1 to 3600 and ``omit_s`` from 0 to 60.
     """
     if not 1 <= seconds <= _MOST_S or not 0 <= omit_s <= 60:
-        raise ConfigError(f"must be from 1 to {_MOST_S:g} (and 0 to 60 more left out), not {seconds:g}", key="seconds")
+        raise ConfigError(
+            f"must be from 1 to {_MOST_S:g}, and omit_s from 0 to 60, not {seconds:g} and {omit_s:g}", key="seconds"
+        )
     if not lanes:
         raise ConfigError("names no lane; give at least one", key="lanes")
     with ExitStack() as stack:
@@ -97,7 +99,7 @@ def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: f
 
 
 def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
-    """Whether iperf3 shows the emulated links: it reached so much (``share``) of what TCP can carry on them."""
+    """Verdict on an iperf3 result: faithful if it reached enough of the line rate; ``share`` is what it reached."""
     limit = (limits or Limits()).line_rate_share
     says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
     check = Check("link rate", share, limit, "of line rate", share >= limit, says)
@@ -105,7 +107,7 @@ def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
 
 
 def _server_words(end: IperfEnd, number: int, seconds: float) -> list[str]:
-    """A server for one measurement, which goes by itself if its client never comes."""
+    """Arguments of a server for one measurement, which ends by itself if no client connects."""
     idle_s = str(int(seconds + _START_S + _SLACK_S))
     once = ["-s", "-1", "-i", "0", "--forceflush", "--idle-timeout", idle_s]
     return [*once, "-B", end.bound, "-p", str(FIRST_PORT + number)]
@@ -118,7 +120,7 @@ def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float) -
 
 
 def _start(end: IperfEnd, words: Sequence[str]) -> subprocess.Popen[str]:
-    """iperf3 in the namespace of ``end``: a child is where the thread that starts it is."""
+    """Start iperf3 in the namespace of ``end``, which a child inherits from the thread that starts it."""
     try:
         with inside(end.netns_fd):
             return subprocess.Popen(
@@ -133,7 +135,7 @@ def _start(end: IperfEnd, words: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -> None:
-    """Read what a server says until it listens; unbuffered, so that ``select`` sees all that is left."""
+    """Read the output of a server until it listens; unbuffered, so that ``select`` sees all remaining output."""
     assert server.stdout
     said = b""
     while time.monotonic() < deadline:
@@ -145,11 +147,11 @@ def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -
         if not piece:
             break
     words = " ".join(said.decode(errors="replace").replace("-", " ").split())
-    raise MachineError(f"{PROGRAM} did not start: {what} said {words[:200]!r}")
+    raise MachineError(f"{PROGRAM} did not start: {what} printed {words[:200]!r}")
 
 
 def _answer(client: subprocess.Popen[str], lane: IperfLane, number: int, deadline: float) -> dict[str, Any]:
-    """The sums at the end of a client's JSON, which the server's numbers are in too."""
+    """The section ``end`` of a client's JSON, which includes the server's results."""
     where = f"lane {number} ({lane.client.interface} to {lane.server.ip})"
     try:
         out, _ = client.communicate(timeout=max(0.0, deadline - time.monotonic()))

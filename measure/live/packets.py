@@ -1,4 +1,4 @@
-"""Captured packets: what one is, how a capture keeps them on disk, and the TCP segment inside one."""
+"""Captured packets: their data type, their format in a spool file, and the TCP segment in a packet."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ End = tuple[str, int]
 
 @dataclass(frozen=True)
 class Packet:
-    """An Ethernet frame seen at a host's port, at ``t_ns`` nanoseconds of Unix time.
+    """An Ethernet frame captured at a host's port at ``t_ns`` nanoseconds of Unix time.
 
-    ``length`` is what it was on the wire, ``data`` what was kept of it. Before the kernel cuts it up (TSO) one may be
-    longer than the MTU.
+    ``length`` is its length on the wire in bytes, ``data`` the captured part. A frame that the kernel has not split yet
+    (TSO) may be longer than the MTU.
     """
 
     t_ns: int
@@ -32,7 +32,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Segment:
-    """The TCP segment in a frame. ``payload`` may be shorter than ``length`` where the frame was not kept whole."""
+    """The TCP segment in a frame; ``payload`` is shorter than ``length`` if the frame was captured in part."""
 
     src: End
     dst: End
@@ -43,12 +43,12 @@ class Segment:
 
 
 def pack_record(t_ns: int, interface: int, outgoing: bool, length: int, kept: int) -> bytes:
-    """What precedes the ``kept`` bytes of a packet in a spool; ``interface`` is the number of the tap."""
+    """The header of a packet of ``kept`` bytes in a spool; ``interface`` is the number of the tap."""
     return _RECORD.pack(t_ns, interface, outgoing, length, kept)
 
 
 def read_spool(path: Path, interfaces: Sequence[str]) -> Iterator[Packet]:
-    """The packets of a spool, in the order in which they were written; a last one cut short is left out."""
+    """The packets of a spool in the order of writing, without a last one that was cut short."""
     with path.open("rb") as spool:
         while len(head := spool.read(_RECORD.size)) == _RECORD.size:
             t_ns, interface, outgoing, length, kept = _RECORD.unpack(head)
@@ -59,7 +59,7 @@ def read_spool(path: Path, interfaces: Sequence[str]) -> Iterator[Packet]:
 
 
 def tcp_segment(packet: Packet) -> Segment | None:
-    """The IPv4 TCP segment that ``packet`` carries; None if it carries something else, or headers are missing."""
+    """The IPv4 TCP segment in ``packet``; None for other packets, or if headers were not captured."""
     data = packet.data
     if len(data) < _ETHERNET_BYTES + 20 or int.from_bytes(data[12:14], "big") != _IPV4:
         return None
@@ -70,7 +70,7 @@ def tcp_segment(packet: Packet) -> Segment | None:
     source, target, sequence = struct.unpack_from("!HHI", data, tcp)
     body = tcp + (data[tcp + 12] >> 4) * 4
     total = int.from_bytes(data[start + 2 : start + 4], "big")
-    # The length in the IP header leaves out what Ethernet padded; it is 0 in a frame of more than 64 kB.
+    # The length in the IP header excludes Ethernet padding; it is 0 in a frame of more than 64 kB.
     end = start + total if total else packet.length
     return Segment(
         src=(_dotted(data[start + 12 : start + 16]), source),

@@ -1,4 +1,4 @@
-"""Writes captured packets as a pcapng file, as Wireshark opens it: one interface per host port, and comments."""
+"""Writes captured packets as a pcapng file for Wireshark, with one interface per host port and comments."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ def write_pcapng(
     interfaces: Sequence[str] = (),
     snap_bytes: int | None = None,
 ) -> None:
-    """Write ``packets`` in order of time, each with its ``comments`` (as ``measure.live.annotation.annotate`` makes
-    them).
+    """Write ``packets`` in order of time, each with its ``comments`` (see ``measure.live.annotation.annotate``).
 
-    Every one of ``interfaces`` gets a block with its name, also if no packet passed it; interfaces of packets that are
-    not among them come after. Times are in microseconds, as most readers expect. ``snap_bytes`` keeps the first bytes
-    of each packet only (the file still says how long it was).
+    Each of ``interfaces`` gets a block with its name, also if no packet was captured there; other interfaces of packets
+    follow. Times are in microseconds, as most readers expect. ``snap_bytes`` limits the bytes kept of each packet; its
+    original length is written in any case.
     """
-    from scapy.utils import RawPcapNgWriter  # slow to import, and only a capture needs it
+    from scapy.utils import RawPcapNgWriter  # imported here, since it is slow and only a capture needs it
 
     names = list(dict.fromkeys([*interfaces, *(packet.interface for packet in packets)]))
     told = [()] * len(packets) if comments is None else list(comments)
 
     class Writer(RawPcapNgWriter):
-        """Begins with the block of every interface; scapy's own would begin with one without a name."""
+        """Writes a named block for every interface first; scapy's own writer would begin with an unnamed one."""
 
         def _write_header(self, pkt: object) -> None:
             self.header_present = True

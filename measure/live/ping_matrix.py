@@ -1,9 +1,8 @@
-"""The ping matrix: who hears whom on the rails right now, frame by frame on a live fabric.
+"""The ping matrix: which ports and ranks can reach each other on the rails of a live fabric.
 
-Every port sends one frame to each other port of its switch, in the open: raw Ethernet with that port's own MAC, of a
-type that nobody else uses. Where it comes out is all that counts: on an optical switch at the circuit's other end,
-whoever it was meant for; on an electrical one at the port with that MAC. A second question is what the hosts' own
-network stacks say: who answers an ICMP echo.
+Every port sends one raw Ethernet frame to each other port of its switch, with an EtherType of its own. The result is
+the port that receives the frame: on an optical switch the other end of the circuit, whatever the destination address;
+on an electrical switch the port with that MAC. ICMP echoes test the hosts' network stacks in addition.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 Port = tuple[int, int]
 """(rank, lane) of a port on the rails."""
-Told = TypeVar("Told")
+Decoded = TypeVar("Decoded")
 ETHERTYPE = 0x88B6
-"""IEEE 802 local experimental 2: no bridge floods it, no host answers it."""
+"""EtherType of the frames, IEEE 802 local experimental 2: no host answers it."""
 QUIET_S = 0.05
 LONGEST_S = 0.5
 _TOKEN_BYTES = 8
@@ -39,11 +38,11 @@ _ROOM_BYTES = 4 << 20
 
 
 class PingMatrix:
-    """Sockets on every rail port of a fabric, to ask again and again. Needs root.
+    """Tests reachability repeatedly through sockets on every rail port of a fabric. Needs root.
 
-    ``netns_fds``: descriptor of each rank's namespace, by rank. A question is over when nothing has come in for
-    ``quiet_s`` seconds, after ``longest_s`` at the latest: a machine too busy to carry a frame within ``quiet_s``
-    hears less than there is.
+    ``netns_fds`` are descriptors of the ranks' namespaces, by rank. A test ends when no frame has arrived for
+    ``quiet_s`` seconds, after ``longest_s`` at the latest; a machine too busy to deliver a frame within ``quiet_s``
+    reports fewer pairs than there are.
 
     >>> with PingMatrix(session.plan, session.netns_fds()) as matrix:   # doctest: +SKIP
     ...     matrix.reach()
@@ -62,8 +61,8 @@ class PingMatrix:
         self._raw: dict[Port, socket.socket] = {}
         self._echo: dict[Port, socket.socket] = {}
 
-    def heard(self, lanes: Sequence[int] = (0,)) -> frozenset[tuple[Port, Port]]:
-        """(sending port, port at which it came out), for frames sent from ``lanes``; every lane listens."""
+    def reach_ports(self, lanes: Sequence[int] = (0,)) -> frozenset[tuple[Port, Port]]:
+        """(sending port, receiving port) of frames sent from ``lanes``; frames are received on every lane."""
         self._open(self._raw, _open_raw)
         token = os.urandom(_TOKEN_BYTES)
         for switch, port in self._senders(lanes):
@@ -78,14 +77,14 @@ class PingMatrix:
         return self._gather(self._raw, pair)
 
     def reach(self, lanes: Sequence[int] = (0,)) -> frozenset[tuple[int, int]]:
-        """(rank, rank that hears it), for frames sent from ``lanes``."""
-        return frozenset((src, dst) for (src, _), (dst, _) in self.heard(lanes))
+        """(sending rank, receiving rank) of frames sent from ``lanes``."""
+        return frozenset((src, dst) for (src, _), (dst, _) in self.reach_ports(lanes))
 
     def answers(self, lanes: Sequence[int] = (0,)) -> frozenset[tuple[int, int]]:
-        """(rank, rank that answered its ICMP echo), sent from ``lanes`` to the same lane of everybody on the switch.
+        """(rank, rank that answered its ICMP echo), for echoes from ``lanes`` to the same lane of all other ranks.
 
-        Answers leave as the routes of that host say. An optical switch brings what is meant for others to the
-        circuit's other end, which drops it: that counts as misdelivered (``measure.live.delivery``).
+        Answers take the routes of the answering host. An optical switch delivers echoes for other ranks to the other
+        end of the circuit, which drops them; they count as misdelivered (``measure.live.delivery``).
         """
         self._open(self._echo, _open_echo)
         token = os.urandom(_TOKEN_BYTES)
@@ -102,7 +101,7 @@ class PingMatrix:
         return self._gather(self._echo, pair)
 
     def close(self) -> None:
-        """Close all sockets."""
+        """Close the sockets on all ports."""
         self._raw.clear()
         self._echo.clear()
         self._stack.close()
@@ -131,24 +130,24 @@ class PingMatrix:
                     sockets[port.rank, port.lane] = self._stack.enter_context(opener(port))
 
     def _gather(
-        self, sockets: dict[Port, socket.socket], told: Callable[[Port, bytes], Told | None]
-    ) -> frozenset[Told]:
-        """What all that comes in tells, until it is quiet."""
-        found: set[Told] = set()
+        self, sockets: dict[Port, socket.socket], decode: Callable[[Port, bytes], Decoded | None]
+    ) -> frozenset[Decoded]:
+        """Receive and ``decode`` packets on all sockets until none has come for ``quiet_s``."""
+        found: set[Decoded] = set()
         with selectors.DefaultSelector() as selector:
-            for at, ear in sockets.items():
-                selector.register(ear, selectors.EVENT_READ, at)
+            for at, receiver in sockets.items():
+                selector.register(receiver, selectors.EVENT_READ, at)
             end = time.monotonic() + self._longest_s
             while (left := end - time.monotonic()) > 0 and (ready := selector.select(min(self._quiet_s, left))):
                 for key, _ in ready:
-                    one = told(key.data, sockets[key.data].recv(2048))
+                    one = decode(key.data, sockets[key.data].recv(2048))
                     if one is not None:
                         found.add(one)
         return frozenset(found)
 
 
 def reach(plan: FabricPlan, netns_fds: Sequence[int], lanes: Sequence[int] = (0,)) -> frozenset[tuple[int, int]]:
-    """``PingMatrix.reach``, once (opening and closing the sockets of 16 hosts takes longer than the question)."""
+    """``PingMatrix.reach`` for a single test; for 16 hosts, most of its time is opening the sockets."""
     with PingMatrix(plan, netns_fds) as matrix:
         return matrix.reach(lanes)
 
@@ -157,21 +156,21 @@ def reach(plan: FabricPlan, netns_fds: Sequence[int], lanes: Sequence[int] = (0,
 
 
 def _open_raw(port: HostPort) -> socket.socket:
-    """A packet socket that takes in our frames only (made where the port is)."""
-    ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    ear.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
-    ear.bind((port.interface, ETHERTYPE))
-    return ear
+    """A packet socket for frames of ``ETHERTYPE``, to be opened in the namespace of ``port``."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
+    opened.bind((port.interface, ETHERTYPE))
+    return opened
 
 
 def _frame(port: HostPort, to: HostPort, token: bytes) -> bytes:
-    """What ``port`` sends to ``to``: who it is stands inside."""
+    """The frame that ``port`` sends to ``to``; it contains the token of the test and the sender's rank and lane."""
     ethertype = ETHERTYPE.to_bytes(2, "big")
     return _FRAME.pack(_mac(to), _mac(port), ethertype, token, port.rank, port.lane).ljust(_SHORTEST_FRAME, b"\0")
 
 
 def _sender_of(frame: bytes, token: bytes) -> Port | None:
-    """Who sent a frame of this question; None for any other."""
+    """The sending port of a frame with ``token``; None for any other frame."""
     if len(frame) < _FRAME.size:
         return None
     _, _, _, of, rank, lane = _FRAME.unpack_from(frame)
@@ -186,15 +185,15 @@ def _mac(port: HostPort) -> bytes:
 
 
 def _open_echo(port: HostPort) -> socket.socket:
-    """A raw ICMP socket on one port (made where the port is)."""
-    ear = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    ear.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, port.interface.encode() + b"\0")
-    ear.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
-    return ear
+    """A raw ICMP socket bound to ``port``, to be opened in its namespace."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, port.interface.encode() + b"\0")
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM_BYTES)
+    return opened
 
 
 def _echo(port: HostPort, token: bytes) -> bytes:
-    """An ICMP echo request (RFC 792) with ``port`` and ``token`` as its data."""
+    """An ICMP echo request (RFC 792) with ``token`` and the rank and lane of ``port`` as data."""
     bare = _ECHO.pack(_ECHO_REQUEST, 0, 0, 0, 0, token, port.rank, port.lane)
     total: int = sum(struct.unpack(f"!{len(bare) // 2}H", bare))
     while total >> 16:
@@ -202,13 +201,13 @@ def _echo(port: HostPort, token: bytes) -> bytes:
     return bare[:2] + (~total & 0xFFFF).to_bytes(2, "big") + bare[4:]
 
 
-def _answerer_of(packet: bytes, asker: Port, token: bytes) -> str | None:
-    """The address that answered the echo of ``asker``; None for any other IP packet."""
+def _answerer_of(packet: bytes, sender: Port, token: bytes) -> str | None:
+    """The address that answered the echo of ``sender``; None for any other IP packet."""
     start = (packet[0] & 15) * 4
     if len(packet) < start + _ECHO.size:
         return None
     kind, _, _, _, _, of, rank, lane = _ECHO.unpack_from(packet, start)
-    if (kind, of, rank, lane) != (_ECHO_REPLY, token, *asker):
+    if (kind, of, rank, lane) != (_ECHO_REPLY, token, *sender):
         return None
     return socket.inet_ntoa(packet[12:16])
 

@@ -1,8 +1,7 @@
-"""Sends a train of probes over a circuit and captures it where it can come out.
+"""Sends a train of probes over a circuit and captures it at the possible receivers.
 
-The train leaves from inside a host's namespace, every 0.3 ms, in a process of its own (it waits busily between two
-probes, for the length of the train only). Captures are packet sockets on the receivers' interfaces, filled by the
-kernel and read when the train is over, written as pcap files.
+A process of its own sends a probe every 0.3 ms from a host's namespace; it busy-waits between probes. Captures are
+packet sockets on the receivers' interfaces that are read when the train is over and written as pcap files.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ _SOCK_FILTER = struct.Struct("=HBBI")
 
 @dataclass(frozen=True)
 class Sender:
-    """Where the train starts: a namespace, the interface it must leave by, and the address it is sent to.
+    """The sender of a train: its namespace, the interface to send from, and the destination address.
 
-    The address needs a neighbour entry on that interface (rails have permanent ones); any receiver's will do, since a
-    circuit carries whatever comes in.
+    The address must have a neighbour entry on that interface (rails have permanent ones). The address of any receiver
+    works, since a circuit carries all packets.
     """
 
     netns_fd: int
@@ -54,7 +53,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Receiver:
-    """A place where probes may come out, by a name of the caller's choice."""
+    """An interface that may receive probes, with a name that the caller chooses."""
 
     name: str
     netns_fd: int
@@ -63,20 +62,20 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Train:
-    """What was sent, and the capture of each receiver."""
+    """The probes that were sent, the capture file of each receiver, and the longest gap between probes (s)."""
 
     sent: tuple[Probe, ...]
     captures: Mapping[str, Path]
     worst_gap_s: float
 
     def dark_time(self, old: str = "", new: str = "") -> DarkTime:
-        """The dark time that this train saw; ``old``, ``new`` as in ``measure.live.darktime.dark_time``."""
+        """The dark time that this train measured; ``old``, ``new`` as in ``measure.live.darktime.dark_time``."""
         received = [r for name, path in self.captures.items() for r in read_probes(path, name)]
         return dark_time(self.sent, received, old, new)
 
 
 class ProbeTrain:
-    """A train under way.
+    """A probe train that is being sent, for ``seconds``, with captures as files in ``folder``.
 
     >>> with ProbeTrain(sender, [left, right], seconds=0.3, folder=path) as train:   # doctest: +SKIP
     ...     time.sleep(0.1)
@@ -110,12 +109,12 @@ class ProbeTrain:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> ProbeTrain:
-        """Begin; returns when the captures are open and the first probe is about to leave."""
+        """Start the train; returns when the captures are open and the first probe is about to be sent."""
         self._process = start_child("measure.live.probe", self._settings, self._fds, "the probe train")
         return self
 
     def result(self) -> Train:
-        """Wait for the end of the train. Raises ``MachineError`` if it did not end as it should."""
+        """Wait for the end of the train. Raises ``MachineError`` if the process ended without a result."""
         process = self._process
         if process is None:
             raise MachineError("the probe train was not started")
@@ -148,7 +147,7 @@ class ProbeTrain:
 
 
 def _udp_filter(port: int) -> bytes:
-    """A classic BPF program that lets IPv4 UDP to ``port`` pass (Ethernet frames, any IP header length)."""
+    """A classic BPF program that accepts IPv4 UDP to ``port`` (Ethernet frames, any IP header length)."""
     program = (
         (0x28, 0, 0, 12),  # EtherType
         (0x15, 0, 6, 0x0800),  # is IPv4, else drop
@@ -156,7 +155,7 @@ def _udp_filter(port: int) -> bytes:
         (0x15, 0, 4, 17),  # is UDP, else drop
         (0xB1, 0, 0, 14),  # X = IP header length
         (0x48, 0, 0, 16),  # destination port
-        (0x15, 0, 1, port),  # is ours, else drop
+        (0x15, 0, 1, port),  # is that of the probes, else drop
         (0x06, 0, 0, 0xFFFF),
         (0x06, 0, 0, 0),
     )
@@ -164,7 +163,7 @@ def _udp_filter(port: int) -> bytes:
 
 
 def _open_capture(netns_fd: int, interface: str) -> socket.socket:
-    """A packet socket that takes in the probes only, with room for a whole train."""
+    """A packet socket that receives only probes, with buffer space for a whole train."""
     code = _udp_filter(UDP_PORT)
     with inside(netns_fd):
         capture = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing comes in before the filter
@@ -188,7 +187,7 @@ class _Buffer:
 
 
 def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> list[int]:
-    """Send ``count`` probes; the send times (monotonic nanoseconds). A probe that is late does not move the next."""
+    """Send ``count`` probes and return their send times (monotonic ns); a late probe does not delay the next."""
     with inside(sender["netns_fd"]):
         out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, sender["interface"].encode() + b"\0")
@@ -204,7 +203,7 @@ def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> lis
             try:
                 out.send(PAYLOAD.pack(MAGIC, number, now))
                 break
-            except ConnectionRefusedError:  # a receiver without that UDP port said so of a probe before: send again
+            except ConnectionRefusedError:  # an ICMP error answers an earlier probe: send again
                 continue
         sent.append(now)
     out.close()
@@ -212,7 +211,7 @@ def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> lis
 
 
 def _write_capture(capture: socket.socket, path: Path) -> None:
-    """Drain a capture into a pcap file with nanoseconds; packets that this host sent itself are left out."""
+    """Write a capture to a pcap file with nanosecond times, without packets that this host sent itself."""
     with path.open("wb") as out:
         out.write(_PCAP_NANOSECONDS)
         while True:
@@ -230,7 +229,7 @@ def _write_capture(capture: socket.socket, path: Path) -> None:
 
 
 def main() -> None:
-    """The process: settings as one line of JSON on standard input, the send times as one line on standard output."""
+    """Run the probe process: read settings as one line of JSON, send and capture, print the send times."""
     settings = json.loads(sys.stdin.readline())
     with ExitStack() as stack:
         captures = [

@@ -1,4 +1,4 @@
-"""How busy the cores are, and the datapath: shares over the time between two readings, from /proc."""
+"""Processor load of the machine and of the datapath between two readings of /proc."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Load:
-    """``busy`` is the share (0..1) of all cores; ``processes`` cores used by the watched processes together, and
-    ``thread`` by the busiest of their threads (both None if none is watched).
+    """Processor load over a period: ``busy`` is the share (0..1) of all ``cores`` that was in use.
+
+    ``processes`` is the number of cores used by the watched processes together, ``thread`` the share (0..1) of a core
+    used by the busiest of their threads; both are None if no process is watched.
     """
 
     busy: float
@@ -23,7 +25,7 @@ class Load:
 
 
 class Processor:
-    """Remembers the last reading; each call of ``read`` gives the load since the call before.
+    """Measures the processor load between successive calls of ``read``, of the machine and the processes ``pids``.
 
     Threads are read from ``schedstat`` (nanoseconds) where the kernel has it, else from ``stat`` (ticks).
     """
@@ -37,7 +39,7 @@ class Processor:
         self._threads = self._thread_seconds()
 
     def read(self, seconds: float) -> Load:
-        """The load of the last ``seconds``, which is the time since the last reading."""
+        """The load since the last reading, which was ``seconds`` ago."""
         idle, whole = self._core_ticks()
         threads = self._thread_seconds()
         passed = whole - self._whole
@@ -52,12 +54,12 @@ class Processor:
         return (self._proc / "stat").read_text().splitlines()
 
     def _core_ticks(self) -> tuple[int, int]:
-        """Idle and all ticks of all cores; time stolen by the hypervisor counts as busy: we did not get it."""
+        """(idle ticks, all ticks) of all cores; time stolen by the hypervisor counts as busy."""
         ticks = [int(t) for t in self._stat()[0].split()[1:9]]
         return ticks[3] + ticks[4], sum(ticks)
 
     def _thread_seconds(self) -> dict[tuple[int, str], float]:
-        """CPU seconds of every thread of the watched processes; a process that is gone has none."""
+        """CPU seconds of every thread of the watched processes; processes that have ended are left out."""
         found = {}
         for pid in self._pids:
             tasks = self._proc / str(pid) / "task"

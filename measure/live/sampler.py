@@ -1,7 +1,7 @@
-"""The sampler: a small process of its own that writes link counters and CPU use as events, ten times a second.
+"""The sampler: a process of its own that writes link counters and CPU use as events, ten times a second.
 
-It is a process and not a thread so that nothing else in the run can hold it up. Its end of the job: one netlink dump
-per sample for all interfaces of the yard, two or three files of /proc, and a line per counter that moved.
+It is a process and not a thread, so that no other part of the run can delay it. Per sample it needs one netlink dump
+for all interfaces of the yard and two or three files of /proc, and writes one line per counter that changed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _END_S = 5.0
 
 
 @dataclass(frozen=True)
-class PortLabel:
-    """Whose port it is: the interface of the host at the other end of the veth pair."""
+class HostInterface:
+    """A host's interface, at the other end of the veth pair of a switch port."""
 
     interface: str
     rank: int
@@ -39,23 +39,23 @@ class PortLabel:
 
 
 def yard_interface(switch: SwitchPlan, port: HostPort) -> str:
-    """Mininet's name of the switch's end of a link."""
+    """Mininet's name for the interface of a switch port."""
     return f"{switch.name}-eth{port.number}"
 
 
-def port_labels(plan: FabricPlan) -> dict[str, PortLabel]:
-    """The label of every switch-side interface of a fabric."""
-    return {yard_interface(s, p): PortLabel(p.interface, p.rank, p.lane) for s in plan.switches for p in s.ports}
+def host_interfaces(plan: FabricPlan) -> dict[str, HostInterface]:
+    """The host interface opposite every switch interface of a fabric, by the name of the switch interface."""
+    return {yard_interface(s, p): HostInterface(p.interface, p.rank, p.lane) for s in plan.switches for p in s.ports}
 
 
 class Changes:
-    """Turns samples into events, leaving out counters that stand still.
+    """Turns samples into events and leaves out samples of unchanged counters.
 
-    The sample before a change is written too, so that a straight line between two events is what happened.
+    The last sample before a change is written too, so that interpolating linearly between events is correct.
     """
 
-    def __init__(self, labels: Mapping[str, PortLabel]) -> None:
-        self._labels = labels
+    def __init__(self, interfaces: Mapping[str, HostInterface]) -> None:
+        self._interfaces = interfaces
         self._last: dict[str, LinkCounters] = {}
         self._waiting: dict[str, float] = {}
 
@@ -63,7 +63,7 @@ class Changes:
         """The events to write for a sample taken at ``t``."""
         events = []
         for name, now in sample.items():
-            if name not in self._labels:
+            if name not in self._interfaces:
                 continue
             before = self._last.get(name)
             if now == before:
@@ -77,18 +77,18 @@ class Changes:
         return events
 
     def rest(self) -> list[Event]:
-        """The last sample of every counter that stood still at the end."""
+        """Events for the last sample of every counter that was unchanged at the end."""
         return [self._event(t, name, self._last[name]) for name, t in self._waiting.items()]
 
     def _event(self, t: float, name: str, counters: LinkCounters) -> Event:
-        """What the switch's end received is what the host sent."""
+        """A ``link bytes`` event of the host's interface; bytes received at the switch are those the host sent."""
         return Event(
             t,
             "link",
             "bytes",
             None,
             {
-                **asdict(self._labels[name]),
+                **asdict(self._interfaces[name]),
                 "tx_bytes": counters.rx_bytes,
                 "rx_bytes": counters.tx_bytes,
                 "dropped": counters.dropped,
@@ -97,12 +97,12 @@ class Changes:
 
 
 class Sampler:
-    """Runs the sampler process. ``netns_fd`` is the namespace that holds the switches' ends of the links.
+    """Runs the sampler process. ``netns_fd`` is the namespace with the switches' ends of the links.
 
-    ``out`` gets the events as they come (and keeps them if the run dies); ``stop`` returns them. Raises
+    Events are written to ``out`` at once, so that they survive a crash of the run; ``stop`` returns them. Raises
     ``MachineError`` if the process does not start.
 
-    >>> with Sampler(path, yard_fd, port_labels(plan), [vswitchd_pid]) as sampler:   # doctest: +SKIP
+    >>> with Sampler(path, yard_fd, host_interfaces(plan), [vswitchd_pid]) as sampler:   # doctest: +SKIP
     ...     run()
     ...     events = sampler.stop()
     """
@@ -111,7 +111,7 @@ class Sampler:
         self,
         out: Path,
         netns_fd: int,
-        labels: Mapping[str, PortLabel],
+        interfaces: Mapping[str, HostInterface],
         datapath_pids: Sequence[int] = (),
         interval_s: float = INTERVAL_S,
     ) -> None:
@@ -120,26 +120,26 @@ class Sampler:
         self._settings = {
             "out": str(out.absolute()),
             "netns_fd": netns_fd,
-            "labels": {name: asdict(label) for name, label in labels.items()},
+            "interfaces": {name: asdict(interface) for name, interface in interfaces.items()},
             "pids": list(datapath_pids),
             "interval_s": interval_s,
         }
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Sampler:
-        """Start sampling; returns when the first sample is taken."""
+        """Start sampling; returns after the first sample."""
         self._process = start_child(
             "measure.live.sampler", self._settings, (self._netns_fd,), "the sampler of link counters", own_session=True
         )
         return self
 
     def stop(self) -> list[Event]:
-        """Take a last sample, end the process, return all events in order of time."""
+        """Take a last sample, end the process and return all events in order of time."""
         self.close()
         return read_events(self._out) if self._out.exists() else []
 
     def close(self) -> None:
-        """End the process; its last sample is written. Harmless if it does not run."""
+        """End the process after a last sample; does nothing if it does not run."""
         process, self._process = self._process, None
         if process is not None:
             request_stop(process)
@@ -155,26 +155,27 @@ class Sampler:
 
 
 def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
-    """``link qdisc`` events: what the queues of every host dropped so far (take them at start and end of a point).
+    """``link qdisc`` events: packets that the queues of every host have dropped so far.
 
-    ``netns_fds``: rank -> descriptor of its namespace. About 0.3 ms a host.
+    To be taken at the start and the end of a point. ``netns_fds``: rank -> descriptor of its namespace. Takes about
+    0.3 ms per host.
     """
     events = []
     for rank, fd in netns_fds.items():
-        labels = {p.interface: p.lane for _, p in plan.host_ports(rank)}
+        lanes = {p.interface: p.lane for _, p in plan.host_ports(rank)}
         with Counters(fd) as counters:
             t = time.monotonic()
             for name, queue in counters.queues().items():
-                if name in labels:
-                    fields = {"interface": name, "rank": rank, "lane": labels[name], "dropped": queue.dropped}
+                if name in lanes:
+                    fields = {"interface": name, "rank": rank, "lane": lanes[name], "dropped": queue.dropped}
                     events.append(Event(t, "link", "qdisc", None, fields))
     return events
 
 
 def switch_events(netns_fd: int, plan: FabricPlan) -> list[Event]:
-    """``link switch`` events: packets into and out of every switch so far (take them while nothing is on its way).
+    """``link switch`` events: packets into and out of every switch so far; the difference was lost in the switch.
 
-    ``netns_fd`` is the namespace of the switches' ends of the links. What went in and did not come out was lost.
+    To be taken while no packet is in flight. ``netns_fd`` is the namespace with the switches' ends of the links.
     """
     with Counters(netns_fd) as counters:
         t = time.monotonic()
@@ -193,8 +194,8 @@ def _write(out: TextIO, events: Iterable[Event]) -> None:
 
 
 def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
-    """Sample until told to stop, or until the run is gone; ticks are counted from the start, so they do not drift."""
-    changes = Changes({name: PortLabel(**label) for name, label in settings["labels"].items()})
+    """Sample until a line on standard input or the end of the parent; ticks count from the start, without drift."""
+    changes = Changes({name: HostInterface(**interface) for name, interface in settings["interfaces"].items()})
     processor = Processor(settings["pids"])
     interval = settings["interval_s"]
     with Counters(settings["netns_fd"]) as counters:
@@ -219,7 +220,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
 
 
 def main() -> None:
-    """The process: settings as one line of JSON on standard input, then samples until the next line."""
+    """Run the sampler process: read settings as one line of JSON, then sample until the next line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(sys.stdin.readline())
     with open(settings["out"], "a", encoding="utf-8") as out:

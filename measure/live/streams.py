@@ -1,4 +1,4 @@
-"""Our messages inside TCP streams: each direction put together by sequence numbers, from its SYN on. Pure."""
+"""Finds the agents' messages in captured TCP streams, reassembled by sequence numbers from the SYN on. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _MODULUS = 1 << 32
 
 @dataclass(frozen=True)
 class StreamMessage:
-    """A message that begins ``start`` bytes into its stream."""
+    """A message that begins at offset ``start`` of its stream, in bytes."""
 
     start: int
     header: Header
 
     @property
     def body(self) -> int:
-        """Where its payload begins."""
+        """Offset in the stream at which the payload of the message begins."""
         return self.start + HEADER_BYTES
 
     @property
     def end(self) -> int:
-        """Where the next message begins."""
+        """Offset in the stream at which the next message begins."""
         return self.body + self.header.length
 
 
 class Stream:
-    """One direction of a connection. Offsets count the payload from 0, over any number of wraps of the sequence."""
+    """One direction of a connection; offsets count payload bytes from 0, across wraps of the sequence number."""
 
     def __init__(self, src: End, dst: End, initial: int) -> None:
         self.src, self.dst, self.initial = src, dst, initial
@@ -41,7 +41,7 @@ class Stream:
         self._pieces: list[tuple[int, bytes]] = []
 
     def add(self, segment: Segment) -> int:
-        """Take in a segment; the offset of its payload. Any order will do, and the same bytes any number of times."""
+        """Add a segment, in any order and any number of times, and return the offset of its payload."""
         ahead = (segment.sequence - self.initial - 1 - self._highest) % _MODULUS
         offset = self._highest + ahead - (_MODULUS if ahead >= _MODULUS // 2 else 0)
         if segment.syn:
@@ -53,7 +53,7 @@ class Stream:
 
     @cached_property
     def messages(self) -> tuple[StreamMessage, ...]:
-        """All messages in order, up to the first header that no packet holds (ask when all segments are in)."""
+        """All messages in order, up to the first missing header; to be read after all segments are added."""
         whole = _disjoint(self._pieces)
         starts = [start for start, _ in whole]
         found: list[StreamMessage] = []
@@ -61,14 +61,14 @@ class Stream:
         while (head := _read(whole, starts, at)) is not None:
             try:
                 message = StreamMessage(at, Header.unpack(head))
-            except VerifyError:  # not a stream of ours
+            except VerifyError:  # the stream of another program
                 break
             found.append(message)
             at = message.end
         return tuple(found)
 
     def within(self, start: int, end: int) -> tuple[StreamMessage, ...]:
-        """The messages that have bytes in ``start`` to ``end``."""
+        """The messages with bytes at offsets from ``start`` to ``end`` (excluded)."""
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, end - 1)
         return tuple(m for m in self.messages[first:last] if m.end > start)
@@ -79,7 +79,7 @@ class Stream:
 
 
 def _disjoint(pieces: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """The same bytes, each once, in order."""
+    """The bytes of overlapping pieces, each byte once, as (offset, data) in order."""
     found: list[tuple[int, bytes]] = []
     covered = 0
     for start, data in sorted(pieces, key=lambda piece: piece[0]):
@@ -92,7 +92,7 @@ def _disjoint(pieces: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 
 
 def _read(pieces: list[tuple[int, bytes]], starts: list[int], at: int) -> bytes | None:
-    """The header's bytes at offset ``at``; None if one of them is missing."""
+    """The bytes of the header at offset ``at``; None if one of them is missing."""
     read = b""
     place = bisect_right(starts, at) - 1
     while len(read) < HEADER_BYTES:
@@ -109,7 +109,7 @@ def _read(pieces: list[tuple[int, bytes]], starts: list[int], at: int) -> bytes 
 
 @dataclass
 class Place:
-    """Where a packet stands: bytes ``start`` to ``end`` of a stream, seen at its port before or not."""
+    """Position of a packet: bytes ``start`` to ``end`` of a stream; ``again`` if its port saw them before."""
 
     stream: Stream
     start: int
@@ -119,12 +119,12 @@ class Place:
 
 @dataclass
 class _Seen:
-    """The bytes of a stream that passed one port in one direction, as disjoint intervals in order."""
+    """The bytes of a stream seen at one port in one direction, as disjoint intervals in order."""
 
     intervals: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, start: int, end: int) -> bool:
-        """Take in an interval; whether all of it had passed before."""
+        """Add an interval; returns whether all of it had been seen before."""
         before = any(a <= start and end <= b for a, b in self.intervals)
         touching = [(a, b) for a, b in self.intervals if a <= end and start <= b]
         apart = [(a, b) for a, b in self.intervals if not (a <= end and start <= b)]
@@ -134,9 +134,9 @@ class _Seen:
 
 
 def places(packets: Iterable[Packet]) -> list[Place | None]:
-    """For each packet its place; None for one without payload or of a stream whose SYN was not captured.
+    """The position of each packet; None for one without payload or of a stream whose SYN was not captured.
 
-    The same packet may have been captured at both ends. A connection that opens again between the same ports is a new
+    A packet may have been captured at both ends. A connection that is opened again between the same ports is a new
     stream.
     """
     ordered = list(packets)

@@ -253,7 +253,7 @@ def test_in_every_slot_light_joins_the_ports_that_the_policy_says_and_no_others(
             for slot in found:
                 lay(session, slot)
                 light = {((a, out), (b, into)) for a, out, b, into in slot.paths}
-                assert matrix.heard((0, 1)) == light | {(there, here) for here, there in light}
+                assert matrix.reach_ports((0, 1)) == light | {(there, here) for here, there in light}
                 met.update((a, b) if simplex else frozenset((a, b)) for a, _, b, _ in slot.paths)
             assert set(met.values()) == {1}
             assert len(met) == ranks * (ranks - 1) // (1 if simplex else 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from measure.live.probe import ProbeTrain, Receiver, Sender
-from measure.live.sampler import PortLabel, Sampler, queue_events
+from measure.live.sampler import HostInterface, Sampler, queue_events
 from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
@@ -61,7 +61,7 @@ def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int], tmp_path: P
 
 def test_the_sampler_counts_what_a_host_sends(pair: tuple[int, int], tmp_path: Path) -> None:
     host, yard = pair
-    labels = {"rail0-eth1": PortLabel("g0-r0", 0, 0)}
+    labels = {"rail0-eth1": HostInterface("g0-r0", 0, 0)}
     with inside(host):
         out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with out, Sampler(tmp_path / "link.jsonl", yard, labels, [os.getpid()], interval_s=0.02) as sampler:

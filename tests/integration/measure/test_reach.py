@@ -14,7 +14,7 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
 from experiments.session import Session
 from experiments.settings import Settings
-from measure.live.delivery import Delivery, delivery, payload, read, read_at_rest
+from measure.live.delivery import Delivery, delivery, payload, read_at_rest, read_port_counters
 from measure.live.ping_matrix import PingMatrix, reach
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -81,7 +81,7 @@ def test_light_of_a_port_to_send_and_one_to_receive(session: Session) -> None:
     around = [(0, 1), (1, 2), (2, 3), (3, 0)]
     join(session, around, (1, 0))
     with PingMatrix(session.plan, session.netns_fds()) as matrix:
-        assert matrix.heard((1,)) == {((a, 1), (b, 0)) for a, b in around}
+        assert matrix.reach_ports((1,)) == {((a, 1), (b, 0)) for a, b in around}
         assert matrix.reach((0,)) == {(b, a) for a, b in around}, "light goes both ways"
         assert matrix.reach((0, 1)) == both_ways(around)
         with pytest.raises(ConfigError, match="no rail port has lane 2"):
@@ -108,7 +108,7 @@ def test_what_meets_no_circuit_is_lost(session: Session) -> None:
 def account(session: Session, streams: Pairs, count: int = 10) -> Delivery:
     """The ledger of UDP packets of 8,000 bytes, ``count`` from each first to each second."""
     fds = session.netns_fds()
-    before = read(session.plan, fds)
+    before = read_port_counters(session.plan, fds)
     for a, b in streams:
         port = session.plan.rail_of(a).port(a, 0)
         with inside(fds[a]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
@@ -128,7 +128,7 @@ def test_an_electrical_rail_brings_each_frame_to_its_host_and_bytes_in_are_bytes
         fds = [net.netns_fd(f"g{rank}") for rank in range(ranks)]
         with PingMatrix(net.plan, fds) as matrix:
             assert matrix.answers() == matrix.reach() == everybody(ranks)
-        before = read(net.plan, fds)
+        before = read_port_counters(net.plan, fds)
         all_to_all(net, fds, size, tmp_path)
         found = delivery(before, read_at_rest(net.plan, fds))
     moved = payload([e for rank in range(ranks) for e in read_events(tmp_path / f"{rank}.jsonl")], ["ep0"])

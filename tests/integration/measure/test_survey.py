@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.calibrate.survey import calibrate_machine, ring
-from measure.live import machine
+from measure.live import machine_benchmark
 from measure.live.calibration import pick_scale
 from railyard.errors import MachineError
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.root
 
 def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -> None:
     with ring(4, 20.0) as (lanes, datapath):
-        goodputs = machine.ring_goodputs(lanes, 20.0, 0.3, 0.5)
+        goodputs = machine_benchmark.ring_goodputs(lanes, 20.0, 0.3, 0.5)
     assert datapath in ("system", "netdev")
     assert len(goodputs) == 4
     assert min(goodputs) > 1

@@ -179,9 +179,9 @@ def test_a_send_of_a_pair() -> None:
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        (Header("data", Flow(0, 9, 0), 0, 10), "step 0, group 9 that the program has not, bytes 0-9 of 10"),
+        (Header("data", Flow(0, 9, 0), 0, 10), "step 0, group 9 (unknown to the program), bytes 0-9 of 10"),
         (Header("data", Flow(0, 1, 7), 0, 10), "step 0, collective dp0 #7: rank 2 -> rank 3, bytes 0-9 of 10"),
-        (Header("data", FLOW, 999, 10), "which its schedule of 24 transfers has not, bytes 0-9 of 10"),
+        (Header("data", FLOW, 999, 10), "beyond the 24 transfers of its schedule, bytes 0-9 of 10"),
     ],
 )
 def test_what_the_program_does_not_know_is_said(header: Header, says: str) -> None:

@@ -27,18 +27,18 @@ def test_a_rewired_circuit() -> None:
     seen = dark_time(_train(100), _arrive(range(30), "old") + _arrive(range(70, 100), "new"), "old", "new")
     assert seen.seconds == pytest.approx(40 * TICK)
     assert seen.first_lost_t == pytest.approx(5.0 + 30 * TICK)
-    assert seen.lit_t == pytest.approx(5.0 + 70 * TICK)
+    assert seen.up_t == pytest.approx(5.0 + 70 * TICK)
     assert (seen.lost, seen.strays, seen.misdelivered) == (40, 0, 0)
 
 
 def test_a_swap_that_loses_nothing() -> None:
     seen = dark_time(_train(10), _arrive(range(5), "old") + _arrive(range(5, 10), "new"), "old", "new")
-    assert (seen.first_lost_t, seen.lit_t, seen.seconds, seen.lost) == (None, None, 0.0, 0)
+    assert (seen.first_lost_t, seen.up_t, seen.seconds, seen.lost) == (None, None, 0.0, 0)
 
 
 def test_light_that_never_comes_back() -> None:
     seen = dark_time(_train(10), _arrive(range(4), "old"), "old", "new")
-    assert seen.seconds == math.inf and seen.lit_t is None and seen.lost == 6
+    assert seen.seconds == math.inf and seen.up_t is None and seen.lost == 6
 
 
 def test_one_stray_loss_is_not_the_dark_time() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
-from measure.live.sampler import Changes, PortLabel, port_labels
+from measure.live.sampler import Changes, HostInterface, host_interfaces
 
 pytestmark = pytest.mark.live
 
-LABELS = {"rail0-eth1": PortLabel("g0-r0", 0, 0)}
+LABELS = {"rail0-eth1": HostInterface("g0-r0", 0, 0)}
 
 
 def _sample(rx: int) -> dict[str, LinkCounters]:
@@ -33,8 +33,8 @@ def test_the_switch_receives_what_the_host_sends() -> None:
 
 
 def test_every_port_of_a_fabric_has_a_label(make_plan: Any) -> None:
-    labels = port_labels(make_plan())
-    assert labels["rail1-eth3"] == PortLabel("g3-r0", 3, 0)
+    labels = host_interfaces(make_plan())
+    assert labels["rail1-eth3"] == HostInterface("g3-r0", 3, 0)
     assert len(labels) == 16
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.live import machine
+from measure.live import machine_benchmark
 from railyard.errors import MachineError
 
 
 @given(limit=st.floats(200, 50_000), halvings=st.integers(0, 5))
 def test_the_highest_rate_is_under_the_limit_and_close_to_it(limit: float, halvings: int) -> None:
-    found = machine.highest(lambda value: value <= limit, 800, 25_600, halvings)
+    found = machine_benchmark.highest_rate(lambda value: value <= limit, 800, 25_600, halvings)
     assert found.value <= limit
     if found.limited:
         assert limit < found.value * 2 ** (0.5**halvings) * (1 + 1e-9)
@@ -22,28 +22,28 @@ def test_the_highest_rate_is_under_the_limit_and_close_to_it(limit: float, halvi
 
 def test_a_machine_that_carries_nothing_is_an_error() -> None:
     with pytest.raises(MachineError, match="does not even carry"):
-        machine.highest(lambda _: False, 800, 25_600, 3)
+        machine_benchmark.highest_rate(lambda _: False, 800, 25_600, 3)
 
 
 def test_timers_are_late_never_early() -> None:
-    late = machine.timer_error(0.1)
+    late = machine_benchmark.timer_error(0.1)
     assert 0 <= late.p50_s <= late.p99_s <= late.max_s
     assert late.count > 5
 
 
-def lane() -> machine.Lane:
+def lane() -> machine_benchmark.Lane:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
-        return machine.Lane(sender, listener.accept()[0])
+        return machine_benchmark.Lane(sender, listener.accept()[0])
 
 
 def test_messages_and_streams_over_the_loopback() -> None:
     lanes = [lane(), lane()]
     try:
-        times = machine.message_times(lanes[0].sender, lanes[0].receiver, 20)
+        times = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 20)
         assert times.count == 20
         assert 0 < times.p50 < 0.1
-        goodputs = machine.ring_goodputs(lanes, 1000, 0.05, 0.2)
+        goodputs = machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
         assert len(goodputs) == 2
         assert min(goodputs) > 1
     finally:
@@ -53,5 +53,5 @@ def test_messages_and_streams_over_the_loopback() -> None:
 
 
 def test_processors_are_busy_only_within_the_block() -> None:
-    with machine.busy_processors():
+    with machine_benchmark.busy_processors():
         pass  # leaving waits for the processes; nothing to wait for may remain

@@ -1,4 +1,4 @@
-"""Measuring the ground: timers, streams and small messages, over sockets that somebody else made."""
+"""The machine benchmark: measures timers, streams and small messages over sockets that the caller opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLEEPS_S = (0.0005, 0.001, 0.002, 0.005)
 
 
 def timer_error(seconds: float) -> TimerError:
-    """How late ``select`` wakes after sleeps of half a millisecond to five, over about ``seconds`` seconds."""
+    """Measure for about ``seconds`` how late ``select`` wakes from sleeps of 0.5 to 5 ms."""
     late: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -40,13 +40,13 @@ def timer_error(seconds: float) -> TimerError:
 def _quantiles(sample: list[float], what: str) -> Quantiles:
     found = quantiles(sample)
     if found is None:
-        raise MachineError(f"measuring {what} gave no sample; the machine did not get to run it")
+        raise MachineError(f"measuring {what} gave no sample; the machine is too busy, so try again when it is idle")
     return found
 
 
 @contextmanager
 def busy_processors() -> Iterator[None]:
-    """Every processor has a process that computes; they end with the block, or with this process."""
+    """Keep every processor busy with a computing process until the block, or this process, ends."""
     spinners: list[subprocess.Popen[bytes]] = []
     try:
         spinners.extend(subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]) for _ in range(os.cpu_count() or 1))
@@ -60,7 +60,7 @@ def busy_processors() -> Iterator[None]:
 
 
 def message_times(sender: socket.socket, receiver: socket.socket, count: int) -> Quantiles:
-    """One-way times in seconds of ``count`` messages of 64 bytes, a millisecond apart, on one connection."""
+    """One-way times, in seconds, of ``count`` messages of 64 bytes sent 1 ms apart on one connection."""
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     receiver.settimeout(5)
     message = bytes(64)
@@ -88,10 +88,11 @@ class Lane:
 
 
 def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
-    """Payload rate in Mb/s that arrives on each lane while all send; one process per host, as in a real run.
+    """Payload rate in Mb/s received on each lane while all hosts send; one process per host, as in a real run.
 
-    Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1.
-    ``rate_mbps`` of the links sizes the send buffers: an endless stream would else queue a second deep.
+    Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1. The
+    rate of the links, ``rate_mbps``, sets the send buffers, since an endless stream would otherwise fill a queue of a
+    second. Raises ``MachineError`` if a process stops early.
     """
     buffer_bytes = max(_LEAST_BUFFER_BYTES, int(rate_mbps * 1e6 / 8 * _BUFFER_S))
     start = time.monotonic() + 0.2 + 0.03 * len(lanes)
@@ -110,48 +111,49 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
             worker.kill()
             worker.wait()
     if min(received) < 0:
-        raise MachineError("a process that measures streams stopped before its time")
+        raise MachineError("a process that measures streams stopped early")
     # Worker i counted lane i - 1.
     counted = received[1:] + received[:1]
     return [8 * count / window_s / 1e6 for count in counted]
 
 
 @dataclass(frozen=True)
-class Highest:
-    """The highest value that passed, whether a higher one failed, and how many were tried."""
+class HighestRate:
+    """The highest rate that passed (``value``), whether a higher one failed, and the number of rates tried."""
 
     value: float
     limited: bool
     tried: int
 
 
-def highest(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> Highest:
-    """The highest value for which ``passes`` holds: doubled from ``start`` until it fails, then narrowed down.
+def highest_rate(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> HighestRate:
+    """Search the highest rate for which ``passes`` holds: double ``start`` until it fails, then bisect.
 
-    ``start`` is halved (at most three times) if it fails itself; raises ``MachineError`` if that does not help.
+    ``start`` is halved, at most three times, if it fails itself; raises ``MachineError`` if the lowest fails too. Stops
+    at ``ceiling``; ``halvings`` is the number of bisection steps.
     """
     tried = 0
 
-    def ask(value: float) -> bool:
+    def test(value: float) -> bool:
         nonlocal tried
         tried += 1
         return passes(value)
 
     low, high = start, None
-    while not ask(low):
+    while not test(low):
         high, low = low, low / 2
         if tried > 3:
-            raise MachineError(f"this machine does not even carry {high:g} Mb/s; it is busy with something else")
+            raise MachineError(f"this machine does not carry {high:g} Mb/s; try again when it is idle")
     while high is None and low < ceiling:
         following = min(low * 2, ceiling)
-        if ask(following):
+        if test(following):
             low = following
         else:
             high = following
     for _ in range(halvings if high is not None else 0):
         middle = (low * (high or low)) ** 0.5
-        if ask(middle):
+        if test(middle):
             low = middle
         else:
             high = middle
-    return Highest(low, high is not None, tried)
+    return HighestRate(low, high is not None, tried)
