@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.command import carry_out
-from measure.metrics.bounds import after, bound_s
+from measure.metrics.bounds import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
 from workloads.catalog import DEFAULT_PORT_GBPS
@@ -247,7 +247,7 @@ def print_schedule(found: Schedule, size: int, port_gbps: float, console: Consol
     if not port_gbps > 0:
         raise ConfigError(f"must be above 0, not {port_gbps:g}", key="port_gbps")
     bound = bound_s(found, size, 0.0, port_gbps * 1e9 / 8)
-    late = bound_s(after(found), size, 0.0, port_gbps * 1e9 / 8)
+    late = bound_s(rounds_after_straggler(found), size, 0.0, port_gbps * 1e9 / 8)
     sent, received = sent_by_position(found, size)
     console.print(
         f"[bold]{found.algorithm}[/bold] {found.kind} over {found.n} ranks (proved)", highlight=False, soft_wrap=True

@@ -1,1 +1,1 @@
-"""What happened, and can it be believed: timeline, metrics, fidelity verdict, model, figures, report."""
+"""Measurement of runs: live counters, metrics, fidelity verdicts, the model, results folders and figures."""

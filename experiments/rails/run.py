@@ -153,7 +153,7 @@ class RailRun:
             experiment.link_recovery_ms / 1e3,
             prediction.step_time_s,
             critical=critical_paths(
-                program, self.scale, plan.ports_per_gpu, circuits=follows, turning="ep" if mode in TURNING else ""
+                program, self.scale, plan.ports_per_gpu, circuits=follows, rotating="ep" if mode in TURNING else ""
             ),
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps

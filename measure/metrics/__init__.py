@@ -1,1 +1,1 @@
-"""What happened at a measured point, and whether it can be believed."""
+"""Metrics of a measured point, computed from its events, and the verdict on their fidelity."""

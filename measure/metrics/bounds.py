@@ -1,7 +1,7 @@
-"""The alpha-beta time of a schedule in lock-step: what its rounds must take, whatever runs them.
+"""The alpha-beta time of a schedule whose rounds run in lock-step, a lower bound for most schedules.
 
-A round takes alpha plus the time of the most bytes that one port sends or receives in it; the rounds add up. A run
-without lock-step can be a little faster where rounds are uneven, because chunks do not wait for each other.
+A round takes alpha plus the time for the most bytes that one port sends or receives in it; the rounds add up. A run
+without lock-step can be slightly faster where rounds are uneven, because chunks do not wait for each other.
 
 Source: Hockney's model as in Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 MPICH", 2005; full duplex.
@@ -26,10 +26,10 @@ class RoundBytes:
 
 
 def round_bytes(schedule: Schedule, elements: int, ports: int = 1) -> tuple[RoundBytes, ...]:
-    """The critical bytes of each round that uses a wire, for ``elements`` float32 (as ``Schedule.chunk_bounds``).
+    """The critical bytes of each round that uses a link, for ``elements`` float32 (as ``Schedule.chunk_bounds``).
 
-    With ``ports`` = 1 all transfers of a position share its port; with 2, those of each lane have one of their own.
-    Copies inside a position are left out.
+    With ``ports`` = 1 all transfers of a position share its port; with 2, each lane has a port of its own. Copies
+    within a position do not count.
     """
     bounds = schedule.chunk_bounds(elements)
     load: dict[int, dict[tuple[int, bool, int, bool], int]] = {}
@@ -49,7 +49,7 @@ def round_bytes(schedule: Schedule, elements: int, ports: int = 1) -> tuple[Roun
 
 
 def critical_bytes(schedule: Schedule, elements: int, ports: int = 1) -> int:
-    """The bytes of the rails on the critical path: the sum over the rounds of the most that one port carries."""
+    """Bytes on the critical path of the rails: the sum over rounds of the most that one port sends or receives."""
     return sum(r.scale_out for r in round_bytes(schedule, elements, ports))
 
 
@@ -61,19 +61,19 @@ def bound_s(
     ports: int = 1,
     scale_up_bytes_per_s: float = inf,
 ) -> float:
-    """Seconds that ``schedule`` takes on a buffer of ``buffer_bytes`` (``Collective.bytes``) at ``bytes_per_s`` a port.
+    """Seconds for ``schedule`` on a buffer of ``buffer_bytes`` (``Collective.bytes``), with ``bytes_per_s`` per port.
 
-    Every round on a wire costs ``alpha_s`` once. The scale-up network has a rate of its own, infinite unless told.
+    Every round that uses a link costs ``alpha_s`` once. ``scale_up_bytes_per_s`` is the rate of the scale-up network.
     """
     rounds = round_bytes(schedule, -(-buffer_bytes // ELEMENT_BYTES), ports)
     return sum(alpha_s + max(r.scale_out / bytes_per_s, r.scale_up / scale_up_bytes_per_s) for r in rounds)
 
 
-def before(schedule: Schedule) -> Schedule:
-    """The rounds that do without the straggler (``first_phase``), to be measured, not to be proved."""
+def rounds_before_straggler(schedule: Schedule) -> Schedule:
+    """The rounds that do not need the straggler (``first_phase``), to be measured; not a proved schedule."""
     return replace(schedule, transfers=tuple(t for t in schedule.transfers if t.round < schedule.first_phase))
 
 
-def after(schedule: Schedule) -> Schedule:
-    """The rounds after ``first_phase``: what is left when the straggler arrives; all rounds where there is none."""
+def rounds_after_straggler(schedule: Schedule) -> Schedule:
+    """The rounds from ``first_phase`` on, which need the straggler; all rounds if there is no straggler."""
     return replace(schedule, transfers=tuple(t for t in schedule.transfers if t.round >= schedule.first_phase))

@@ -1,6 +1,6 @@
-"""One collective, step by step: who came when, and how long it took from the first and from the last arrival.
+"""Times of one collective, step by step: the arrival of each rank, and the time from the first and the last arrival.
 
-Reads the timeline of a live run and that of a simulated one alike, so that measured and predicted times are the same
+The timelines of live and simulated runs are read in the same way, so that measured and predicted times are the same
 quantity.
 """
 
@@ -18,11 +18,10 @@ from workloads.schedule import Schedule
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The collective in one step (wall-clock seconds).
+    """Times of a collective in one step (wall-clock seconds), in ascending order of ``ranks``.
 
-    In order of ``ranks``, which ascend. ``arrivals[i]`` is when the rank had posted it: from then on its data could
-    move and its circuits could be asked for. ``ends[i]`` is when the rank had everything it must have, and nothing it
-    sent was unacknowledged.
+    ``arrivals[i]`` is when the rank posted the collective: from then on its data could move and its circuits could be
+    requested. ``ends[i]`` is when the rank had received all its data and all data it sent was acknowledged.
     """
 
     step: int
@@ -32,33 +31,32 @@ class StepTimes:
 
     @property
     def time_s(self) -> float:
-        """From the first arrival to the last end."""
+        """Seconds from the first arrival to the last end."""
         return max(self.ends) - min(self.arrivals)
 
     @property
     def after_arrival_s(self) -> float:
-        """From the last arrival to the last end: the time of nccl-tests, where all arrive together."""
+        """Seconds from the last arrival to the last end: the time of nccl-tests, where all ranks arrive together."""
         return max(self.ends) - max(self.arrivals)
 
     @property
     def lateness(self) -> tuple[float, ...]:
-        """How long after the first each rank arrived: what a detector of stragglers observes."""
+        """Seconds after the first arrival at which each rank arrived: the input of a straggler detector."""
         first = min(self.arrivals)
         return tuple(arrival - first for arrival in self.arrivals)
 
     @property
     def gap_s(self) -> float:
-        """How long after the last but one the last rank arrived."""
+        """Seconds between the last arrival and the one before it."""
         *_, before, last = (self.arrivals[0], *sorted(self.arrivals))
         return last - before
 
 
 @dataclass(frozen=True)
 class CollectiveTimes:
-    """A collective over the steps of a point (wall-clock seconds).
+    """Times of a collective over the measured ``steps`` of a point (wall-clock seconds).
 
-    ``steps`` are the measured ones. ``wrong`` counts the elements that were not what they must be, over all ranks and
-    all steps, those of the warm-up included; None if none was verified.
+    ``wrong`` counts the wrong elements over all ranks and steps, the warm-up included; None if none was verified.
     """
 
     steps: tuple[StepTimes, ...]
@@ -66,28 +64,28 @@ class CollectiveTimes:
 
     @property
     def time_s(self) -> float:
-        """Median over the steps, from the first arrival to the last end."""
+        """Median over the steps of the seconds from the first arrival to the last end."""
         return median(step.time_s for step in self.steps) or 0.0
 
     @property
     def after_arrival_s(self) -> float:
-        """Median over the steps, from the last arrival to the last end."""
+        """Median over the steps of the seconds from the last arrival to the last end."""
         return median(step.after_arrival_s for step in self.steps) or 0.0
 
     @property
     def lateness(self) -> tuple[tuple[float, ...], ...]:
-        """``lateness[step][i]`` of the i-th rank, for a detector of stragglers."""
+        """``lateness[step][i]`` of the i-th rank, for a straggler detector."""
         return tuple(step.lateness for step in self.steps)
 
 
 def collective_times(
     events: Iterable[Event], schedule: Schedule, group: str, warmup_steps: int, name: str = ""
 ) -> CollectiveTimes:
-    """The times of the collective that ``schedule`` carries out over ``group``, once a step.
+    """Times of the collective that runs once a step over ``group`` by ``schedule``.
 
-    ``name`` tells it from others of its kind over the same group. Only steps in which all members ended it count, and
-    of those not the first ``warmup_steps``. Raises ``AgentError`` if none is left, ``ConfigError`` if there are several
-    such collectives in a step.
+    ``name`` selects one of several such collectives. Only steps that all members ended count, without the first
+    ``warmup_steps`` of them. Raises ``AgentError`` if no step is left, ``ConfigError`` for several such collectives in
+    a step.
     """
     found: dict[int, dict[int, Event]] = defaultdict(dict)
     waits: dict[tuple[int, int, int], float] = {}
@@ -98,7 +96,7 @@ def collective_times(
         if e.kind == "communicate" and e["group"] == group and e["op_kind"] == schedule.kind:
             if e.end is not None and name in ("", e["name"]):
                 if e["rank"] in found[e["step"]]:
-                    raise ConfigError(f"group {group} has several {schedule.kind} a step; say which", key="name")
+                    raise ConfigError(f"group {group} has several {schedule.kind} a step; name one of them", key="name")
                 found[e["step"]][e["rank"]] = e
         elif e.kind == "wait":
             waits[_key(e)] = min(e.t, waits.get(_key(e), e.t))
@@ -117,7 +115,7 @@ def collective_times(
 
 
 def _key(e: Event) -> tuple[int, int, int]:
-    """Rank, step and operation: what the events of one operation share."""
+    """(rank, step, operation), which is the same for all events of one operation."""
     return e["rank"], e["step"], e["op"]
 
 

@@ -1,7 +1,7 @@
-"""What a schedule needs at least, however fast its members are: one round after another through the busiest port.
+"""The critical path of a schedule: the least time it needs, round by round through the busiest port.
 
-An algorithm that does not keep every link busy (a tree, StragglAR) needs longer than the bytes that any of its members
-sends; this says how long.
+An algorithm that does not keep every link busy (a tree, StragglAR) needs longer than the bytes that any one of its
+members sends would take.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from measure.metrics.bounds import before, critical_bytes, round_bytes
+from measure.metrics.bounds import critical_bytes, round_bytes, rounds_before_straggler
 from railyard.scale import Scale
 from workloads.agent.exchange import elements_of
 from workloads.collectives.catalog import schedule_of
@@ -18,16 +18,16 @@ from workloads.program import Collective, Program
 from workloads.schedule import Schedule
 
 OperationKey = tuple[str, str]
-"""Name of the group and of the operation: how the events of an operation name it on every rank."""
+"""(group, name) of an operation, as the events of all ranks give it."""
 
 
 @dataclass(frozen=True)
 class Critical:
-    """The critical path of one operation, in emulated bytes: the sum over its rounds of what the busiest port moves.
+    """The critical path of one operation: ``bytes`` is the sum over its rounds of the busiest port's emulated bytes.
 
-    ``first_bytes`` belong to the rounds that do without rank ``straggler``, and can be over when it arrives; they
-    cannot when another rank comes last. ``rounds`` is the number of rounds on the rails, ``changes`` how many of them
-    join other positions than the round before, where that takes circuits (on packet switches 0).
+    ``first_bytes`` belong to the rounds that do not need rank ``straggler``; they can be finished before it arrives,
+    but not if another rank arrives last. ``rounds`` is the number of rounds on the rails, ``changes`` the number
+    of rounds that connect other positions than the round before and so need other circuits (0 on packet switches).
     """
 
     bytes: int
@@ -37,7 +37,7 @@ class Critical:
     straggler: int | None = None
 
     def seconds(self, bytes_per_s: float, last_rank: int | None = None, gap_s: float = 0.0) -> float:
-        """Seconds from the arrival of the last member, ``last_rank``, which came ``gap_s`` after the one before it."""
+        """Seconds from the arrival of the last member, ``last_rank``, ``gap_s`` after the one before it."""
         if self.straggler is not None and last_rank != self.straggler:
             gap_s = 0.0
         first_s = self.first_bytes / bytes_per_s
@@ -45,12 +45,12 @@ class Critical:
 
 
 def critical_paths(
-    program: Program, scale: Scale, ports: int, *, circuits: bool, turning: str = ""
+    program: Program, scale: Scale, ports: int, *, circuits: bool, rotating: str = ""
 ) -> dict[OperationKey, Critical]:
     """The critical path of every collective on the rails of ``program``, on ``ports`` per rank.
 
-    ``circuits``: the rails are optical circuit switches that follow the schedule. ``turning``: the dimension whose
-    groups have circuits in turns, which change under each transfer.
+    ``circuits``: the rails are optical circuit switches whose circuits follow the schedule. ``rotating``: the dimension
+    whose groups are served by a rotation, so that circuits change during each operation.
     """
     found: dict[OperationKey, Critical] = {}
     known: dict[tuple[int, int], Critical] = {}
@@ -65,7 +65,7 @@ def critical_paths(
                 if key not in known:
                     known[key] = critical_path(schedule, elements, ports, circuits=circuits)
                 late = None if schedule.straggler is None else group.members[schedule.straggler]
-                changes = len(group.members) - 1 if group.dimension == turning else known[key].changes
+                changes = len(group.members) - 1 if group.dimension == rotating else known[key].changes
                 found[name, op.name] = replace(known[key], straggler=late, changes=changes)
     return found
 
@@ -73,17 +73,17 @@ def critical_paths(
 def critical_path(schedule: Schedule, elements: int, ports: int, *, circuits: bool = False) -> Critical:
     """The critical path of ``schedule`` on a buffer of ``elements`` float32, with ``ports`` per position.
 
-    Only what crosses the rails counts.
+    Only transfers over the rails count.
     """
     rounds = round_bytes(schedule, elements, ports)
-    ways: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    pairs: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for t in schedule.transfers:
         if not t.local and not t.scale_up:
-            ways[t.round].add((t.src, t.dst))
-    in_order = [ways[number] for number in sorted(ways)]
+            pairs[t.round].add((t.src, t.dst))
+    in_order = [pairs[number] for number in sorted(pairs)]
     return Critical(
         bytes=sum(r.scale_out for r in rounds),
-        first_bytes=critical_bytes(before(schedule), elements, ports),
-        rounds=max(1, len(ways)),
+        first_bytes=critical_bytes(rounds_before_straggler(schedule), elements, ports),
+        rounds=max(1, len(pairs)),
         changes=sum(a != b for a, b in pairwise(in_order)) if circuits else 0,
     )

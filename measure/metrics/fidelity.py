@@ -1,8 +1,8 @@
-"""Can the numbers be believed? A verdict for every point: what the machine did against what the emulation needs.
+"""The fidelity verdict of a point: whether the machine was fast and precise enough for its numbers to be trusted.
 
-Each check has a value, a limit and a reason. A check whose data should be there and is not says "not measured" and
-fails: what nobody looked at is not faithful. A check about something that did not happen (dark time in a run without
-a reconfiguration) says so and passes. Values are wall-clock: they judge the emulator, not the emulated system.
+Each check has a value, a limit and a reason. A check whose data is missing says "not measured" and fails, since a point
+that was not checked is not faithful. A check that does not apply (dark time in a run without a reconfiguration) says so
+and passes. Values are wall-clock: they judge the emulator, not the emulated system.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from measure.metrics.transfers import ObservedTransfer, read_transfers
 from railyard.timeline import Event
 
 NOT_FAITHFUL = "NOT FAITHFUL"
-_CONTENDED = "what a link drops that jobs share is its own queue's doing, and shows in the step time"
+_CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question to the machine: ``value`` against ``limit`` in ``unit``; None where nothing was measured."""
+    """One fidelity check: ``value`` against ``limit``, in ``unit``; ``value`` is None if nothing was measured."""
 
     name: str
     value: float | None
@@ -34,14 +34,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checks of a point; faithful if none failed."""
+    """The checks of a point, which is faithful if none of them failed."""
 
     faithful: bool
     checks: tuple[Check, ...]
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The checks that make it not faithful."""
+        """The checks that failed."""
         return tuple(c for c in self.checks if not c.ok)
 
     def __str__(self) -> str:
@@ -52,13 +52,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is tolerated, and why.
+    """Limits of the fidelity checks, and the reason for each.
 
     - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
       between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
-    - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or the datapath's busiest thread so:
-      from there on work queues behind work and everything is late together. Short bursts do no harm.
+    - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or with the datapath's busiest
+      thread so: from there on work queues behind work and all of it is late. Short bursts do no harm.
     - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread
       polls every port in each turn, so with hundreds of ports it is busy whenever bytes move, long before it is late.
     - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
@@ -73,7 +73,7 @@ class Limits:
       packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, and where that moves a
       step the spread of the steps tells; the emulated network loses nothing but on dark ports.
     - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
-      steps that differ show something nobody asked for: a time-out, a neighbour on the machine. Steps that differ on
+      steps that differ show a disturbance: a time-out, another program on the machine. Steps that differ on
       purpose (a straggler) are compared with the prediction of each.
     - ``noise_s``: what a step may be off, lag or spread in any case. A step that is one small collective takes less
       than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep.
@@ -106,7 +106,7 @@ class Limits:
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
-    """The verdict of a point from its events and its numbers."""
+    """The verdict on a point from its events and its metrics."""
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
     checks = (
@@ -135,16 +135,16 @@ def _does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
 
 
 def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
-    """Median of what long transfers reached of the line rate; where none is long, the longest tenth."""
+    """Median share of the line rate that long transfers reached; where none is long, of the longest tenth."""
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
     known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
     if not known:
         return _not_measured(name, limit, unit, "no transfer on the rails was recorded")
-    lit = [t for t in known if not t.changes]
-    if not lit:
-        return _does_not_apply(name, limit, unit, "circuits change within every transfer; the model counts that in")
-    chosen, which = _long(lit, limits)
+    steady = [t for t in known if not t.changes]
+    if not steady:
+        return _does_not_apply(name, limit, unit, "circuits change within every transfer; the model includes that")
+    chosen, which = _long(steady, limits)
     share = median(_rate_share(t, limits) for t in chosen) or 0.0
     if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
         over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
@@ -158,14 +158,14 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
 
 
 def _rate_share(transfer: ObservedTransfer, limits: Limits) -> float:
-    """What a transfer reached of the line rate; the time of its first and its last message is left out of long ones."""
+    """Share of the line rate that a transfer reached; for long ones without the time of first and last message."""
     if not _is_long(transfer, limits):
         return transfer.line_rate_share or 0.0
     return transfer.ideal_s / max(transfer.ideal_s, transfer.seconds - limits.message_s)
 
 
 def _is_long(transfer: ObservedTransfer, limits: Limits) -> bool:
-    """Whether the rounds of a transfer take long for their bytes and not for their messages."""
+    """Whether the rounds of a transfer take long because of their bytes and not of their messages."""
     return transfer.ideal_s / max(1, transfer.rounds) >= limits.long_s
 
 
@@ -180,7 +180,7 @@ def _long(transfers: Sequence[ObservedTransfer], limits: Limits) -> tuple[Sequen
 
 
 def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:
-    """Share of the sampled time in which ``field`` of the CPU samples was saturated."""
+    """Share of the sampled time in which ``field`` of the CPU samples was saturated; None without samples."""
     samples = [(e.seconds or 1.0, e[field]) for e in events if e.kind == "cpu" and e.get(field) is not None]
     whole = sum(seconds for seconds, _ in samples)
     return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
@@ -205,7 +205,7 @@ def _datapath(events: Sequence[Event], links: Check, limits: Limits) -> Check:
     field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
     share = _saturation(samples, limits, field)
     if share is None:
-        return _does_not_apply(name, limit, unit, "the kernel forwards, there is no thread to watch")
+        return _does_not_apply(name, limit, unit, "the kernel forwards packets, so no datapath thread can saturate")
     says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limit:.0%})"
     return Check(name, share, limit, unit, share <= limit, says)
 
@@ -215,7 +215,7 @@ def _step_wall_s(point: Point, metrics: PointMetrics) -> float:
 
 
 def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
-    """The p99 of one timer's lag, and all lags of a step together. A program that computes nothing sets no timer."""
+    """Checks of the p99 of timer lag and of the sum of all lags of a step; not applicable without compute."""
     step = _step_wall_s(point, metrics)
     limit = max(limits.lag_floor_s, limits.lag_step_share * step)
     lag, name = metrics.timer_lag_s, "timer lag"
@@ -242,14 +242,14 @@ def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
 
 
 def _packets(point: Point, events: Iterable[Event]) -> float:
-    """Packets that the job sent, from the bytes that its sockets carried; of what was cut short, from its messages."""
+    """Packets that the job sent, by the bytes of its sockets or, if the point was cut short, of its messages."""
     kind, field = ("communicate", "sent_bytes") if point.cut_short else ("sockets", "bytes")
     sent: int = sum(e.get(field, 0) for e in events if e.source == "agent" and e.kind == kind)
     return sent / point.plan.mtu
 
 
 def interface_drops(events: Iterable[Event]) -> int:
-    """Packets that interfaces and queues of the hosts dropped between their first and last counter."""
+    """Packets that interfaces and queues of the hosts dropped between their first and last counter event."""
     first: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for e in sorted((e for e in events if e.source == "link" and e.kind in ("bytes", "qdisc")), key=lambda e: e.t):
@@ -276,12 +276,12 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
 
 
 def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
-    """Segments sent again that no dark port explains."""
+    """Check of retransmitted segments; not applicable if packets were lost at dark ports, which explains them."""
     name, unit = "retransmissions", "of packets"
     if point.contended:
         return _does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
     if point.cut_short:
-        return _does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters are of more than this")
+        return _does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
     packets = _packets(point, events)
     if not packets:
         return _not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
@@ -296,12 +296,12 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
 
 
 def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
-    """Measured dark time against the configured one, the controller's view."""
+    """Checks of the dark time that the controller measured against the configured one."""
     configured, error = metrics.dark_configured_s, metrics.dark_error_s
     worst_limit = max(limits.dark_worst_s, limits.dark_worst_share * configured)
     median_limit = max(limits.dark_median_s, limits.dark_median_share * configured)
     if configured == 0:
-        median_limit = worst_limit  # A swap takes the bundle itself: there is no delay to hit.
+        median_limit = worst_limit  # Without a delay, the dark time is that of the message that swaps the circuits.
     if error is None:
         yield _does_not_apply("dark time", median_limit, "s", "no circuit changed")
         return
@@ -312,16 +312,16 @@ def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check
 
 
 def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
-    """The step noise as a share of the step."""
+    """``noise_s`` as a share of the step time."""
     step = _step_wall_s(point, metrics)
     return limits.noise_s / step if step else 0.0
 
 
 def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
-    """How far the measured steps are apart, beyond what was meant to set them apart."""
+    """Check of the spread of the measured step times, after subtracting the predicted ones."""
     name, unit = "step spread", "of the median step"
     if point.contended:
-        return _does_not_apply(name, limits.step_spread, unit, "the steps of jobs that share links meet now and then")
+        return _does_not_apply(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
     planned: Sequence[float] = point.predicted_step_times_s
     if len(planned) != len(metrics.step_times_s):
         planned = [0.0] * len(metrics.step_times_s)
@@ -335,7 +335,7 @@ def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
 
 
 def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
-    """The same decisions over ideal links: what is far from them was not the experiment, or is not understood."""
+    """Check against the prediction; a large difference means a disturbance or an effect missing in the model."""
     name, unit, limit = "model", "of the prediction", limits.model_share
     step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
     if not predicted or step is None:
@@ -348,13 +348,13 @@ def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
 
 def _sums(metrics: PointMetrics) -> Check:
     if not metrics.verified:
-        return _does_not_apply("sums", 0, "elements", "not asked to verify")
+        return _does_not_apply("sums", 0, "elements", "verification was not requested")
     says = f"{metrics.wrong} wrong elements in {metrics.verified} verified operations"
     return Check("sums", metrics.wrong, 0, "elements", metrics.wrong == 0, says)
 
 
 def _steps(metrics: PointMetrics) -> Check:
-    """A point without a finished step has no step time to believe."""
+    """Check that all ranks finished at least one step."""
     if not metrics.steps:
         return _not_measured("steps", 1, "steps", "not one step was finished by all ranks")
     return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")

@@ -1,4 +1,4 @@
-"""Sets of time as sorted, disjoint intervals: union, overlap, difference. Seconds in, seconds out."""
+"""Set operations on time intervals in seconds: union, overlap and difference of sorted, disjoint intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time as sorted intervals that neither touch nor overlap; empty ones are left out."""
+    """Merge intervals into sorted ones that neither touch nor overlap; empty ones are left out."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -22,7 +22,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def overlap(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
-    """The time that lies in both; ``a`` and ``b`` as ``union`` gives them."""
+    """The time that is in both ``a`` and ``b``, each as ``union`` returns it."""
     both: list[Interval] = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -37,7 +37,7 @@ def overlap(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
 
 
 def difference(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
-    """The time that lies in ``a`` and not in ``b``; both as ``union`` gives them."""
+    """The time that is in ``a`` and not in ``b``, each as ``union`` returns it."""
     left: list[Interval] = []
     for start, end in a:
         for b_start, b_end in b:
@@ -54,5 +54,5 @@ def difference(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
 
 
 def total(intervals: Iterable[Interval]) -> float:
-    """How long disjoint intervals last together."""
+    """Total length of disjoint intervals, in seconds."""
     return sum(end - start for start, end in intervals)

@@ -1,4 +1,4 @@
-"""From the events of one measured point to its numbers. Pure: no clock, no file, no root."""
+"""Computes the metrics of a measured point from its events. Pure: no clock, no files, no root."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class PointMetrics:
-    """The numbers of a point.
+    """The metrics of a measured point.
 
-    Times of the job are real seconds; per-step numbers are medians over the steps after the warm-up. What judges
-    the machine and not the job (``timer_lag_s``, ``control_latency_s``, ``dark_error_s``) stays in wall-clock seconds
-    of the emulator. Definitions: stalls in ``measure.metrics.stall``, step time in ``measure.metrics.steps``, windows
-    in ``measure.metrics.windows``, bandwidths in ``measure.metrics.transfers``. None where nothing was recorded.
+    Times of the job are real seconds; per-step numbers are medians over the steps after the warm-up. Values about the
+    machine and not the job (``timer_lag_s``, ``control_latency_s``, ``dark_configured_s``, ``dark_s``,
+    ``dark_error_s``) are wall-clock seconds. Definitions: stalls in ``measure.metrics.stall``, step time in
+    ``measure.metrics.steps``, windows in ``measure.metrics.windows``, bandwidths in ``measure.metrics.transfers``. None
+    where nothing was recorded.
     """
 
     steps: int
@@ -56,12 +57,12 @@ class PointMetrics:
 
     @property
     def window_median_s(self) -> float | None:
-        """Median window between two phases."""
+        """Median window between two phases, in real seconds; None without windows."""
         return median(self.windows_s)
 
 
 def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
-    """The numbers of ``point`` from its events (those between its start and its end)."""
+    """The metrics of ``point`` from its events, those between its start and its end."""
     real = point.scale.real_s
     steps = Steps.read(events)
     times = steps.durations()
@@ -105,11 +106,11 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
 
 
 def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[float]:
-    """Last request to acknowledgement where no circuit had to change (wall-clock seconds).
+    """Times from the last request to the acknowledgement where no circuit had to change (wall-clock seconds).
 
     The last request is the ``ready`` field of the ``ack``, where the controller gives it; else the latest of its
-    ``asked`` (first request) and the starts of the members' waits for it. Acknowledgements with a dark
-    interval of a member's port between request and answer are left out: those waited for light.
+    ``asked`` (first request) and the starts of the members' waits for it. Acknowledgements with a dark interval of a
+    member's port between request and answer are left out, since they waited for circuits.
     """
     waits: dict[tuple[str, int], float] = defaultdict(float)
     for e in events:
@@ -135,7 +136,7 @@ def _computes(events: Sequence[Event]) -> list[Event]:
 
 
 def _lag_per_step(events: Sequence[Event], measured: Sequence[int]) -> float | None:
-    """Lateness of all timers of a step together, of the worst rank; the median over the measured steps."""
+    """Sum of the lateness of all timers of a step, of the worst rank; the median over the measured steps."""
     late: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for e in _computes(events):
         late[e["step"]][e["rank"]] += max(0.0, e["late_s"])
@@ -143,10 +144,10 @@ def _lag_per_step(events: Sequence[Event], measured: Sequence[int]) -> float | N
 
 
 def packets_lost(point: Point, events: Sequence[Event]) -> tuple[int, int | None]:
-    """Packets lost while dark, and packets lost in the switches otherwise (None where nobody can tell).
+    """(packets lost at dark ports, packets otherwise lost in switches); the second is None without switch counters.
 
-    Everything that went into a switch and did not come out again was lost; the controller says how much of it met a
-    dark port, if the dark is long enough to count it. Where it is shorter all losses of optical switches count as dark.
+    Packets that entered a switch and did not leave it were lost. The controller counts those lost at dark ports if the
+    dark time is long enough to count; if it is shorter, all losses of optical switches count as lost at dark ports.
     """
     dark = sum(e["packets"] for e in events if e.source == "switch" and e.kind == "dropped")
     first: dict[str, Event] = {}

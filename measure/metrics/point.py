@@ -1,4 +1,4 @@
-"""A measured point: one mode at one delay, several steps of a Program, and what is needed to read its events."""
+"""A measured point (one mode at one delay) with all data needed to evaluate its events."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from workloads.program import Group, group_from_json
 
 @dataclass(frozen=True)
 class Point:
-    """What was run. Delays and the prediction are real seconds; ``number`` counts the points of a run from 0.
+    """One point of a run: several steps of a program in one mode at one delay. Delays and predictions are real seconds.
 
-    ``warmup_steps`` are left out of every per-step number (the first step starts from the starting circuits and
-    from cold sockets): None means one if there is more than one step, else none. ``critical`` is what the schedules
-    of its operations need at least, where that is known (``measure.metrics.critical``). ``predicted_step_times_s`` are
-    those of every step, the warm-up included, for a program whose steps differ on purpose. ``operations_s`` (wall-clock
-    seconds) is what operations take by the model, where links between switches decide and not the ports of the hosts.
-    ``cut_short``: the agents did more than what is judged here, or were ended before they could tell what their sockets
-    had counted. ``contended``: other jobs use the same links between switches, and come and go as their steps do.
+    - ``number``: counts the points of a run from 0;
+    - ``warmup_steps``: left out of every per-step number (the first step starts from the starting circuits and from
+      cold sockets); None means one if there is more than one step, else none;
+    - ``critical``: critical paths of the operations, where known (``measure.metrics.critical``);
+    - ``predicted_step_times_s``: of every step, the warm-up included, for a program whose steps differ on purpose;
+    - ``operations_s``: times of operations by the model (wall-clock seconds), where links between switches are the
+      bottleneck and not the ports of the hosts;
+    - ``cut_short``: the agents did more than is judged here, or ended before reporting their sockets' counters;
+    - ``contended``: other jobs use the same links between switches from time to time.
     """
 
     number: int
@@ -43,22 +45,22 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The point in words and file names: ``on-demand-50ms``."""
+        """Name of the point in text and file names: ``on-demand-50ms``."""
         return f"{self.mode}-{self.reconfiguration_delay_s * 1e3:g}ms"
 
     @property
     def dark_s(self) -> float:
-        """How long a port stays dark, by configuration (wall-clock seconds)."""
+        """Configured dark time of a port: reconfiguration delay plus link recovery (wall-clock seconds)."""
         return self.scale.emulated_s(self.reconfiguration_delay_s + self.link_recovery_s)
 
     def warmup(self, steps: int) -> int:
-        """How many of ``steps`` steps are warm-up."""
+        """Number of warm-up steps among ``steps`` steps."""
         if self.warmup_steps is not None:
             return min(self.warmup_steps, max(steps - 1, 0))
         return 1 if steps > 1 else 0
 
     def switch(self, rail: str | int) -> SwitchPlan | None:
-        """The switch that the field ``rail`` of an event means: its name, or the number of the rail."""
+        """The switch that the field ``rail`` of an event names or numbers; None if there is none."""
         name = rail if isinstance(rail, str) else f"rail{rail}"
         return next((s for s in self.plan.switches if s.name == name), None)
 
@@ -84,15 +86,15 @@ class Point:
 
 
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
-    """The events that began in [start, end]."""
+    """The events that began in [start, end], without ``run point`` events."""
     return [e for e in events if start <= e.t <= end and e.kind != "point"]
 
 
 def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
-    """Groups as plain data."""
+    """Communication groups as plain data for JSON."""
     return [asdict(group) for group in groups.values()]
 
 
 def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
-    """The groups that ``groups_to_json`` wrote."""
+    """Read the groups that ``groups_to_json`` wrote, by name."""
     return {g["name"]: group_from_json(g) for g in data}

@@ -1,4 +1,4 @@
-"""A distribution in five numbers."""
+"""Quantiles of samples: median, 95th and 99th percentile, extremes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def median(sample: Iterable[float]) -> float | None:
 
 
 def quantiles(sample: Iterable[float]) -> Quantiles | None:
-    """The five numbers of a sample, or None if it is empty."""
+    """The quantiles of a sample, or None if it is empty."""
     ordered = sorted(sample)
     if not ordered:
         return None

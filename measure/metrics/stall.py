@@ -1,11 +1,11 @@
-"""What reconfigurations cost a job: dark time that somebody waited for, dark time that nobody did, and the rest.
+"""The cost of reconfigurations to a job: exposed and hidden dark time, and other waits for acknowledgements.
 
 A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
 
-- **exposed**: it overlaps a reconfiguration that lights a circuit of its group: the stall of the stall law (Opus,
+- **exposed**: overlaps a reconfiguration that sets up a circuit of the agent's group: the stall of the stall law (Opus,
   arXiv 2507.08119: exposed stall per step = sum of max(0, T_reconf - T_window));
-- **readiness**: before the last member asked: waiting for slower members, with or without an OCS;
-- **control**: the rest: messages, ports held by traffic in flight, refused and tried again.
+- **readiness**: before the last member's request: waiting for slower members, with or without an OCS;
+- **control**: the rest: messages, ports held by traffic in flight, refused and repeated requests.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class Dark:
-    """One reconfiguration: dark from ``t`` to ``end``, on ``ports`` of ``switch``, which belong to ``ranks``.
+    """One reconfiguration: ``ports`` of ``switch``, which belong to ``ranks``, are dark from ``t`` to ``end``.
 
-    ``joined`` are the pairs of ranks that a new circuit joins afterwards. A port that only loses its circuit (its stage
-    went elsewhere) is in ``ports`` and in no pair.
+    ``joined`` are the pairs of ranks that new circuits connect afterwards. A port that only loses its circuit (its peer
+    gets another one) is in ``ports`` and in no pair.
     """
 
     t: float
@@ -42,28 +42,28 @@ class Dark:
 
     @property
     def gaining(self) -> frozenset[int]:
-        """The ranks that have a new circuit afterwards."""
+        """The ranks that get a new circuit."""
         return frozenset(rank for pair in self.joined for rank in pair)
 
-    def lights(self, members: frozenset[int]) -> bool:
-        """Whether a new circuit joins two of ``members``."""
+    def connects(self, members: frozenset[int]) -> bool:
+        """Whether a new circuit connects two of ``members``."""
         return any(members.issuperset(pair) for pair in self.joined)
 
     @property
     def interval(self) -> Interval:
-        """(start, end)."""
+        """(start, end) of the dark time, as in ``measure.metrics.intervals``."""
         return self.t, self.end
 
 
 @dataclass(frozen=True)
 class Stalls:
-    """Per-step numbers in wall-clock seconds: the median over the measured steps.
+    """Stalls per step in wall-clock seconds: the median over the measured steps.
 
-    ``exposed_s`` is that of the rank that ends the step's traffic on the rails: per step the rank whose last operation
-    there ends last, so what it waited for is what the job waited for (overlapping waits count once).
-    ``exposed_worst_s`` is of the rank with most exposed time; where it is more, the rest was slack. ``readiness_s`` and
-    ``control_s`` are of the worst rank. ``hidden_s``: dark time of a rank's ports that no rank waited for, of the rank
-    with most of it.
+    - ``exposed_s``: of the rank whose last operation on the rails ends last in the step, since the job waits as long as
+      this rank (overlapping waits count once);
+    - ``exposed_worst_s``: of the rank with the most exposed time; what exceeds ``exposed_s`` was slack;
+    - ``readiness_s`` and ``control_s``: of the worst rank;
+    - ``hidden_s``: dark time of a rank's ports for which no rank waited, of the rank with the most of it.
     """
 
     exposed_s: float
@@ -90,9 +90,9 @@ def read_darks(point: Point, events: Sequence[Event]) -> tuple[Dark, ...]:
 
 
 def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Sequence[int]) -> float:
-    """Times a rank gets other circuits per step: the mean over the measured steps, of the rank with most.
+    """Number of times per step that a rank gets new circuits: the mean over the measured steps, of the highest rank.
 
-    This counts what Opus counts per stage: a phase change of the stage is one, whatever its ports lose in between.
+    This is Opus' count per stage: a phase change of the stage counts once, also if its ports lose circuits in between.
     """
     counts: dict[int, int] = defaultdict(int)
     wanted = set(measured)
@@ -112,7 +112,7 @@ def stalls(
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
     near = _ByTime(darks)
     for wait in waits:
-        touching = [d for d in near.overlapping(wait.t, wait.end) if d.lights(wait.members)]
+        touching = [d for d in near.overlapping(wait.t, wait.end) if d.connects(wait.members)]
         for name, intervals in zip(_PARTS, _split(wait, touching), strict=True):
             parts[name][wait.step][wait.rank] += intervals
     exposed = parts["exposed"]
@@ -127,12 +127,12 @@ def stalls(
 
 _PARTS = ("exposed", "readiness", "control")
 _PerStep = dict[int, dict[int, list[Interval]]]
-"""Step -> rank -> intervals."""
+"""Step -> rank -> intervals of that rank."""
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """One wait of ``rank`` for the acknowledgement of a group with ``members``."""
+    """A wait of ``rank`` for the acknowledgement of a group with ``members``."""
 
     t: float
     end: float
@@ -149,7 +149,7 @@ class _Wait:
 
 
 def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[_Wait]:
-    """Where circuits take turns whoever communicates waits from slot to slot, without asking again."""
+    """The waits of ranks for their next slot in a rotation, which take no further request."""
     rotating = {e["group"] for e in events if e.source == "controller" and e.kind == "slot"}
     near = _ByTime([dark for dark in darks if dark.group in rotating])
     found = []
@@ -165,7 +165,7 @@ def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark])
 
 
 class _Lasting(Protocol):
-    """Something that lasts from ``t`` to ``end``."""
+    """An object with a duration, from ``t`` to ``end``."""
 
     @property
     def t(self) -> float: ...
@@ -178,7 +178,7 @@ _T = TypeVar("_T", bound=_Lasting)
 
 
 class _ByTime(Generic[_T]):
-    """Finds the intervals that overlap another one without looking at all of them."""
+    """Index of intervals by time, which finds those that overlap another one."""
 
     def __init__(self, items: Iterable[_T]) -> None:
         self._items = sorted(items, key=lambda i: i.t)
@@ -191,7 +191,7 @@ class _ByTime(Generic[_T]):
 
 
 def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
-    """The three parts of one wait, in the order of ``_PARTS``."""
+    """The exposed, readiness and control parts of one wait, in the order of ``_PARTS``."""
     whole = [(wait.t, wait.end)]
     exposed = overlap(whole, union(d.interval for d in touching))
     rest = difference(whole, exposed)
@@ -202,7 +202,7 @@ def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[
 
 
 def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _PerStep:
-    """Dark time in which no rank that a port of the reconfiguration concerns was waiting."""
+    """Dark time of a reconfiguration in which none of its ranks was waiting."""
     hidden: _PerStep = defaultdict(lambda: defaultdict(list))
     near = _ByTime(waits)
     for dark in darks:
@@ -216,7 +216,7 @@ def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _Per
 
 
 def last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
-    """Step -> the rank whose last operation on the rails ends last (the highest of several)."""
+    """Step -> rank whose last operation on the rails ends last; the highest such rank."""
     last: dict[int, tuple[float, int]] = {}
     for e in events:
         if e.source == "agent" and e.kind == "communicate" and e.end is not None:
@@ -227,25 +227,25 @@ def last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
 
 
 def _of_rank(per_step: _PerStep, rank_of_step: dict[int, int], measured: Sequence[int]) -> float:
-    """Median over the measured steps of the time of the step's own rank."""
+    """Median over the measured steps of the time of the rank given for each step."""
     return median(total(union(per_step.get(s, {}).get(rank_of_step.get(s, -1), []))) for s in measured) or 0.0
 
 
 def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
-    """Median over the measured steps of the longest time of a rank."""
+    """Median over the measured steps of the longest time of any rank."""
     longest = (max((total(union(i)) for i in per_step.get(s, {}).values()), default=0.0) for s in measured)
     return median(longest) or 0.0
 
 
 def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
-    """Exposed stall of a step: the sum over its reconfigurations of max(0, T_reconf - T_window).
+    """Exposed stall of a step, in seconds: the sum over its reconfigurations of max(0, T_reconf - T_window).
 
-    ``delays_s`` is one delay for all, or one for each window. Source: Opus, arXiv 2507.08119, section 4.
+    ``delays_s`` is one delay for all windows, or one for each. Source: Opus, arXiv 2507.08119, section 4.
 
     >>> stall_law([0.0, 0.1, 0.3], 0.2)
     0.30000000000000004
     """
     delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
     if len(delays) != len(windows_s):
-        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; one for each, or one for all")
+        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; give one per window, or one for all")
     return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))

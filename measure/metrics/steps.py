@@ -1,4 +1,4 @@
-"""Where each step begins and ends, per rank and for the job."""
+"""Start and end of each step, per rank and for the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from railyard.timeline import Event
 class Steps:
     """The steps of a point (wall-clock seconds). ``of_rank[rank][step]`` is the interval of one rank's step.
 
-    Only steps that every rank finished count; a run that died leaves its last step out.
+    ``complete`` are the steps that every rank finished, ascending; only these count.
     """
 
     of_rank: dict[int, dict[int, Interval]]
@@ -23,7 +23,7 @@ class Steps:
 
     @staticmethod
     def read(events: Iterable[Event]) -> Steps:
-        """The steps that the agents reported."""
+        """Read the steps from the agents' ``step`` events."""
         of_rank: dict[int, dict[int, Interval]] = defaultdict(dict)
         for e in events:
             if e.source == "agent" and e.kind == "step" and e.end is not None:
@@ -33,15 +33,15 @@ class Steps:
         return Steps(dict(of_rank), tuple(sorted(complete)))
 
     def job(self, step: int) -> Interval:
-        """From the first rank's start of ``step`` to the last rank's end of it."""
+        """Interval from the first rank's start of ``step`` to the last rank's end of it."""
         intervals = [steps[step] for steps in self.of_rank.values() if step in steps]
         return min(t for t, _ in intervals), max(end for _, end in intervals)
 
     def durations(self) -> tuple[float, ...]:
-        """The time of each complete step.
+        """Duration of each complete step, in seconds.
 
-        The end of a step (of the last rank) less the end of the step before it, as a training log counts. Where the
-        ranks started later than that end (a barrier, a pause between steps), less the start of the first rank.
+        A step lasts from the end of the step before it to its own end (of the last rank each), as in a training log.
+        If the ranks started later than that (a barrier, a pause between steps), it lasts from the first rank's start.
         """
         times, before = [], float("-inf")
         for step in self.complete:
@@ -51,7 +51,7 @@ class Steps:
         return tuple(times)
 
     def at(self, rank: int, t: float) -> int | None:
-        """The complete step ``rank`` was in at ``t`` (a pause counts to the step before); None before the first."""
+        """The complete step of ``rank`` at ``t`` (a pause counts to the step before); None before the first."""
         steps = self.of_rank.get(rank, {})
         starts = [(steps[s][0], s) for s in self.complete if s in steps]
         place = bisect_right(starts, (t, float("inf")))

@@ -1,4 +1,4 @@
-"""Link throughput over time, from the counters that the sampler wrote."""
+"""Computes link throughput over time from the sampler's counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class Throughput:
-    """One interface: between ``edges_s[i]`` and ``edges_s[i + 1]`` it sent at ``tx_gbps[i]`` and got ``rx_gbps[i]``.
+    """Throughput of one interface: ``tx_gbps[i]`` and ``rx_gbps[i]`` from ``edges_s[i]`` to ``edges_s[i + 1]``.
 
     Edges are wall-clock seconds (the clock of the events); rates are those of the real system, in Gb/s, Ethernet
     headers included.
@@ -28,7 +28,7 @@ class Throughput:
 
 
 def throughputs(events: Iterable[Event], scale: Scale) -> tuple[Throughput, ...]:
-    """Every interface of the counters, by rank and lane. A counter that was set back gives 0 for that sample."""
+    """Throughput of every interface, sorted by rank and lane; a counter that was reset gives 0 for that sample."""
     samples: dict[str, list[Event]] = defaultdict(list)
     for e in events:
         if e.source == "link" and e.kind == "bytes":
@@ -53,5 +53,5 @@ def _series(interface: str, samples: list[Event], scale: Scale) -> Throughput:
 
 
 def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:
-    """Gb/s of the real system; bytes and seconds both carry the time scale, so it cancels."""
+    """Rate in Gb/s of the real system; the time scale of bytes and seconds cancels out."""
     return max(0.0, scale.real_bytes(emulated_bytes) * 8 / scale.real_s(wall_s) / 1e9)

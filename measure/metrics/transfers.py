@@ -1,4 +1,4 @@
-"""Whole operations seen across their members: how fast the data went, as nccl-tests counts and against line rate."""
+"""Bandwidth of whole operations across their members, by the definitions of nccl-tests and against line rate."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from railyard.timeline import Event
 from workloads.collectives.bandwidth import bus_factor
 
 _TOGETHER = 0.1
-"""How far apart the members may begin, as a share of the operation."""
+"""Largest difference between the starts of the members, as a share of the operation's duration."""
 
 
 @dataclass(frozen=True)
 class ObservedTransfer:
     """One collective, or one send with its receive. Wall-clock seconds, emulated bytes.
 
-    Data can move from ``t``, when the last member began, to ``end``, when the last one finished; ``first_t`` is
-    when the first began. ``ideal_s`` is what it takes at the rate of the ports: what the member that came nearest to it
-    sent, or, where the schedule is known to need longer, its critical path (``Point.critical``); where links between
-    switches are shared, what the model says (``Point.operations_s``). ``line_rate_share`` is
-    that against ``seconds``; None where no rate is known (scale-up). ``rounds`` of messages follow one another in it
-    (0: not known); between them circuits change ``changes`` times.
+    - ``first_t`` and ``t``: when the first and the last member began; ``end``: when the last member finished;
+    - ``ideal_s``: the least time at the rate of the ports: that of the bytes of the busiest member or, if longer, of
+      the critical path of the schedule (``Point.critical``); where links between switches are shared, the time by the
+      model (``Point.operations_s``);
+    - ``line_rate_share``: ``ideal_s`` against ``seconds``; None where no rate is known (scale-up);
+    - ``rounds``: number of successive rounds of messages (0: unknown); ``changes``: number of changes of circuits
+      between them.
     """
 
     kind: str
@@ -43,18 +44,21 @@ class ObservedTransfer:
 
     @property
     def together(self) -> bool:
-        """Whether all members began nearly together: what moved into buffers before ``t`` would flatter the rate."""
+        """Whether all members began nearly together; else data buffered before ``t`` would make the rate too high."""
         return self.t - self.first_t <= _TOGETHER * (self.ideal_s or self.seconds)
 
     @property
     def seconds(self) -> float:
-        """From the last member's start to the last member's end."""
+        """Duration from the last member's start to the last member's end."""
         return self.end - self.t
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Median algbw and busbw of one kind of operation in GB/s (1 GB = 1e9 bytes) of the real system, and how many."""
+    """Median algbw and busbw of one kind of operation in GB/s (1e9 bytes/s) of the real system, and their count.
+
+    ``seconds`` and ``bytes`` are medians, too, in units of the real system.
+    """
 
     count: int
     algbw_gb_s: float
@@ -66,8 +70,8 @@ class Bandwidth:
 def read_transfers(point: Point, events: Iterable[Event], measured: Iterable[int]) -> tuple[ObservedTransfer, ...]:
     """The operations on the rails in the measured steps, matched across ranks.
 
-    The k-th operation of a group and kind in a step is the same one on every member; a send is matched with the
-    receive of its peer. Operations that not all members finished are left out.
+    The k-th operation of a group and kind in a step is the same operation on every member; a send is matched with the
+    receive of its peer. Operations that some members did not finish are left out.
     """
     wanted = set(measured)
     queues: dict[tuple[int, str, str], dict[tuple[int, str], list[Event]]] = defaultdict(lambda: defaultdict(list))
@@ -106,7 +110,7 @@ def _pairs(
 
 
 def _transfer(point: Point, together: Sequence[Event], members: int) -> ObservedTransfer:
-    """One operation from the events of its members."""
+    """Combine the events of all members of one operation."""
     start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
     key = together[0]["group"], together[0].get("name", "")
     critical = point.critical.get(key)
@@ -131,16 +135,17 @@ def _transfer(point: Point, together: Sequence[Event], members: int) -> Observed
 
 
 def _began(e: Event) -> float:
-    """When a member was there: a collective's members may see the first byte of it rounds later (the leaves of a tree).
+    """When a member began: for a collective, when it was posted, since its first byte may come rounds later (in trees).
 
-    A receive is posted long before its send, and begins with it.
+    A receive may be posted long before its send and begins with the data.
     """
     return float(e.t if e["op_kind"] in ("send", "recv") else e.get("posted", e.t))
 
 
 def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -> float:
-    """What the busiest member sent, at the rate of its ports. One that began well before the last one is left out: it
-    may have sent something before ``start``.
+    """Seconds for the bytes of the busiest member at the rate of its ports.
+
+    Members that began well before the last one are left out, since they may have sent data before ``start``.
     """
     ideal = 0.0
     for e in together:
@@ -151,7 +156,7 @@ def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -
 
 
 def _critical_s(point: Point, together: Sequence[Event], critical: Critical | None) -> float:
-    """The critical path from the last member's start, at the rate of the slowest port in it."""
+    """Seconds for the critical path from the last member's start, at the rate of the slowest port."""
     rates = [port.rate_mbps for e in together for port in point.rail_ports(e["rank"])]
     if critical is None or not rates:
         return 0.0
@@ -161,9 +166,9 @@ def _critical_s(point: Point, together: Sequence[Event], critical: Critical | No
 
 
 def _line_rate_bps(point: Point, e: Event) -> float:
-    """TCP goodput in bit/s of the ports an operation sends on: the event's ``lanes`` if it says, else the usual ones.
+    """TCP goodput in bit/s of the ports an operation sends on: the event's ``lanes`` if given, else the default ones.
 
-    A ring uses two ports of a rank, a send one (lanes 0 and 1 for a ring, 2 and 3 for the chain on one-shot's four).
+    By default a ring uses lanes 0 and 1, a send lane 0, or lane 2 of the four ports of one-shot.
     """
     ports = point.rail_ports(e["rank"])
     lanes = e.get("lanes")
@@ -177,8 +182,8 @@ def _line_rate_bps(point: Point, e: Event) -> float:
 def bandwidths(point: Point, transfers: Iterable[ObservedTransfer]) -> dict[str, Bandwidth]:
     """Median algbw and busbw per kind of operation, in the real system's units.
 
-    algbw = bytes / time (nccl-tests), time from the last member's start to the last member's end.
-    As in nccl-tests members begin together: operations where they did not are left out if there are others.
+    algbw = bytes / time (nccl-tests), with the time from the last member's start to the last member's end. In
+    nccl-tests all members begin together, so other operations are left out unless there are only such.
     """
     by_kind: dict[str, list[ObservedTransfer]] = defaultdict(list)
     for t in transfers:

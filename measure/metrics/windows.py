@@ -12,7 +12,7 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class ObservedPhase:
-    """A run of operations of one dimension on one rank: ``t`` is when its first operation could run."""
+    """Consecutive operations of one dimension on one rank; ``t`` is when the first of them could run."""
 
     rank: int
     step: int
@@ -34,11 +34,11 @@ class ObservedWindow:
 
 
 def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
-    """The phases of all ranks, by rank and time.
+    """The phases of all ranks, sorted by rank and time.
 
-    A phase begins when its first operation could run (so with its wait for the acknowledgement, which is what the
-    phase needs and not part of the window before it) and ends with its last operation. Operations without a phase
-    (scale-up, front-end) are not on the rails and do not count.
+    A phase begins when its first operation could run and ends with its last operation. So it includes the wait for its
+    acknowledgement, which is not part of the window before it. Operations without a phase (scale-up, front-end) are not
+    on the rails and do not count.
     """
     found: dict[tuple[int, int, int], list[Event]] = defaultdict(list)
     dimension: dict[tuple[int, int, int], str] = {}
@@ -69,7 +69,7 @@ def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
 def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[ObservedWindow, ...]:
     """The windows of the measured steps (wall-clock seconds); phases that overlap have a window of 0.
 
-    Never across a step boundary, as in Opus: no request is made there in advance.
+    There are no windows across step boundaries, as in Opus, since no request is made there in advance.
     """
     wanted = set(measured)
     found = []
@@ -85,10 +85,11 @@ def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[O
 def critical_windows(
     phases: Sequence[ObservedPhase], last_rank: Mapping[int, int], measured: Iterable[int]
 ) -> tuple[float, ...]:
-    """The window before each change of dimension of a step, on the rank that ends its traffic (wall-clock seconds).
+    """The window before each change of dimension in a step, on the step's ``last_rank`` (wall-clock seconds).
 
-    For the stall law: one reconfiguration each. A change at the start of the step has a window of 0, since nobody asks
-    across a step boundary. Of the last measured step that has a step before it; empty if there is none.
+    Input of the stall law, with one reconfiguration per window. A change at the start of the step has a window of 0,
+    since no request is made across a step boundary. The step is the last measured one with a step before it; the result
+    is empty if there is none.
     """
     for step in sorted(measured, reverse=True):
         rank = last_rank.get(step)

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.metrics.bounds import RoundBytes, after, before, bound_s, critical_bytes, round_bytes
+from measure.metrics.bounds import (
+    RoundBytes,
+    bound_s,
+    critical_bytes,
+    round_bytes,
+    rounds_after_straggler,
+    rounds_before_straggler,
+)
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule, Transfer
 
@@ -30,7 +37,10 @@ def test_the_coefficients_of_the_paper(n: int) -> None:
     size = whole(n)
     late = schedule("all_reduce", n, "stragglar", straggler=1)
     ring = bound_s(schedule("all_reduce", n, "ring"), size, 0, size)
-    ideal, t_rs = bound_s(after(late), size, 0, size), bound_s(before(late), size, 0, size)
+    ideal, t_rs = (
+        bound_s(rounds_after_straggler(late), size, 0, size),
+        bound_s(rounds_before_straggler(late), size, 0, size),
+    )
     worst = bound_s(late, size, 0, size)
     found = (ring, ideal, worst, t_rs, worst - ring)
     assert found == pytest.approx(COEFFICIENTS[n], abs=0.0006)
@@ -47,8 +57,8 @@ def test_the_seconds_at_the_scale_of_the_emulator(
     link = ((n - 1) * 1_000_000, 0.002, 12.5e6)
     late = schedule("all_reduce", n, "stragglar")
     assert bound_s(schedule("all_reduce", n, "ring"), *link) == pytest.approx(ring, abs=0.0006)
-    assert bound_s(after(late), *link) == pytest.approx(phase_2, abs=0.0006)
-    assert bound_s(before(late), *link) == pytest.approx(t_rs, abs=0.0006)
+    assert bound_s(rounds_after_straggler(late), *link) == pytest.approx(phase_2, abs=0.0006)
+    assert bound_s(rounds_before_straggler(late), *link) == pytest.approx(t_rs, abs=0.0006)
     assert bound_s(late, *link) - ring == pytest.approx(t_crit, abs=0.0006)
 
 
@@ -61,7 +71,7 @@ def test_closed_forms(n: int, parts: int) -> None:
     assert bound_s(schedule("all_reduce", n, "direct"), size, 1, per_s) == pytest.approx(1 + n - 1)
     assert bound_s(schedule("all_reduce", n, "tree"), size, 1, per_s) == pytest.approx(4 * levels)
     assert bound_s(schedule("all_to_all", n, "pairwise"), size, 1, per_s) == pytest.approx((n - 1) * (1 + 1 / n))
-    late = after(schedule("all_reduce", n, "straggler-direct", straggler=n // 2))
+    late = rounds_after_straggler(schedule("all_reduce", n, "straggler-direct", straggler=n // 2))
     assert bound_s(late, size, 1, per_s) == pytest.approx(2 * levels)
     if n & (n - 1) == 0:
         halving = schedule("all_reduce", n, "recursive-halving-doubling")
