@@ -25,7 +25,7 @@ CONTROL_S = 0.002
 def costs(calibration: Calibration | None) -> Costs:
     """What this machine adds to an ideal one."""
     alpha_s = (calibration or default_calibration()).alpha_s
-    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, crowded_s=REVALIDATION_GAP_S)
+    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, revalidation_s=REVALIDATION_GAP_S)
 
 
 def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:

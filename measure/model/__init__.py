@@ -1,1 +1,1 @@
-"""What should have happened: the same engine and schedules over ideal links."""
+"""The model: predicts a run with the engine, the executors and the schedules of a live run over ideal links."""

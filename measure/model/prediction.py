@@ -1,8 +1,8 @@
-"""The prediction beside each measurement: the same decisions, ideal links, and the stall law.
+"""The prediction for each measurement: the decisions of a live run over ideal links.
 
-``predict`` plays a program against the engine and policy that run live (``measure.model.simulation``) and reads the
-resulting timeline with the definitions that read a measured one (``measure.metrics.metrics``), so a difference between
-the two is a difference of the machine and not of the bookkeeping.
+``predict`` simulates a program with the engine and policy of a live run (``measure.model.simulation``) and evaluates
+the resulting timeline with the definitions for measured ones (``measure.metrics.metrics``), so that a difference
+between the two is caused by the machine and not by the evaluation.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ DEFAULT_STEPS = 3
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a run should measure; all times in real seconds.
+    """The predicted metrics of a run; all times in real seconds.
 
-    ``step_times_s`` holds every step, the first included; every other number is of the steps after it. Definitions:
+    ``step_times_s`` holds every step, the first included; all other numbers are of the steps after it. Definitions:
     ``measure.metrics.metrics``. ``phases`` are the phases of all ranks and steps, ``events`` the whole predicted
     timeline on the emulator's clock (wall-clock seconds from 0), for figures.
     """
@@ -66,14 +66,16 @@ def predict(
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
-    ``plan`` carries the emulated rates, so ``scale`` (default 1) must be the one it was made with. ``delay_s`` and
-    ``link_recovery_s`` are real seconds; ``policy`` is a fresh policy object for ``plan``, None for mode ``native``.
-    ``mode`` ``provisioned`` asks ahead; any other that has a policy asks on demand. Where the plan has links between
-    switches, every message takes those of its route, and the routes lead round the dead chips ``avoid``. Several jobs
-    on one fabric are one program with groups that have no rank in common; ranks of none have no operations. ``cycle``
-    is that of the job, in wall-clock seconds and emulated bytes. Raises
-    ``ConfigError`` where plan and program do not fit, ``ControlError`` where the control plane refuses, where no route
-    is left, and where the run stands still.
+    - ``plan``: contains emulated rates, so ``scale`` (default 1) must be the one it was made with;
+    - ``policy``: a new policy object for ``plan``; None for mode ``native``;
+    - ``mode``: with ``provisioned``, ranks request circuits in advance, else on demand;
+    - ``delay_s`` and ``link_recovery_s``: real seconds;
+    - ``avoid``: dead chips, around which the routes over links between switches lead;
+    - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes.
+
+    Several jobs on one fabric are one program with groups that have no rank in common; ranks in no group have no
+    operations. Raises ``ConfigError`` if plan and program do not match, and ``ControlError`` if the control plane
+    refuses a request, if no route is left, or if the run comes to a standstill.
     """
     if program.ranks != plan.ranks:
         raise ConfigError(f"program {program.name} has {program.ranks} ranks and the fabric {plan.ranks}; both must "
@@ -98,7 +100,7 @@ def predict(
 
 
 def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
-    """How the switches of ``plan`` forward to each other; None where they are not joined."""
+    """Routes over the links between the switches of ``plan``; None if it has no such links."""
     if not plan.links:
         return None
     tables = torus_routes.routes(plan, avoid)

@@ -1,4 +1,4 @@
-"""The control plane of the model: the live engine, with the time that a switch and its controller take."""
+"""The control plane of the model: the live engine, plus the delays of a switch and its controller."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from workloads.agent.transport.slot_sender import Moved
 
 @dataclass(frozen=True)
 class Costs:
-    """What this machine adds, in wall-clock seconds.
+    """Delays that this machine adds to an ideal one, in wall-clock seconds.
 
-    ``alpha_s``: a message, from its last byte on the wire until the receiver has it. ``control_s``: request to
-    acknowledgement where no circuit changes. ``settle_s``: from a circuit's light to its acknowledgement, and
-    ``crowded_s`` more where the switch changed less than twice that before.
+    - ``alpha_s``: from the last byte of a message on the wire until the receiver has it;
+    - ``control_s``: from a request to its acknowledgement where no circuit changes;
+    - ``settle_s``: from the end of a circuit's dark time to its acknowledgement;
+    - ``revalidation_s``: added to ``settle_s`` if the switch last changed less than twice this time before.
     """
 
     alpha_s: float = 0.0
     control_s: float = 0.0
     settle_s: float = 0.0
-    crowded_s: float = 0.0
+    revalidation_s: float = 0.0
 
 
 class SimulatedControl:
-    """Requests in, acknowledgements out (``acked``), events noted (``note``).
+    """Passes requests to the engine and executes its actions on the clock of the simulation.
 
-    ``later(seconds, what)`` is the clock: it calls ``what(now)``. Raises ``ControlError`` where the engine refuses.
+    ``acked`` is called with acknowledgements, ``note`` with events. ``later(seconds, callback)`` is the clock, which
+    calls ``callback(now)``. Raises ``ControlError`` if the engine refuses a request.
     """
 
     def __init__(
@@ -52,22 +54,22 @@ class SimulatedControl:
         self._acked = acked
         self._note = note
         self._changed_at: dict[str, float] = {}
-        """When the circuits of a switch last changed."""
+        """Time at which the circuits of a switch last changed, by switch."""
         self.checked_in: dict[tuple[int, str], CheckedIn] = {}
 
     def register(self, job: Job, policy: Policy) -> None:
-        """Take ``job`` in; its starting circuits stand when the clock has run."""
+        """Register ``job``; its starting circuits are up when the clock has no more events."""
         self._act(self._engine.register(job, policy, 0.0))
 
     def check_in(self, rank: int, group: str, now: float) -> None:
-        """``rank`` is here; ``checked_in`` holds the answers when all members are."""
+        """Check ``rank`` in to ``group``; ``checked_in`` holds the answers once all members have checked in."""
         self._act(self._engine.check_in(rank, group, now))
 
-    def ask(self, rank: int, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
-        """A message of ``rank`` to the controller."""
+    def send(self, rank: int, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
+        """Send a message of ``rank`` to the engine, which receives it after half of ``control_s``."""
         group, index, engine = message.group, message.index, self._engine
 
-        def hear(now: float) -> None:
+        def deliver(now: float) -> None:
             if isinstance(message, Moved):
                 self._act(engine.moved(rank, group, index, message.slot, message.idle, now))
             else:
@@ -77,15 +79,15 @@ class SimulatedControl:
                     )
                 )
 
-        self._later(self._costs.control_s / 2, hear)
+        self._later(self._costs.control_s / 2, deliver)
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case Ack(slot_window=SlotWindow()):
-                    self._acked(action)  # what it takes to be told, the port makes up for
+                    self._acked(action)  # at once: the slot begins after all members know of it
                 case SlotEnds():
-                    self._end_turn(action)
+                    self._end_slot(action)
                 case Ack():
                     self._later(self._costs.control_s / 2, lambda _, ack=action: self._acked(ack))  # type: ignore[misc]
                 case CheckedIn():
@@ -99,21 +101,21 @@ class SimulatedControl:
                 case RegisterRefused(job, reason):
                     raise ControlError(f"job {job} was refused: {reason}")
 
-    def _end_turn(self, ends: SlotEnds) -> None:
+    def _end_slot(self, ends: SlotEnds) -> None:
         self._later(max(0.0, ends.at - ends.slot_window.began), lambda now: self._act(self._engine.end_slot(ends, now)))
 
     def _darken(self, action: Darken) -> None:
         def dark(now: float) -> None:
             self._changed_at[action.switch] = now
 
-        if action.delay_s > 0:  # otherwise there is one change, not two
+        if action.delay_s > 0:  # without a delay the circuits change once, not twice
             self._later(0.0, dark)
-        self._later(action.delay_s, lambda now: self._lit(action, now))
+        self._later(action.delay_s, lambda now: self._reconfigured(action, now))
 
-    def _lit(self, action: Darken, now: float) -> None:
-        """A reconfiguration is over; its acknowledgements wait until the switch surely passes packets."""
-        crowded = now - self._changed_at.get(action.switch, -1.0) < 2 * self._costs.crowded_s
-        wait = self._costs.settle_s + (self._costs.crowded_s if crowded else 0.0)
+    def _reconfigured(self, action: Darken, now: float) -> None:
+        """End a reconfiguration; acknowledgements of requests follow when the switch reliably passes packets."""
+        just_changed = now - self._changed_at.get(action.switch, -1.0) < 2 * self._costs.revalidation_s
+        wait = self._costs.settle_s + (self._costs.revalidation_s if just_changed else 0.0)
         self._changed_at[action.switch] = now
         actions = self._engine.lit(action.reconfiguration_id, now)
         self._act(one for one in actions if not isinstance(one, Ack) or one.slot_window is not None)

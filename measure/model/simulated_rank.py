@@ -1,4 +1,4 @@
-"""What the model keeps of one agent, and of one communication that is under way there."""
+"""The state of one simulated agent, and of one communication that is in progress there."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from workloads.agent.transport.slot_sender import SlotScheduler, SlotSender
 from workloads.program import Collective, Communication, Dimension, Send
 
 FlowName = tuple[str, str, int]
-"""(group, stream, number): what one communication is called on all ranks that take part in it."""
-Early = tuple[MessagePart, float, float]
-"""What came before its receive: first and last byte."""
+"""(group, stream, number): the name of a communication, equal on all ranks that take part in it."""
+UnexpectedPart = tuple[MessagePart, float, float]
+"""A part that arrived before its receive was posted, with the times of its first and last byte."""
 
 
 class InSlot(NamedTuple):
-    """What is to be sent when its turn comes."""
+    """A part of a message that is to be sent when its peer has a slot."""
 
     flow: SimulatedFlow
     part: MessagePart
     sent: int = 0
-    """Bytes of it that went in earlier slots."""
+    """Bytes of the part that were sent in earlier slots."""
     began: float | None = None
-    """When the first of those went."""
+    """Time at which the first of those bytes was sent."""
 
 
 @dataclass
 class SimulatedFlow:
-    """One communication under way on one rank."""
+    """One communication that is in progress on one rank."""
 
     op: Communication
     step: int
@@ -45,49 +45,49 @@ class SimulatedFlow:
     circuit_client: CircuitClient | None = None
     slot_sender: SlotSender[InSlot] | None = None
     unsent: int = 0
-    told: bool = False
-    """The rank went on before it was done: a buffered send."""
+    buffered: bool = False
+    """Whether the rank continues before the send is finished, as with a buffered send."""
     sent_bytes: int = 0
     takes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
-    """Up to which round this rank takes what comes by a path (``Part.way``)."""
+    """Last round that this rank can receive by each path, (peer, lane, scale-up)."""
     held: list[MessagePart] = field(default_factory=list)
-    """What waits for its receiver, or for its circuit."""
+    """Parts that wait for receiver credit or for their circuit."""
 
     def on_circuit(self, part: MessagePart) -> bool:
-        """Whether ``part`` takes a circuit that is asked for."""
+        """Whether ``part`` is sent over a circuit that must be requested."""
         return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
 
 
 @dataclass
 class SimulatedRank:
-    """One agent."""
+    """The state of one simulated agent."""
 
     executor: Executor
     dimensions: tuple[Dimension, ...]
     circuit_clients: CircuitRequests[SimulatedFlow]
-    turns: SlotScheduler[InSlot]
+    slot_scheduler: SlotScheduler[InSlot]
     paths: dict[str, tuple[Hop, ...]] = field(default_factory=dict)
     flows: dict[FlowName, SimulatedFlow] = field(default_factory=dict)
-    early: dict[FlowName, list[Early]] = field(default_factory=lambda: defaultdict(list))
+    unexpected: dict[FlowName, list[UnexpectedPart]] = field(default_factory=lambda: defaultdict(list))
     count: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     began: dict[tuple[str, int], float] = field(default_factory=dict)
     deferred_release: DeferredRelease = field(default_factory=DeferredRelease)
     blocked: dict[int, tuple[Blocked, float]] = field(default_factory=dict)
     cut: list[InSlot] = field(default_factory=list)
-    """What did not fit into the slots of a rotation so far."""
+    """Parts, or the rest of them, that did not fit into the slots of a rotation so far."""
     booked: dict[int, float] = field(default_factory=dict)
-    """By lane: when all that goes in the present slot has left."""
+    """Time by lane at which all parts sent in the current slot will have left the port."""
 
     @property
     def waits_for(self) -> str:
-        """In words, where the rank stands still."""
+        """Text for the circuits or operations that the rank waits for."""
         blocked = [action.group for action, _ in self.blocked.values()]
         if blocked:
             return f"the circuits of group {blocked[0]}"
         return ", ".join(f"{f.op.name} in group {f.op.group}" for f in self.flows.values()) or "another operation"
 
     def next_name(self, rank: int, op: Communication) -> FlowName:
-        """What ``rank``, which is this one, calls ``op``."""
+        """Name the next communication ``op`` of this rank, whose number is ``rank``."""
         if isinstance(op, Collective):
             stream = "collective"
         else:

@@ -1,9 +1,8 @@
-"""A run without packets: the same executors, schedules, engine and policy as live, over ideal links.
+"""Simulates a run without packets: the executors, schedules, engine and policy of a live run over ideal links.
 
-What the model adds to the shared decisions is only time: alpha-beta transfers (``measure.model.wires``), compute that
-takes exactly as long as asked, and a control path of constant delay. It writes the same timeline as a live run, so that
-one set of definitions (``measure.metrics.metrics``) reads both. Its clock is wall-clock seconds of the emulator, from
-0.
+The model adds only times to the shared decisions: alpha-beta transfers (``measure.model.wires``), compute of exactly
+the given duration, and a control path of constant delay. It writes the same timeline as a live run, so that the same
+definitions (``measure.metrics.metrics``) evaluate both. Its clock counts wall-clock seconds of the emulator from 0.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable
 from controllers.engine.actions import Ack
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
+from measure.model.exchange_plans import ExchangePlans
 from measure.model.simulated_control import Costs, SimulatedControl
 from measure.model.simulated_rank import InSlot, SimulatedFlow, SimulatedRank
 from measure.model.wires import Routing, Wires
@@ -22,17 +22,7 @@ from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.circuit_requests import CircuitRequests
-from workloads.agent.exchange import (
-    Exchange,
-    MessagePart,
-    Progress,
-    by_position,
-    collective_exchange,
-    elements_of,
-    on_circuits,
-    recv_exchange,
-    send_exchange,
-)
+from workloads.agent.exchange import Exchange, MessagePart, Progress
 from workloads.agent.executor import (
     Blocked,
     Executor,
@@ -49,17 +39,15 @@ from workloads.agent.executor import (
 from workloads.agent.transport.pacing import LATE_S
 from workloads.agent.transport.paths import choose_path, wired_paths
 from workloads.agent.transport.slot_sender import SlotScheduler
-from workloads.collectives.catalog import schedule_of
 from workloads.phases import Phase, all_phases
-from workloads.program import Collective, Communication, Domain, Program, Recv, Send
-from workloads.schedule import Transfer
+from workloads.program import Collective, Communication, Domain, Program, Send
 
 
 class Simulation:
-    """Runs ``program`` ``steps`` times. ``policy`` None: no control plane (mode native). ``routing`` as in ``Wires``.
+    """Simulates ``steps`` steps of ``program``. ``policy`` None: no control plane (mode native).
 
-    ``run`` raises ``ControlError`` when the control plane refuses a request, when a group has no path between two of
-    its members, or when the run comes to a standstill.
+    ``routing`` is passed to ``Wires``. ``run`` raises ``ControlError`` if the control plane refuses a request, if a
+    group has no path between two of its members, or if the run comes to a standstill.
     """
 
     def __init__(
@@ -91,11 +79,10 @@ class Simulation:
             for switch in plan.network("rail")
             for port in switch.ports
         }
-        self._transfers: dict[int, list[list[tuple[int, Transfer]]]] = {}
-        """Per schedule (by identity; the program keeps it alive) the transfers of each position."""
+        self._exchanges = ExchangePlans(program, scale)
 
     def run(self) -> tuple[Event, ...]:
-        """The timeline of the whole run."""
+        """Simulate the whole run and return its timeline, sorted by time."""
         if self.policy is not None:
             self._control.register(self.job, self.policy)
             self._play()
@@ -105,7 +92,7 @@ class Simulation:
         found = all_phases(self.program)
         self._ranks = [self._rank(rank, found[rank]) for rank in range(self.program.ranks)]
         for rank, agent in enumerate(self._ranks):
-            self._carry_out(rank, agent.executor.begin())
+            self._execute(rank, agent.executor.begin())
         self._play()
         for rank, agent in enumerate(self._ranks):
             if not agent.executor.finished:
@@ -117,14 +104,14 @@ class Simulation:
 
     # ---- time -------------------------------------------------------------------------------------------------
 
-    def _at(self, time: float, what: Callable[[], None]) -> None:
+    def _at(self, time: float, callback: Callable[[], None]) -> None:
         self._number += 1
-        heapq.heappush(self._timers, (time, self._number, what))
+        heapq.heappush(self._timers, (time, self._number, callback))
 
     def _play(self) -> None:
         while self._timers:
-            self.now, _, what = heapq.heappop(self._timers)
-            what()
+            self.now, _, callback = heapq.heappop(self._timers)
+            callback()
 
     def _note(self, kind: str, began: float, **fields: object) -> None:
         self.events.append(Event(began, "agent", kind, self.now, fields))
@@ -133,35 +120,35 @@ class Simulation:
 
     def _rank(self, rank: int, found: tuple[Phase, ...]) -> SimulatedRank:
         mine = [group for group in self.program.groups.values() if rank in group.members]
-        told = {name: answer for (r, name), answer in self._control.checked_in.items() if r == rank}
-        asks = {name for name, answer in told.items() if answer.asks}
-        circuits = {name for name in asks if self.program.groups[name].parent}
+        answers = {name: answer for (r, name), answer in self._control.checked_in.items() if r == rank}
+        requesting = {name for name, answer in answers.items() if answer.asks}
+        circuits = {name for name in requesting if self.program.groups[name].parent}
         executor = Executor(
             self.program.operations[rank],
             [phase.operations for phase in found],
-            asks - circuits,
+            requesting - circuits,
             self.steps,
             provisioned=self.provisioned,
         )
         circuit_clients: CircuitRequests[SimulatedFlow] = CircuitRequests(
             rank,
-            lambda message: self._control.ask(rank, message),
+            lambda message: self._control.send(rank, message),
             lambda kind, t, _, **f: self._note(kind, t, rank=rank, **f),
         )
         circuit_clients.groups = circuits
-        turns: SlotScheduler[InSlot] = SlotScheduler(rank, lambda message: self._control.ask(rank, message))
-        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), circuit_clients, turns)
+        slot_scheduler: SlotScheduler[InSlot] = SlotScheduler(rank, lambda message: self._control.send(rank, message))
+        agent = SimulatedRank(executor, tuple(phase.dimension for phase in found), circuit_clients, slot_scheduler)
         for group in mine:
-            final = told.get(group.name)
+            final = answers.get(group.name)
             wired = wired_paths(group, self.plan.ports_per_gpu)
             agent.paths[group.name] = final.paths if final is not None and final.paths else wired
         return agent
 
-    def _carry_out(self, rank: int, actions: Iterable[RankAction]) -> None:
+    def _execute(self, rank: int, actions: Iterable[RankAction]) -> None:
         for action in actions:
-            self._carry_out_one(rank, self._ranks[rank], action)
+            self._execute_one(rank, self._ranks[rank], action)
 
-    def _carry_out_one(self, rank: int, agent: SimulatedRank, action: RankAction) -> None:
+    def _execute_one(self, rank: int, agent: SimulatedRank, action: RankAction) -> None:
         match action:
             case StartCompute(step, op):
                 began, due = self.now, self.now + self.scale.emulated_s(op.seconds_in(step))
@@ -171,11 +158,11 @@ class Simulation:
             case Blocked():
                 agent.blocked[action.op.id] = (action, self.now)
             case RequestCircuits():
-                self._control.ask(rank, action)
+                self._control.send(rank, action)
             case ReleaseCircuits(group):
-                agent.turns.end(group)
+                agent.slot_scheduler.end(group)
                 if agent.deferred_release.may_go(action):
-                    self._control.ask(rank, action)
+                    self._control.send(rank, action)
             case StepBegan(step):
                 agent.began["step", step] = self.now
             case StepEnded(step):
@@ -188,7 +175,7 @@ class Simulation:
 
     def _computed(self, rank: int, step: int, op: int, name: str, began: float) -> None:
         self._note("compute", began, rank=rank, step=step, op=op, name=name, late_s=0.0)
-        self._carry_out(rank, self._ranks[rank].executor.compute_done(op))
+        self._execute(rank, self._ranks[rank].executor.compute_done(op))
 
     # ---- communication ----------------------------------------------------------------------------------------
 
@@ -200,48 +187,25 @@ class Simulation:
                 "wait", began, rank=rank, step=step, op=op.id, group=action.group, index=action.index, phase=phase
             )
         flow = SimulatedFlow(op, step, phase, Exchange(), agent.next_name(rank, op), self.now)
-        self._plan(rank, agent, flow)
+        self._exchanges.plan(rank, agent, flow)
         flow.unsent = len(flow.exchange.outgoing)
         agent.flows[flow.name] = flow
         if flow.circuit_client is not None:
             agent.circuit_clients.send(flow, flow.circuit_client.begin(), self.now)
-        self._carry_on(rank, flow, flow.exchange.begin())
+        self._advance(rank, flow, flow.exchange.begin())
         if self.program.eager and isinstance(op, Send):
-            flow.told = True  # the kernel takes all of it at once
+            flow.buffered = True  # the kernel buffers the whole message at once
             agent.deferred_release.began(op.group)
-            self._at(self.now, lambda: self._carry_out(rank, agent.executor.communication_done(op.id)))
-        for part, began, ended in agent.early.pop(flow.name, []):
+            self._at(self.now, lambda: self._execute(rank, agent.executor.communication_done(op.id)))
+        for part, began, ended in agent.unexpected.pop(flow.name, []):
             self._take(rank, flow, flow.exchange.incoming[part.transfer], began, ended)
         self._finish_if_done(rank, agent, flow)
 
-    def _plan(self, rank: int, agent: SimulatedRank, flow: SimulatedFlow) -> None:
-        """What ``rank`` has to do in ``flow``, and the circuits it asks for."""
-        op = flow.op
-        elements = elements_of(self.scale.emulated_bytes(op.bytes))
-        if isinstance(op, Send):
-            flow.exchange = send_exchange(op.peer, elements)
-        elif isinstance(op, Recv):
-            flow.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
-        else:
-            group = self.program.groups[op.group]
-            plan = schedule_of(self.program, op)
-            if id(plan) not in self._transfers:
-                self._transfers[id(plan)] = by_position(plan)
-            mine = self._transfers[id(plan)][group.members.index(rank)]
-            if group.domain == "scale-out":
-                flow.circuit_client, flow.slot_sender = (
-                    agent.circuit_clients.client_of(group, plan),
-                    agent.turns.of(group.name),
-                )
-            circuit_transfers = flow.circuit_client.circuits if flow.circuit_client is not None else None
-            circuits = on_circuits(mine, circuit_transfers, in_slots=flow.slot_sender is not None)
-            flow.exchange = collective_exchange(plan, group.members, rank, elements, mine, circuits)
-
-    def _carry_on(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
+    def _advance(self, rank: int, flow: SimulatedFlow, progress: Progress) -> None:
         for action, part in progress.steps:
             if action == "send" and flow.slot_sender is not None and not part.scale_up:
                 flow.slot_sender.offer(part.peer, InSlot(flow, part))
-                self._send_in_turn(rank, flow.slot_sender.free())
+                self._send_in_slot(rank, flow.slot_sender.free())
             elif action == "send":
                 flow.held.append(part)
                 self._send_held(rank, flow)
@@ -253,8 +217,8 @@ class Simulation:
         if flow.slot_sender is not None:
             flow.slot_sender.report()
 
-    def _send_in_turn(self, rank: int, free: Iterable[InSlot]) -> None:
-        """Put on the wire what can be there when the slot ends; the rest waits for the next slot of its peer."""
+    def _send_in_slot(self, rank: int, free: Iterable[InSlot]) -> None:
+        """Send the bytes that arrive before the slot ends; the rest waits for the next slot of its peer."""
         for item in free:
             slot_sender = item.flow.slot_sender
             assert slot_sender is not None
@@ -279,7 +243,7 @@ class Simulation:
         agent.cut.append(item)
 
     def _send_held(self, rank: int, flow: SimulatedFlow) -> None:
-        """Put on the wire what may go now."""
+        """Send the held parts that have receiver credit or a circuit by now."""
         waiting, flow.held = flow.held, []
         for part in waiting:
             if self._may_go(rank, flow, part):
@@ -298,7 +262,7 @@ class Simulation:
     def _send(
         self, rank: int, flow: SimulatedFlow, part: MessagePart, sent: int = 0, first: float | None = None
     ) -> None:
-        """Put ``part`` on the wire, but for the bytes that were ``sent`` in earlier slots (from ``first`` on)."""
+        """Send ``part`` without the bytes already ``sent`` in earlier slots, the first of them at ``first``."""
         flow.sent_bytes += part.bytes
         domain, mine, theirs = self._ports(rank, flow, part)
 
@@ -306,12 +270,12 @@ class Simulation:
             since = began if first is None else first
             self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, flow, part, since))
             if part.transfer in flow.exchange.awaits_sent:
-                self._carry_on(rank, flow, flow.exchange.sent(part.transfer))
+                self._advance(rank, flow, flow.exchange.sent(part.transfer))
 
         self._wires.send(self.now, domain, (rank, mine), (part.peer, theirs), part.bytes - sent, done)
 
     def _ports(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> tuple[Domain, int, int]:
-        """(network, own lane, the peer's lane) of a part that ``rank`` sends."""
+        """(network, own lane, the peer's lane) for a part that ``rank`` sends."""
         group = flow.op.group
         domain = self._domain[group]
         if part.scale_up:
@@ -331,21 +295,21 @@ class Simulation:
         return domain, path[1], path[3]
 
     def _arrived(self, rank: int, flow: SimulatedFlow, part: MessagePart, began: float) -> None:
-        """The last byte of ``part`` is at the peer, and acknowledged to ``rank``."""
+        """Handle the arrival of the last byte of ``part`` at the peer, which ``rank`` learns of at once."""
         peer = self._ranks[part.peer]
         there = peer.flows.get(flow.name)
         if there is None:
-            peer.early[flow.name].append((part, began, self.now))
+            peer.unexpected[flow.name].append((part, began, self.now))
         else:
             self._take(part.peer, there, there.exchange.incoming[part.transfer], began, self.now)
         flow.unsent -= 1
         if flow.slot_sender is not None and not part.scale_up:
             flow.slot_sender.acknowledged()
-        self._over(rank, flow, part)
+        self._delivered(rank, flow, part)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
     def _take(self, rank: int, flow: SimulatedFlow, part: MessagePart, began: float, ended: float) -> None:
-        """``part`` is here (since ``ended``)."""
+        """Handle the reception of ``part`` on ``rank``; its bytes arrived from ``began`` to ``ended``."""
         fields = {
             "rank": rank,
             "step": flow.step,
@@ -359,12 +323,12 @@ class Simulation:
         }
         self.events.append(Event(began, "agent", "transfer", ended, fields))
         progress = flow.exchange.arrived(part.transfer)
-        self._over(rank, flow, part)
-        self._carry_on(rank, flow, progress)
+        self._delivered(rank, flow, part)
+        self._advance(rank, flow, progress)
         self._finish_if_done(rank, self._ranks[rank], flow)
 
-    def _over(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> None:
-        """Nothing of ``part`` is in flight: its circuit may go."""
+    def _delivered(self, rank: int, flow: SimulatedFlow, part: MessagePart) -> None:
+        """Tell the circuit client that no byte of ``part`` is in flight, so that its circuit can be released."""
         if flow.circuit_client is not None and flow.on_circuit(part):
             self._ranks[rank].circuit_clients.send(flow, flow.circuit_client.over(part.transfer), self.now)
 
@@ -391,17 +355,17 @@ class Simulation:
             posted=flow.began,
             payload_bytes=flow.sent_bytes,
         )
-        if flow.told:
+        if flow.buffered:
             release = agent.deferred_release.ended(op.group)
             if release is not None:
-                self._control.ask(rank, release)
+                self._control.send(rank, release)
             return
-        self._carry_out(rank, agent.executor.communication_done(op.id))
+        self._execute(rank, agent.executor.communication_done(op.id))
 
     # ---- control plane ----------------------------------------------------------------------------------------
 
-    def _later(self, seconds: float, what: Callable[[float], None]) -> None:
-        self._at(self.now + seconds, lambda: what(self.now))
+    def _later(self, seconds: float, callback: Callable[[float], None]) -> None:
+        self._at(self.now + seconds, lambda: callback(self.now))
 
     def _acked(self, ack: Ack) -> None:
         agent = self._ranks[ack.rank]
@@ -410,12 +374,12 @@ class Simulation:
             self._send_held(ack.rank, flow)
             return
         if ack.slot_window is not None:
-            agent.turns.begin_slot(ack.group, ack.index, ack.slot_window, ack.paths)
+            agent.slot_scheduler.begin_slot(ack.group, ack.index, ack.slot_window, ack.paths)
             agent.booked.clear()
             left, agent.cut = agent.cut, []
-            slot_sender = agent.turns.of(ack.group)
-            self._send_in_turn(ack.rank, [*left, *(slot_sender.free() if slot_sender is not None else ())])
+            slot_sender = agent.slot_scheduler.of(ack.group)
+            self._send_in_slot(ack.rank, [*left, *(slot_sender.free() if slot_sender is not None else ())])
         if ack.slot_window is None or ack.slot_window.number == 0:
             agent.paths[ack.group] = ack.paths
-            self._carry_out(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
-        agent.turns.report(ack.group)
+            self._execute(ack.rank, agent.executor.acknowledged(ack.group, ack.index))
+        agent.slot_scheduler.report(ack.group)

@@ -1,4 +1,4 @@
-"""The links of a fabric as the model sees them: what meets at a port shares its rate, and nothing is lost."""
+"""The links of a fabric in the model: messages share the rate of ports and links, and none is lost."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
 from workloads.program import Domain
 
 Done = Callable[[float, float], None]
-"""Called with the times of the first and the last byte."""
+"""Callback with the times of the first and the last byte of a message."""
 End = tuple[str, str, int, int]
-"""(out or in, network, rank, lane): one direction of a port of a host; (link, switch, port, 0): a link between switches
-as the switch sends on it."""
-Way = tuple[End, ...]
-"""Where a message leaves, the links between switches that it takes, and where it comes in."""
+"""One direction of a link. Host port: (``out`` or ``in``, network, rank, lane). Link between switches, as sent on by
+``switch``: (``link``, switch, port, 0)."""
+Route = tuple[End, ...]
+"""The route of a message: the sender's port, the links between switches, the receiver's port."""
 Routing = Callable[[int, int], Sequence[tuple[str, int]]]
-"""(switch, port it leaves by) all the way from one rank to another; raises ``ControlError`` where there is no way."""
+"""(sending rank, receiving rank) -> (switch, outgoing port) along the route; ``ControlError`` if there is none."""
 
 
 def wire_bytes(payload: int, mtu: int) -> int:
-    """What a link's token bucket counts for a TCP payload: full packets, each with its headers, and no acks."""
+    """Bytes that a link's token bucket counts for a TCP payload: full packets with headers, without acks."""
     if payload <= 0:
         return 0
     packets = ceil(payload / (mtu - TCP_IP_HEADER_BYTES))
@@ -33,25 +33,25 @@ def wire_bytes(payload: int, mtu: int) -> int:
 
 @dataclass(eq=False)
 class _Message:
-    """A message on its way: ``left`` bytes of the wire at ``rate`` since ``since``."""
+    """A message in flight: ``left`` wire bytes at time ``since``, sent at ``rate`` bytes per second from then on."""
 
-    way: Way
+    route: Route
     left: float
     done: Done
     began: float = 0.0
     since: float = 0.0
     rate: float = 0.0
-    turn: int = 0
-    """Counts the changes of its rate: an end that was foreseen before the last one is none."""
+    version: int = 0
+    """Number of changes of the rate; an end that was scheduled for an earlier version is ignored."""
 
 
 class Wires:
-    """Every port of a plan, full duplex. Times are wall-clock seconds, sizes emulated bytes.
+    """All ports of a plan, full duplex. Times are wall-clock seconds, sizes emulated bytes.
 
-    Messages from one port to another follow each other, as on a connection. Those of different connections share the
-    ports and the links between switches they meet at, max-min fairly, as TCP's do. ``at(time, what)`` is the clock: it
-    calls ``what`` at ``time``. ``routing`` says which links a message between two ranks takes on the rail network,
-    where the plan has such links.
+    Messages from one port to another are sent in sequence, as on a connection. Different connections share the ports
+    and the links between switches max-min fairly, as TCP approximately does. ``at(time, callback)`` is the clock, which
+    calls ``callback`` at ``time``. ``routing`` gives the links between switches that a message between two ranks takes
+    on the rail network, if the plan has such links.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Wires:
         self._mtu = plan.mtu
         self._at = at
         self._routing = routing
-        self._between: dict[tuple[int, int], Way] = {}
+        self._routes: dict[tuple[int, int], Route] = {}
         self._rate: dict[End, float] = {}
         for switch in plan.switches:
             for port in switch.ports:
@@ -69,49 +69,49 @@ class Wires:
         for link in plan.links:
             for switch_name, number in ((link.a, link.a_port), (link.b, link.b_port)):
                 self._rate["link", switch_name, number, 0] = link.rate_mbps * 1e6 / 8
-        self._queued: dict[Way, deque[_Message]] = defaultdict(deque)
+        self._queued: dict[Route, deque[_Message]] = defaultdict(deque)
         self._busy: dict[End, set[_Message]] = defaultdict(set)
         self._changed: set[End] = set()
 
     def send(
         self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int, done: Done
     ) -> None:
-        """Carry ``payload`` from port ``src`` to port ``dst`` (rank, lane); ``done(began, ended)`` when it is there.
+        """Send ``payload`` bytes from port ``src`` to port ``dst`` (rank, lane), then call ``done(began, ended)``.
 
-        On a network that the plan does not have (a front-end for scalars, say) bytes take no time.
+        On a network that the plan does not have (such as a front-end network for scalars) bytes take no time.
         """
         network = NETWORK_OF_DOMAIN[domain]
-        ends: Way = (("out", network, *src), ("in", network, *dst))
+        ends: Route = (("out", network, *src), ("in", network, *dst))
         if not all(end in self._rate for end in ends):
             self._at(now, lambda: done(now, now))
             return
         links = self._links(src[0], dst[0]) if network == "rail" else ()
-        way = (ends[0], *links, ends[1])
-        queue = self._queued[way]
-        queue.append(_Message(way, wire_bytes(payload, self._mtu), done))
+        route = (ends[0], *links, ends[1])
+        queue = self._queued[route]
+        queue.append(_Message(route, wire_bytes(payload, self._mtu), done))
         if len(queue) == 1:
             self._start(queue[0], now)
 
-    def _links(self, src: int, dst: int) -> Way:
+    def _links(self, src: int, dst: int) -> Route:
         """The links between switches that a message from ``src`` to ``dst`` takes."""
         if self._routing is None:
             return ()
-        if (src, dst) not in self._between:
+        if (src, dst) not in self._routes:
             hops: list[End] = [("link", switch, port, 0) for switch, port in self._routing(src, dst)]
-            self._between[src, dst] = tuple(hop for hop in hops if hop in self._rate)  # the last is a host's port
-        return self._between[src, dst]
+            self._routes[src, dst] = tuple(hop for hop in hops if hop in self._rate)  # the last hop is a host's port
+        return self._routes[src, dst]
 
     def _start(self, message: _Message, now: float) -> None:
         message.began = message.since = now
-        for end in message.way:
+        for end in message.route:
             self._busy[end].add(message)
-        self._change(message.way, now)
+        self._change(message.route, now)
 
-    def _change(self, way: Way, now: float) -> None:
-        """Share anew, once for all that happens at this moment."""
+    def _change(self, route: Route, now: float) -> None:
+        """Schedule new rates for the messages on ``route``, once for all changes at this moment."""
         if not self._changed:
             self._at(now, lambda: self._share(now))
-        self._changed.update(way)
+        self._changed.update(route)
 
     def _share(self, now: float) -> None:
         changed, self._changed = self._changed, set()
@@ -121,26 +121,26 @@ class Wires:
             message.since = now
         self._fill(messages)
         for message in messages:
-            message.turn += 1
+            message.version += 1
             end = now + message.left / message.rate
-            self._at(end, lambda m=message, turn=message.turn, end=end: self._ended(m, turn, end))  # type: ignore[misc]
+            self._at(end, lambda m=message, version=message.version, end=end: self._ended(m, version, end))  # type: ignore[misc]
 
     def _touched(self, changed: set[End]) -> list[_Message]:
-        """All messages whose share may change: those at the ``changed`` ports, and at the ports of those."""
+        """All messages whose rate may change: those that share ends with ``changed``, directly or through others."""
         found: dict[_Message, None] = {}
         seen, ends = set(changed), list(changed)
         while ends:
             for message in self._busy[ends.pop()]:
                 found[message] = None
-                ends += [end for end in message.way if end not in seen]
-                seen.update(message.way)
+                ends += [end for end in message.route if end not in seen]
+                seen.update(message.route)
         return list(found)
 
     def _fill(self, messages: Iterable[_Message]) -> None:
-        """Max-min fair rates: the fullest port shares itself out, then the fullest of what is left, and so on."""
+        """Set max-min fair rates by progressive filling: the end with the least share per message is filled first."""
         open_at: dict[End, set[_Message]] = defaultdict(set)
         for message in messages:
-            for end in message.way:
+            for end in message.route:
                 open_at[end].add(message)
         left = {end: self._rate[end] for end in open_at}
         while open_at:
@@ -148,21 +148,21 @@ class Wires:
             share = left[fullest] / len(open_at[fullest])
             for message in list(open_at[fullest]):
                 message.rate = share
-                for end in message.way:
+                for end in message.route:
                     open_at[end].discard(message)
                     left[end] = max(0.0, left[end] - share)
                     if not open_at[end]:
                         del open_at[end]
 
-    def _ended(self, message: _Message, turn: int, now: float) -> None:
-        if message.turn != turn:
+    def _ended(self, message: _Message, version: int, now: float) -> None:
+        if message.version != version:
             return
-        for end in message.way:
+        for end in message.route:
             self._busy[end].remove(message)
-        queue = self._queued[message.way]
+        queue = self._queued[message.route]
         queue.popleft()
         message.done(message.began, now)
         if queue:
             self._start(queue[0], now)
         else:
-            self._change(message.way, now)
+            self._change(message.route, now)

@@ -37,10 +37,8 @@ def test_the_coefficients_of_the_paper(n: int) -> None:
     size = whole(n)
     late = schedule("all_reduce", n, "stragglar", straggler=1)
     ring = bound_s(schedule("all_reduce", n, "ring"), size, 0, size)
-    ideal, t_rs = (
-        bound_s(rounds_after_straggler(late), size, 0, size),
-        bound_s(rounds_before_straggler(late), size, 0, size),
-    )
+    ideal = bound_s(rounds_after_straggler(late), size, 0, size)
+    t_rs = bound_s(rounds_before_straggler(late), size, 0, size)
     worst = bound_s(late, size, 0, size)
     found = (ring, ideal, worst, t_rs, worst - ring)
     assert found == pytest.approx(COEFFICIENTS[n], abs=0.0006)
