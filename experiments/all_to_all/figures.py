@@ -46,8 +46,8 @@ from measure.figures.style import (
     GREY,
     LIGHT,
     TEXT,
-    dress,
     new_figure,
+    style_axes,
     time_unit,
 )
 
@@ -259,4 +259,4 @@ def _bars(axes: Axes, rows: Rows) -> None:
     axes.grid(axis="x", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
     title = f"Uneven all-to-all, n = {rows[0]['n']}, {size_in_words(rows[0]['bytes_per_pair'])} per pair on average"
-    dress(axes, title, f"time ({unit})", "")
+    style_axes(axes, title, f"time ({unit})", "")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, SKY, TEXT, VERMILION, dress, new_figure
+from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, SKY, TEXT, VERMILION, new_figure, style_axes
 from measure.results.row import Row
 
 SYSTEMS = {"contiguous": ("contiguous only", VERMILION), "morphlux": ("MORPHLUX", BLUE)}
@@ -85,7 +85,7 @@ def failed_requests(rows: Sequence[Row]) -> Figure | None:
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Requests for {mine[0]['chips']} chips in racks with as many free"
-    dress(axes, title, "mix of the slices that fill the racks", "share that fails")
+    style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
     bars = [Line2D([], [], color=colour, linewidth=7, label=name) for name, colour in SYSTEMS.values()]
     paper_line = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)))
     paper_line.set_label(f"paper, contiguous only: about {paper:.0%} (MORPHLUX: none)")
@@ -159,7 +159,7 @@ def overprovision(rows: Sequence[Row]) -> Figure | None:
     axes.minorticks_off()
     axes.set_xticks(sorted(base))
     axes.grid(color=LIGHT, linewidth=0.7)
-    dress(axes, "Chips out of use after failures", "failed chips in a rack", "chips out of use (mean over racks)")
+    style_axes(axes, "Chips out of use after failures", "failed chips in a rack", "chips out of use (mean over racks)")
     handles, _ = axes.get_legend_handles_labels()
     open_marker = Line2D([], [], color=TEXT, marker="o", markerfacecolor="none", markersize=8, linestyle="")
     open_marker.set_label("open: paper's ratio (about 10 and 3) × our MORPHLUX")
@@ -199,5 +199,5 @@ def _dress(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(color=LIGHT, linewidth=0.7)
-    dress(axes, title, x, y)
+    style_axes(axes, title, x, y)
     axes.set_title(title, loc="left", pad=17, fontsize=11, color=TEXT, fontweight="bold")

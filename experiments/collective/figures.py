@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, PURPLE, SKY, TEXT, VERMILION, dress, new_figure
+from measure.figures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LIGHT,
+    ORANGE,
+    PURPLE,
+    SKY,
+    TEXT,
+    VERMILION,
+    new_figure,
+    style_axes,
+)
 from measure.results.row import Row
 from railyard.size import in_words
 
@@ -41,7 +53,7 @@ def time_against_size(rows: Sequence[Row]) -> Figure | None:
     axes.grid(color=LIGHT, linewidth=0.7)
     first = rows[0]
     title = f"{first['collective'].replace('_', '-')} over {first['n']} ranks, {first['port_gbps']:g} Gb/s ports"
-    dress(axes, title, "buffer (bytes)", "time (s)")
+    style_axes(axes, title, "buffer (bytes)", "time (s)")
     handles += [
         Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured"),
         Line2D([], [], color=TEXT, label="model"),

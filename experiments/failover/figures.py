@@ -29,8 +29,8 @@ from measure.figures.style import (
     TEXT,
     VERMILION,
     YELLOW,
-    dress,
     new_figure,
+    style_axes,
 )
 
 Rows = Sequence[Mapping[str, Any]]
@@ -87,7 +87,7 @@ def throughput_over_time(runs: Sequence[FabricRun]) -> Figure | None:
         panel.grid(color=LIGHT, linewidth=0.7)
         panel.set_axisbelow(True)
         lost = "" if run.state == "recovered" else f": {run.state}"
-        dress(panel, f"{run.fabric} ({run.system}){lost}", "", "Gb/s")
+        style_axes(panel, f"{run.fabric} ({run.system}){lost}", "", "Gb/s")
     panels[-1].set_xlabel("time after the fault (s)", color=TEXT)
     handles = [Line2D([], [], color=_JOB, label="job, payload of all ranks")]
     if any(run.neighbour for run in runs):
@@ -141,7 +141,7 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
     axes.set_xlim(0, longest * 1.22)
     axes.grid(axis="x", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
-    dress(axes, "From the chip's death to the first step done again", "s after the fault", "")
+    style_axes(axes, "From the chip's death to the first step done again", "s after the fault", "")
     axes.tick_params(axis="y", length=0)
     _part_legend(figure, used, rows)
     return figure
@@ -208,7 +208,7 @@ def step_times(rows: Rows) -> Figure | None:
     axes.set_ylim(0, tallest * 1.12)
     axes.grid(axis="y", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
-    dress(axes, "Step time before and after the fault", "", "s")
+    style_axes(axes, "Step time before and after the fault", "", "s")
     _step_legend(figure, rows, banded=bool(base))
     return figure
 

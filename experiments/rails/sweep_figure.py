@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, dress, new_figure
+from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, new_figure, style_axes
 from measure.results.row import Row
 
 _WIDE = 20.0
@@ -38,7 +38,9 @@ def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) ->
     _scale_x(axes, delays)
     axes.grid(color=LIGHT, linewidth=0.7)
     workload = rows[0].get("workload", "")
-    dress(axes, f"{workload}: step time against reconfiguration delay", "reconfiguration delay (ms)", "step time (s)")
+    style_axes(
+        axes, f"{workload}: step time against reconfiguration delay", "reconfiguration delay (ms)", "step time (s)"
+    )
     axes.spines["right"].set_visible(False)
     _over_electrical(axes, rows)
     handles.append(Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured (bar: all steps)"))

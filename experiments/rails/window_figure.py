@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from measure.figures.style import LIGHT, MODE_COLOURS, TEXT, dress, new_figure, time_unit
+from measure.figures.style import LIGHT, MODE_COLOURS, TEXT, new_figure, style_axes, time_unit
 from measure.results.row import Row
 
 _WIDE = 50.0
@@ -53,7 +53,7 @@ def window_cdf(rows: Sequence[Row]) -> Figure | None:
         axes.set_xlim(0, right)
     axes.set_ylim(0, 1.02)
     axes.grid(color=LIGHT, linewidth=0.7)
-    dress(axes, "Windows between two phases", f"window ({unit}); dotted: the delays swept", "share of windows")
+    style_axes(axes, "Windows between two phases", f"window ({unit}); dotted: the delays swept", "share of windows")
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=18, fontsize=11, color=TEXT, fontweight="bold")
     figure.legend(loc="outside upper left", frameon=False, fontsize=8.5, ncols=2)
     return figure

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from experiments.failover.figures import PART_COLOURS, paper_mark
 from experiments.racks.row import PAPER_TIMELINE
 from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain
-from measure.figures.style import BLACK, BLUE, GREEN, GREY, LIGHT, TEXT, dress, new_figure
+from measure.figures.style import BLACK, BLUE, GREEN, GREY, LIGHT, TEXT, new_figure, style_axes
 
 Rows = Sequence[Mapping[str, Any]]
 _COLOURS = {ELECTRICAL: GREY, PHOTONIC: BLUE}
@@ -65,7 +65,7 @@ def _panel(axes: Axes, rows: Rows, measure: str) -> None:
     axes.set_ylim(0, tallest * 1.28)
     axes.grid(axis="y", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
-    dress(axes, _TITLES.get(measure, measure), "slice", rows[0]["unit"])
+    style_axes(axes, _TITLES.get(measure, measure), "slice", rows[0]["unit"])
 
 
 def _bar(axes: Axes, row: Mapping[str, Any], x: float) -> None:
@@ -111,7 +111,7 @@ def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
     axes.set_xlim(0, longest * 1.45)
     axes.grid(axis="x", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
-    dress(axes, f"Recovery, {row['fabric']}: kill of chip {row['rank']}", "s after the fault", "")
+    style_axes(axes, f"Recovery, {row['fabric']}: kill of chip {row['rank']}", "s after the fault", "")
     axes.tick_params(axis="y", length=0)
     return figure
 

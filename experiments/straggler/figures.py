@@ -30,7 +30,7 @@ from measure.figures.curves import (
     key,
     label_ends,
     label_far,
-    mark_upright,
+    mark_vertical,
     near_and_far,
     panel_rows,
     panel_title,
@@ -92,7 +92,7 @@ def _delay_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, 
     _draw_near(axes, drawn, unit)
     predicted = law.critical_delay_s * factor if law else None
     if law is not None and law.first_phase_s <= longest:
-        mark_upright(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
+        mark_vertical(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
     _mark_break_even(axes, drawn, ("ring", "stragglar"), "$T_{crit}$", unit, predicted)
     return drawn
 
@@ -303,7 +303,7 @@ def _mark_break_even(
         by_model = model_crossing(first, second)
         predicted = by_model[0] if by_model else None
     if predicted is not None and math.isfinite(predicted) and predicted <= axes.get_xlim()[1]:
-        mark_upright(axes, predicted, f"{name} {predicted:.3g}", left=name != "break-even")
+        mark_vertical(axes, predicted, f"{name} {predicted:.3g}", left=name != "break-even")
     found = measured_crossing(first, second)
     if found is None:
         return

@@ -1,1 +1,1 @@
-"""The figures of a run, one file each: events or rows in, a matplotlib Figure out."""
+"""Figures of a run, one module each: functions that turn events or rows into a matplotlib Figure."""

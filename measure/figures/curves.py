@@ -1,4 +1,4 @@
-"""Curves of figures that set measurement against model: markers and lines, a label at each end, panels in a grid."""
+"""Figures that compare measurements (markers) with the model (lines): curves, labels at their ends, panels."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from measure.figures.style import BLACK, LIGHT, TEXT, dress, new_figure
+from measure.figures.style import BLACK, LIGHT, TEXT, new_figure, style_axes
 
 Rows = Sequence[Mapping[str, Any]]
 Value = Callable[[Mapping[str, Any]], float | None]
 Points = Sequence[tuple[float, float]]
 _FAR = 1.25
 _LABEL_STEP = 0.062
-"""Least distance of two labels, as a share of the axis."""
+"""Least distance between two labels, as a share of the axis."""
 _MOST_PANELS = 9
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one curve is drawn, and its name in figures."""
+    """The style of one curve, and its name in figures."""
 
     name: str
     colour: str
@@ -37,7 +37,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve: what was measured, which of it is not faithful, what the model says; points ascend by x."""
+    """One curve: measured points, those of them that are not faithful, and points of the model, ascending by x."""
 
     look: Look
     measured: Points
@@ -46,12 +46,12 @@ class Curve:
 
     @property
     def points(self) -> Points:
-        """All of it, for ranges."""
+        """Measured points and points of the model, for the ranges of axes."""
         return (*self.measured, *self.model)
 
 
 def curve(look: Look, rows: Rows, x: Value, y: Value, model: Value) -> Curve:
-    """The curve of these rows; those of the same x become their median."""
+    """The curve of ``rows``, with the median of rows with the same x."""
     measured = _medians(rows, x, y)
     bad = {x(row) for row in rows if not row.get("faithful", True)}
     return Curve(look, measured, [point for point in measured if point[0] in bad], _medians(rows, x, model))
@@ -67,7 +67,7 @@ def _medians(rows: Iterable[Mapping[str, Any]], x: Value, y: Value) -> Points:
 
 
 def draw(axes: Axes, drawn: Mapping[str, Curve]) -> None:
-    """Lines of the model, markers of the measurement; what is not faithful is hollow and crossed out."""
+    """Draw the model as lines and measurements as markers; points that are not faithful are hollow and crossed out."""
     for curve in drawn.values():
         look = curve.look
         if curve.model:
@@ -93,7 +93,7 @@ def draw(axes: Axes, drawn: Mapping[str, Curve]) -> None:
 
 
 def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str, Curve]]:
-    """The curves worth an axis, and those so far above all of the others that these would be crowded at its foot."""
+    """Split curves into those to draw and those so far above the others that they would squeeze them together."""
     near = {name: curve for name, curve in drawn.items() if curve.points}
     far: dict[str, Curve] = {}
     while len(near) > 2:
@@ -106,7 +106,7 @@ def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str
 
 
 def label_far(axes: Axes, far: Mapping[str, Curve], unit: str) -> None:
-    """Says what is above the panel, and where."""
+    """Label the curves that lie above the panel, with their lowest value."""
     for place, curve in enumerate(far.values()):
         text = f"↑ {curve.look.name}, {min(y for _, y in curve.measured or curve.model):.3g} {unit}"
         axes.text(
@@ -125,7 +125,7 @@ def label_far(axes: Axes, far: Mapping[str, Curve], unit: str) -> None:
 
 
 def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
-    """The name of each curve right of its last point, moved apart where two would meet. Limits must be set before."""
+    """Write the name of each curve right of its last point, without overlaps; axis limits must be set before."""
     ends = []
     for curve in drawn.values():
         points = sorted(curve.points)
@@ -146,7 +146,7 @@ def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Heights at least ``_LABEL_STEP`` apart, in the same order: pushed up from below, then down from the top."""
+    """Move heights at least ``_LABEL_STEP`` apart in the same order: first up from below, then down from 1."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     placed = list(heights)
     for below, above in pairwise(order):
@@ -158,8 +158,8 @@ def _apart(heights: Sequence[float]) -> list[float]:
     return placed
 
 
-def mark_upright(axes: Axes, x: float, text: str, *, left: bool = False) -> None:
-    """A dashed upright line at what is predicted, named above the panel."""
+def mark_vertical(axes: Axes, x: float, text: str, *, left: bool = False) -> None:
+    """Draw a dashed vertical line at a predicted value, with its name above the panel."""
     axes.axvline(x, color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     axes.annotate(
         text,
@@ -175,13 +175,13 @@ def mark_upright(axes: Axes, x: float, text: str, *, left: bool = False) -> None
 
 
 def panel_title(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title with room for the names of upright lines beneath it."""
-    dress(axes, title, x, y)
+    """Set title and axis names, with space below the title for the names of vertical lines."""
+    style_axes(axes, title, x, y)
     axes.set_title(title, loc="left", pad=17, fontsize=10.5, color=TEXT, fontweight="bold")
 
 
 def key(figure: Figure, drawn: Iterable[Mapping[str, Curve]], *extra: Line2D) -> None:
-    """What lines and markers mean, once for all panels."""
+    """Add one legend of lines and markers for all panels."""
     every = [curve for panel in drawn for curve in panel.values()]
     handles = []
     if any(curve.measured for curve in every):
@@ -195,12 +195,12 @@ def key(figure: Figure, drawn: Iterable[Mapping[str, Curve]], *extra: Line2D) ->
 
 
 def value(name: str, factor: float = 1.0) -> Value:
-    """A column of the rows, in the unit of the figure."""
+    """A function that reads column ``name`` of a row, times ``factor``."""
     return scaled(lambda row: row.get(name), factor)
 
 
 def scaled(plain: Value, factor: float) -> Value:
-    """What ``plain`` finds in a row, times ``factor``."""
+    """A function that multiplies the value that ``plain`` reads from a row by ``factor``."""
 
     def times(row: Mapping[str, Any]) -> float | None:
         found = plain(row)
@@ -210,7 +210,7 @@ def scaled(plain: Value, factor: float) -> Value:
 
 
 def panel_rows(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> list[Rows]:
-    """Rows that belong in one panel, those with ``least`` values of x or more, in order."""
+    """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if x(row) is not None:
@@ -220,7 +220,7 @@ def panel_rows(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> lis
 
 
 def grid(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with room for so many panels, three in a row."""
+    """A figure with axes for ``panels`` panels, three in a row."""
     columns = min(panels, 3)
     lines = -(-panels // columns)
     figure = new_figure(1.4 + 4.9 * columns if panels > 1 else 8.0, 0.7 + 4.4 * lines)
@@ -228,7 +228,7 @@ def grid(panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def size_in_words(size: int) -> str:
-    """``4 KiB``, ``1.5 MiB`` or, where that is round, ``7 MB``."""
+    """A size in bytes as text: ``4 KiB``, ``1.5 MiB`` or, for round decimal numbers, ``7 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= factor and size % (factor / 100) == 0:
             return f"{size / factor:g} {unit}"

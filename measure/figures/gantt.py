@@ -1,4 +1,4 @@
-"""One step of one point: what every rank does, and what the ports of every rail hold."""
+"""Gantt chart of one step of a point: the activities of every rank and the circuits of every rail's ports."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from measure.figures.style import (
     GREY,
     LIGHT,
     VERMILION,
-    dress,
     new_figure,
+    style_axes,
     time_unit,
 )
 from measure.metrics.intervals import Interval
@@ -34,7 +34,7 @@ _COMPUTE, _WAIT, _START = LIGHT, VERMILION, "#F7F7F7"
 
 @dataclass
 class _Rows:
-    """What is drawn from top to bottom: rails with their ranks."""
+    """Vertical layout of the chart: the positions of rails and their ranks, from top to bottom."""
 
     ranks: dict[int, float] = field(default_factory=dict)
     rails: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Rows:
 def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Figure | None:
     """The Gantt chart of ``step`` (default: the last complete one).
 
-    Where no step was finished, the last that was begun, as far as it came; None if nobody did anything.
+    If no step was finished, the unfinished last one is drawn; None if there are no agent events.
     """
     steps = Steps.read(events)
     shown = [e for e in events if e.source == "agent" and e.end is not None and e.get("step") is not None]
@@ -71,7 +71,7 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     unfinished = "" if step in steps.complete else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
-    dress(axes, f"{_title(point)}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
+    style_axes(axes, f"{_title(point)}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
     _legend(figure, used)
     return figure
 
@@ -86,7 +86,7 @@ def _title(point: Point) -> str:
 
 
 def _rows(point: Point, changed: Sequence[str]) -> _Rows:
-    """Rails from the first on, as many as fit; a rail has a row of its own if its circuits changed."""
+    """Lay out as many rails as fit, from the first on; optical and changed rails have a row for their ports."""
     rows = _Rows()
     for rail in point.plan.network("rail"):
         ranks = sorted({p.rank for p in rail.ports})
@@ -106,7 +106,7 @@ def _rows(point: Point, changed: Sequence[str]) -> _Rows:
 
 
 def _draw_ranks(axes: Axes, rows: _Rows, shown: Sequence[Event], place: _Place) -> set[str]:
-    """Computing in grey, communication in the colour of its dimension, waiting for light hatched."""
+    """Draw compute in grey, communication in the colour of its dimension, and waits for circuits hatched."""
     bars: dict[tuple[int, str], list[Interval]] = defaultdict(list)
     for e in shown:
         if e["rank"] not in rows.ranks or e.end is None:
@@ -129,7 +129,7 @@ def _draw_ranks(axes: Axes, rows: _Rows, shown: Sequence[Event], place: _Place) 
 def _draw_rails(
     axes: Axes, point: Point, rows: _Rows, darks: Sequence[Dark], shown: Interval, place: _Place
 ) -> set[str]:
-    """One strip a port: the dimension that its circuit was set up for, black while dark."""
+    """Draw one strip per port: in the colour of the dimension that its circuit is for, black while dark."""
     used: set[str] = set()
     for rail in point.plan.network("rail"):
         if rail.name not in rows.rails:
@@ -153,7 +153,7 @@ def _draw_rails(
 def _port_states(
     point: Point, rail: SwitchPlan, port: int, darks: Sequence[Dark], shown: Interval
 ) -> list[tuple[str, Interval]]:
-    """What a port holds over ``shown``: ``start`` (the starting circuits), ``dark``, or a dimension."""
+    """States of a port during ``shown``: ``start`` (starting circuits), ``dark``, or the circuit's dimension."""
     states: list[tuple[str, Interval]] = []
     kind, since = "start", shown[0]
     for dark in darks:
@@ -181,7 +181,7 @@ def _label(axes: Axes, rows: _Rows, width: float) -> None:
 
 
 def _legend(figure: Figure, used: set[str]) -> None:
-    """What was drawn and nothing else, beside the data."""
+    """Add a legend with only the kinds that were drawn."""
     handles = []
     if "compute" in used:
         handles.append(Patch(facecolor=_COMPUTE, label="compute"))

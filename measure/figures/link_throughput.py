@@ -1,4 +1,4 @@
-"""Link throughput over time: every port as a line of a heat map, and all of them together."""
+"""Figure of link throughput over time: a heat map with one row per port, and the sum of all ports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from measure.figures.style import BLUE, GREY, LIGHT, TEXT, dress, new_figure, time_unit
+from measure.figures.style import BLUE, GREY, LIGHT, TEXT, new_figure, style_axes, time_unit
 from measure.metrics.point import Point
 from measure.metrics.throughput import Throughput, throughputs
 from railyard.timeline import Event
@@ -18,7 +18,7 @@ _MAX_LABELS = 40
 
 
 def link_throughput(point: Point, events: Sequence[Event]) -> Figure | None:
-    """The figure of a point; None if no counter was recorded. Only rail ports that sent anything are shown."""
+    """Link throughput of the rail ports that sent data in a point; None if no counters were recorded."""
     series = [s for s in throughputs(events, point.scale) if any(s.tx_gbps)]
     rates = {p.interface: p.rate_mbps for r in range(point.plan.ranks) for p in point.rail_ports(r)}
     series = [s for s in series if s.interface in rates]
@@ -53,7 +53,7 @@ def _draw(
     heat.set_yticks([i + 0.5 for i in places], [series[i].interface for i in places], fontsize=7)
     heat.invert_yaxis()
     delay = f", reconfiguration delay {point.reconfiguration_delay_s * 1e3:g} ms" if point.dark_s else ""
-    dress(heat, f"{point.mode}{delay}: what each port sends", "", "")
+    style_axes(heat, f"{point.mode}{delay}: what each port sends", "", "")
     heat.tick_params(axis="y", length=0, labelsize=7)
     bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
     bar.set_label("of line rate (%)", color=TEXT)
@@ -67,12 +67,12 @@ def _draw(
     )
     whole.set_ylim(0, all_lines * 1.08)
     whole.grid(color=LIGHT, linewidth=0.7)
-    dress(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")
+    style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")
     return figure
 
 
 def _resample(series: Throughput, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean rate in each interval of ``edges``, from the sum so far at their ends."""
+    """Mean rate in each interval of ``edges``, by interpolating the cumulative sum at their ends."""
     known = np.asarray(series.edges_s)
     so_far = np.concatenate([[0.0], np.cumsum(np.diff(known) * np.asarray(series.tx_gbps))])
     return np.asarray(np.diff(np.interp(edges, known, so_far)) / np.diff(edges))

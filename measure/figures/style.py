@@ -1,7 +1,7 @@
-"""What all figures share: colours that everybody can tell apart, a footer with the scale, the stamp of a bad run.
+"""Common style of all figures: colours, a footer with the scale, and a stamp on runs that are not faithful.
 
-Colours are those of Okabe and Ito (Color Universal Design). Figures are made without pyplot, so nothing global is
-touched and no display is needed.
+Colours are those of Okabe and Ito (Color Universal Design), which colour-blind readers can tell apart. Figures are made
+without pyplot, so no global state is changed and no display is needed.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ DPI = 150
 
 def new_figure(width: float = 9.0, height: float = 5.2) -> Figure:
     """An empty figure, ``width`` x ``height`` inches."""
-    engine = ConstrainedLayoutEngine(rect=(0.0, 0.045, 1.0, 0.955))  # the footer stands below
+    engine = ConstrainedLayoutEngine(rect=(0.0, 0.045, 1.0, 0.955))  # space for the footer below
     figure = Figure(figsize=(width, height), layout=engine)
     FigureCanvasAgg(figure)
     return figure
 
 
-def dress(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title and axis names, and a quiet frame."""
+def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set title and axis names, and draw only a light frame on the left and below."""
     axes.set_title(title, loc="left", fontsize=11, color=TEXT, fontweight="bold")
     axes.set_xlabel(x, color=TEXT)
     axes.set_ylabel(y, color=TEXT)
@@ -72,9 +72,9 @@ def dress(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") -> bytes:
-    """The figure as PNG, with the scale in its footer and, where the run was not faithful, stamped so.
+    """Render a figure as PNG with the scale in its footer, stamped if the run was not faithful.
 
-    ``scale`` None: it was computed, and no packet was sent.
+    ``scale`` None: the data was computed and no packet was sent.
     """
     said = "Computed; no packets." if scale is None else f"Real units. Emulated at {scale_in_words(scale)}."
     figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
@@ -100,7 +100,7 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") 
 
 
 def scale_in_words(scale: Scale) -> str:
-    """Both numbers of a scale: ``link rate 1/4000, time x1``."""
+    """Both numbers of a scale as text: ``link rate 1/4000, time x1``."""
     inverse = 1 / scale.rate
     whole = abs(inverse - round(inverse)) < 1e-6 * inverse
     rate = f"1/{inverse:.0f}" if whole else f"1/{inverse:.4g}"
@@ -108,7 +108,7 @@ def scale_in_words(scale: Scale) -> str:
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
-    """Factor and name of the unit in which times up to ``longest_s`` read well."""
+    """(factor, name) of the unit for times of up to ``longest_s`` seconds: s, ms or µs."""
     if longest_s >= 2:
         return 1.0, "s"
     return (1e3, "ms") if longest_s >= 2e-3 else (1e6, "µs")

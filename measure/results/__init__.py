@@ -1,1 +1,1 @@
-"""The results folder: manifest, events, rows, trace, and who owns the files."""
+"""The results folder: manifest, events, summary rows, trace, and ownership of the files."""

@@ -1,4 +1,4 @@
-"""The manifest: everything needed to read a results folder, and to run the same again."""
+"""The manifest: all data needed to read a results folder and to repeat the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.program import Group
 
 FORMAT = 1
 MARK = "railyard_results"
-"""Key whose value is the format of the folder; a folder without it is not ours."""
+"""Manifest key with the format of the folder, by which Railyard recognizes its own folders."""
 _PACKAGES = (
     "ryu",
     "os-ken",
@@ -48,10 +48,11 @@ def build_manifest(
     openvswitch: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """The manifest of a run. ``experiment`` as resolved; ``plans`` one for each fabric that its modes use.
+    """The manifest of a run as plain data.
 
-    ``datapath`` is ``kernel`` or ``netdev``, ``openvswitch`` the version that forwards (asked of the system if
-    empty). ``more`` is kept as it is; it must be plain data.
+    ``experiment`` is the resolved experiment, ``plans`` one plan for each fabric that its modes use. ``datapath`` is
+    ``kernel`` or ``netdev``, ``openvswitch`` the version in use (that of the system if empty). ``more`` is added as it
+    is and must be plain data.
     """
     return {
         MARK: FORMAT,
@@ -70,7 +71,7 @@ def build_manifest(
 
 
 def versions(openvswitch: str = "") -> dict[str, str]:
-    """Kernel, machine, Open vSwitch, Python and the packages that a run uses; what is missing is left out."""
+    """Versions of kernel, Open vSwitch, Python and the packages of a run, and the machine, where available."""
     found = {
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -86,7 +87,7 @@ def versions(openvswitch: str = "") -> dict[str, str]:
 
 
 def git_commit(root: Path) -> dict[str, Any] | None:
-    """Commit of the source and whether files differ from it; None outside a checkout."""
+    """Commit of the source and whether tracked files differ from it; None outside a git checkout."""
     if not (root / ".git").exists():
         return None
     git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
@@ -104,15 +105,15 @@ def _first_line(command: list[str]) -> str:
 
 
 def scale_of(manifest: Mapping[str, Any]) -> Scale:
-    """The scale that the run used."""
+    """The scale of the run, from its manifest."""
     return Scale(**manifest["scale"])
 
 
 def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:
-    """The plan of each fabric, by its name."""
+    """The plan of each fabric of the run, by name of the fabric."""
     return {fabric: FabricPlan.from_json(plan) for fabric, plan in manifest["plans"].items()}
 
 
 def groups_of(manifest: Mapping[str, Any]) -> dict[str, Group]:
-    """The groups of the job, by name."""
+    """The communication groups of the job, by name."""
     return groups_from_json(manifest["groups"])

@@ -1,4 +1,4 @@
-"""Whose files are these: what root writes under sudo belongs to the person who typed it."""
+"""Gives files that root writes under sudo to the user who called sudo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def invoker(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
-    """User and group of who called sudo; None if nobody did, or if this process may not give files away."""
+    """(user id, group id) of the caller of sudo; None without sudo or if this process is not root."""
     environ = os.environ if environ is None else environ
     if os.geteuid() != 0:
         return None
@@ -20,21 +20,21 @@ def invoker(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
 
 
 def hand_over(path: Path, owner: tuple[int, int] | None = None) -> None:
-    """Give one file or folder to ``owner`` (default: who called sudo); never through a symbolic link."""
+    """Give one file or folder to ``owner`` (default: the caller of sudo), without following symbolic links."""
     owner = owner or invoker()
     if owner is not None:
         os.chown(path, *owner, follow_symlinks=False)
 
 
 def hand_over_fd(fd: int, owner: tuple[int, int] | None = None) -> None:
-    """Give an open file to ``owner`` (default: who called sudo)."""
+    """Give an open file to ``owner`` (default: the caller of sudo)."""
     owner = owner or invoker()
     if owner is not None:
         os.fchown(fd, *owner)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it that are missing; all that are new belong to who called sudo."""
+    """Make a folder and its missing parents; the new ones belong to the caller of sudo."""
     missing = []
     place = path.absolute()
     while not place.exists():

@@ -1,7 +1,7 @@
-"""The results folder: written as the run goes, so that what was recorded stays whatever happens.
+"""The results folder, which is written during the run, so that recorded data survives a crash.
 
-``manifest.json`` (first, so a folder is known as ours from the start), ``events.jsonl`` (appended point by point),
-``summary.json`` and ``summary.csv`` (written anew, atomically, after every point), ``trace.json`` and ``figures/``.
+It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
+point), ``summary.json`` and ``summary.csv`` (replaced atomically after each point), ``trace.json`` and ``figures/``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MANIFEST, EVENTS, SUMMARY, TABLE, TRACE, FIGURES = (
 
 
 class Results:
-    """A results folder; make one with ``create``, read one with ``open``."""
+    """A results folder: ``create`` makes a new one, ``open`` reads an existing one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,10 +43,10 @@ class Results:
 
     @staticmethod
     def create(folder: Path, manifest: Mapping[str, Any]) -> Results:
-        """A new folder with its manifest.
+        """Make a folder with its manifest.
 
-        A results folder of an earlier run is emptied of what Railyard wrote. Raises ``ConfigError`` (key ``out``)
-        for a folder with anything else in it, a file, and a place that cannot be written.
+        In a results folder of an earlier run, the files that Railyard wrote are deleted. Raises ``ConfigError`` (key
+        ``out``) for a folder with other content, for a file, and for a place that cannot be written.
         """
         try:
             check_folder(folder)
@@ -61,10 +61,12 @@ class Results:
 
     @staticmethod
     def open(folder: Path) -> Results:
-        """An existing results folder; ``ConfigError`` if it is none, or of a format that is not known here."""
+        """Open an existing results folder; ``ConfigError`` for any other folder and for an unknown format."""
         found = _manifest_of(folder)
         if found is None:
-            raise ConfigError(f"{folder} is not a Railyard results folder; it has no {MANIFEST} of ours", key="results")
+            raise ConfigError(
+                f"{folder} is not a Railyard results folder; it has no {MANIFEST} by Railyard", key="results"
+            )
         if found[MARK] != FORMAT:
             raise ConfigError(
                 f"{folder} has format {found[MARK]} and this version reads {FORMAT}; use the version that wrote it",
@@ -82,11 +84,11 @@ class Results:
     # ---- writing -----------------------------------------------------------------------------------------------
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest (again: it may grow during the run)."""
+        """Write the manifest, or replace it, since it may grow during the run."""
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """Append events; they are on disk when this returns, as far as the kernel is concerned."""
+        """Append events to the file of events, which is closed again when this returns."""
         fd = os.open(
             self.folder / EVENTS,
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -98,7 +100,7 @@ class Results:
                 out.write(event.to_line() + "\n")
 
     def write_rows(self, rows: Sequence[Row]) -> None:
-        """Write ``summary.json`` and ``summary.csv``."""
+        """Write ``summary.json`` and ``summary.csv`` with one entry per row."""
         rows = plain(list(rows))
         self.write(SUMMARY, json.dumps(rows, indent=2) + "\n")
         columns = list(dict.fromkeys(key for row in rows for key in flat(row)))
@@ -109,7 +111,7 @@ class Results:
         self.write(TABLE, text.getvalue())
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write a file of the folder in one go: it has its old content or the new, never half of either."""
+        """Write a file of the folder atomically and return its path: it has either its old or its new content."""
         path = self.folder / name
         make_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -130,7 +132,7 @@ class Results:
         return path
 
     def hand_over(self) -> None:
-        """Give everything in the folder to who called sudo (also what other tools wrote there)."""
+        """Give the folder and all files in it, also those of other tools, to the caller of sudo."""
         hand_over(self.folder)
         for path in self.folder.rglob("*"):
             hand_over(path)
@@ -138,23 +140,23 @@ class Results:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest."""
+        """Read the manifest of the folder."""
         return _manifest_of(self.folder) or {}
 
     def events(self) -> list[Event]:
-        """All events that were recorded, in order of time."""
+        """Read all recorded events, in order of time."""
         path = self.folder / EVENTS
         return read_events(path) if path.exists() else []
 
     def rows(self) -> list[Row]:
-        """The rows of the summary; none if the run died before its first point was measured."""
+        """Read the rows of the summary; none if the run ended before its first point was measured."""
         path = self.folder / SUMMARY
         rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         return rows
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before anything runs, a folder that results must not be written to (``ConfigError``, key ``out``)."""
+    """Raise ``ConfigError`` (key ``out``) for a file and for a folder with other content, before a run starts."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder", key="out")
     if folder.is_dir() and any(folder.iterdir()) and _manifest_of(folder) is None:
@@ -164,7 +166,7 @@ def check_folder(folder: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it: no infinity, no NaN, no tuple, no path; numbers to twelve digits."""
+    """Convert ``value`` for JSON: None for infinity and NaN, lists for tuples, text for paths, numbers to 12 digits."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -177,7 +179,7 @@ def plain(value: Any) -> Any:
 
 
 def _manifest_of(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a Railyard results folder, or None if the folder is none."""
+    """The manifest of a Railyard results folder; None for any other folder."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""One row of ``summary.json`` and ``summary.csv``: what was measured at one point, in real units."""
+"""One row of ``summary.json`` and ``summary.csv``: the metrics of one point in real units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from measure.metrics.quantiles import Quantiles
 from measure.metrics.stall import stall_law
 
 Row = dict[str, Any]
-"""Plain data. Times are real seconds but for those in a name with ``wall``; nested values stand in JSON only."""
+"""A row as plain data. Times are real seconds, except in columns named ``..wall..``; nested values are in JSON only."""
 
 NESTED = frozenset(
     {
@@ -34,13 +34,13 @@ NESTED = frozenset(
         "resumed",
     }
 )
-"""Keys whose values are lists or tables."""
+"""Keys whose values are lists or tables, which CSV leaves out."""
 
 
 def summary_row(
     point: Point, metrics: PointMetrics, verdict: Verdict, *, experiment: str, workload: str, seed: int
 ) -> Row:
-    """The row of a point."""
+    """The row of the summary for one measured point."""
     return {
         "experiment": experiment,
         "workload": workload,
@@ -88,10 +88,11 @@ def summary_row(
 
 
 def stall_law_step_time_s(row: Row, baseline: Row) -> float | None:
-    """Step time that the stall law gives ``row`` from the step time and the windows measured without reconfigurations.
+    """Step time of ``row`` in seconds by the stall law, from step time and windows measured without reconfigurations.
 
-    ``baseline`` is the electrical (or native) row of the same workload. On-demand has no use for a window. None where
-    the baseline has too few steps to know its windows. Source: Opus, arXiv 2507.08119, section 4.
+    ``baseline`` is the electrical (or native) row of the same workload. Only mode ``provisioned`` can use windows; in
+    other modes they count as 0. None if the baseline has too few steps to have windows. Source: Opus, arXiv 2507.08119,
+    section 4.
     """
     windows = baseline["critical_windows_s"]
     if not windows or baseline["step_time_s"] is None:
@@ -102,7 +103,7 @@ def stall_law_step_time_s(row: Row, baseline: Row) -> float | None:
 
 
 def flat(row: Mapping[str, Any]) -> Row:
-    """The columns of a row that fit into CSV."""
+    """The columns of a row for CSV, without nested values."""
     return {key: value for key, value in row.items() if key not in NESTED}
 
 

@@ -1,7 +1,7 @@
 """The timeline in Chrome's trace format: open ``trace.json`` in Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-Processes are the run (points, machine), the rails and the ranks; threads are what each of them does. Times are
-microseconds of real time from the first event. Source: the Trace Event Format document (events X, i, C, M).
+Processes are the run (points, machine), the rails and the ranks; threads are their activities. Times are microseconds
+of real time from the first event. Source: the Trace Event Format document (events X, i, C, M).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _THREADS = {
     "verified": 6,
     "sockets": 6,
 }
-_THREAD_NAMES = {1: "steps", 2: "phases", 3: "compute", 4: "communication", 5: "waiting for light", 6: "notes"}
+_THREAD_NAMES = {1: "steps", 2: "phases", 3: "compute", 4: "communication", 5: "waiting for circuits", 6: "notes"}
 _SLOTS = 100
-"""Thread ids kept for each thread, for what overlaps in it."""
+"""Number of thread ids reserved for each thread, for intervals that overlap in it."""
 _SKIPPED = {("link", "bytes"), ("link", "qdisc")}
 
 
 def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:
-    """The trace as plain data; ``json.dump`` it."""
+    """The trace as plain data for ``json.dump``."""
     start = min((e.t for e in events), default=0.0)
     found = _side_by_side([t for e in events if (t := _trace_event(e, start, scale)) is not None])
     return {
@@ -62,7 +62,7 @@ def _trace_event(e: Event, start: float, scale: Scale) -> dict[str, Any] | None:
 
 
 def _side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Intervals of one thread that overlap (a send and a receive, two reconfigurations) move to threads beside it."""
+    """Move overlapping intervals of a thread (a send and a receive, two reconfigurations) to additional threads."""
     ends: dict[tuple[int, int], list[float]] = defaultdict(list)
     placed = []
     for one in sorted(found, key=lambda t: t["ts"]):
@@ -76,7 +76,7 @@ def _side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _place(e: Event) -> tuple[int, int]:
-    """Process and thread of an event."""
+    """(process id, thread id) of an event."""
     if e.source == "agent":
         return _RANK + e["rank"], _THREADS.get(e.kind, 6)
     rail = e.get("rail")
