@@ -107,7 +107,7 @@ class Counters:
                 yield answer
 
     def close(self) -> None:
-        """Close the netlink socket."""
+        """Close the netlink socket of this object."""
         self._socket.close()
 
     def __enter__(self) -> Counters:

@@ -158,12 +158,12 @@ def _answer(client: subprocess.Popen[str], lane: IperfLane, number: int, deadlin
     except subprocess.TimeoutExpired:
         raise MachineError(f"{PROGRAM} gave no answer on {where} in time") from None
     try:
-        told = json.loads(out)
+        result = json.loads(out)
     except ValueError:
         raise MachineError(f"{PROGRAM} ended without a result on {where}: {out.strip()[:200]!r}") from None
-    if told.get("error"):
-        raise MachineError(f"{PROGRAM} failed on {where}: {told['error']}")
-    end: dict[str, Any] = told.get("end", {})
+    if result.get("error"):
+        raise MachineError(f"{PROGRAM} failed on {where}: {result['error']}")
+    end: dict[str, Any] = result.get("end", {})
     if "sum_received" not in end:
         raise MachineError(f"{PROGRAM} ended without the receiver's number on {where}")
     return end

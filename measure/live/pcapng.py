@@ -30,7 +30,7 @@ def write_pcapng(
     from scapy.utils import RawPcapNgWriter  # imported here, since it is slow and only a capture needs it
 
     names = list(dict.fromkeys([*interfaces, *(packet.interface for packet in packets)]))
-    told = [()] * len(packets) if comments is None else list(comments)
+    comments_of = [()] * len(packets) if comments is None else list(comments)
 
     class Writer(RawPcapNgWriter):
         """Writes a named block for every interface first; scapy's own writer would begin with an unnamed one."""
@@ -46,7 +46,7 @@ def write_pcapng(
     with writer as out:
         out.linktype = _ETHERNET
         out.write_header(None)
-        for packet, lines in sorted(zip(packets, told, strict=True), key=lambda pair: pair[0].t_ns):
+        for packet, lines in sorted(zip(packets, comments_of, strict=True), key=lambda pair: pair[0].t_ns):
             kept = packet.data if snap_bytes is None else packet.data[:snap_bytes]
             out._write_packet(
                 kept,

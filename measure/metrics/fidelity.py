@@ -41,7 +41,7 @@ class Verdict:
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The checks that failed."""
+        """The failed checks, in their order."""
         return tuple(c for c in self.checks if not c.ok)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Limits:
     - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or with the datapath's busiest
       thread so: from there on work queues behind work and all of it is late. Short bursts do no harm.
     - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread
-      polls every port in each turn, so with hundreds of ports it is busy whenever bytes move, long before it is late.
+      polls all ports continuously, so with hundreds of ports it is busy whenever bytes move, long before it is late.
     - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
       of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
       ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
@@ -70,8 +70,8 @@ class Limits:
     - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
       step has no other way to show that something went wrong in it.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
-      packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, and where that moves a
-      step the spread of the steps tells; the emulated network loses nothing but on dark ports.
+      packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, which shows in the
+      spread of the steps where it matters; the emulated network drops packets only at dark ports.
     - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
       steps that differ show a disturbance: a time-out, another program on the machine. Steps that differ on
       purpose (a straggler) are compared with the prediction of each.

@@ -45,7 +45,7 @@ def inside(netns_fd: int) -> Iterator[None]:
         enter(netns_fd)
         yield
     finally:
-        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the own network namespace")
+        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the original network namespace")
         os.close(home)
 
 
@@ -62,7 +62,7 @@ def make(count: int) -> list[int]:
             os.close(fd)
         raise
     finally:
-        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the own network namespace")
+        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the original network namespace")
         os.close(home)
     return made
 

@@ -279,7 +279,7 @@ class Netlink:
                     return
 
     def close(self) -> None:
-        """Close the netlink socket."""
+        """Close the netlink socket of this object."""
         self._socket.close()
 
     def __enter__(self) -> Netlink:

@@ -125,7 +125,7 @@ class LazyNode(Node):  # type: ignore[misc]
         )
 
     def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
-        """Start a process; the shell in our namespace, all else by way of ``mnexec -a``."""
+        """Start a process: the shell directly in the node's namespace, any other process by ``mnexec -a``."""
         if self.environment:
             params["env"] = (params.get("env") or os.environ) | self.environment
         if self._starting and self._shell is None and self.netns_fd is not None:
