@@ -83,7 +83,7 @@ class _Bench:
             time.sleep(_LEAD_S)
             self._rewire(delay_s)
             seen = train.result().dark_time(str(old), str(new))
-        if seen.lit_t is None and seen.first_lost_t is not None:
+        if seen.up_t is None and seen.first_lost_t is not None:
             raise NotMeasured(f"the dark time at {delay_s * 1e3:g} ms: no probe came out again within "
                               f"{_TAIL_S * 1e3:g} ms of the end of the delay")  # fmt: skip
         self.misdelivered += seen.misdelivered
