@@ -44,7 +44,7 @@ class ObservedTransfer:
 
     @property
     def together(self) -> bool:
-        """Whether all members began at nearly the same time; else data sent before ``t`` makes the rate too high."""
+        """Whether the members began almost together; else data sent before ``t`` makes the rate too high."""
         return self.t - self.first_t <= _TOGETHER * (self.ideal_s or self.seconds)
 
     @property

@@ -19,7 +19,7 @@ from topos.kernel import namespaces
 
 _SHELL_S = 2.0
 _START_S = 10.0
-"""How long a shell may take until it shows its prompt."""
+"""Seconds that a shell may take to show its first prompt."""
 _PROMPT = chr(127)
 """The prompt that Mininet gives to every shell."""
 
@@ -103,7 +103,7 @@ class LazyNode(Node):  # type: ignore[misc]
             self._starting = False
 
     def read(self, size: int = 1024) -> str:
-        """What the shell has written; while it starts, everything up to its first prompt."""
+        """Read the output of the shell; during its start, everything up to the first prompt."""
         if not self._starting or self._prompted:
             return str(super().read(size))
         said, deadline = "", time.monotonic() + _START_S
