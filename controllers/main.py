@@ -124,7 +124,7 @@ def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> N
     from controllers.openflow.latency import Latencies
     from topos.kernel import path_latency
 
-    latencies = Latencies(core.engine.fabric.switches, path_latency.unsupported_reason, path_latency.open_path_latency)
+    latencies = Latencies(core.engine.optical.switches, path_latency.unsupported_reason, path_latency.open_path_latency)
     core.on_darken = latencies.darken
     for note in latencies.notes(time.monotonic()):
         record(note.event())

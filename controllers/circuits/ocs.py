@@ -42,7 +42,7 @@ class Change:
 class OpticalSwitch:
     """One OCS.
 
-    ``target`` is what it was last told to hold, circuits that are still tuning included; ``lit`` only what passes
+    ``target`` is what it was last told to hold, circuits that are still tuning included; ``up`` only what passes
     light now. Several reconfigurations may be under way at once as long as they share no port.
     """
 
@@ -56,7 +56,7 @@ class OpticalSwitch:
         self._lost: set[Circuit] = set()
 
     @property
-    def lit(self) -> Matching:
+    def up(self) -> Matching:
         """The circuits that pass light now."""
         out = self._dark.keys() | self._failed
         return self.target if out.isdisjoint(self.target.ports) else self.target.without_ports(out)

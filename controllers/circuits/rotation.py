@@ -95,7 +95,7 @@ class RunningRotation:
     idle: set[int] = field(default_factory=set)
     slot_window: SlotWindow | None = None
     """The slot that stands; None while it is being set up."""
-    lit_at: float = float("-inf")
+    up_at: float = float("-inf")
     """Since when the circuits of the slot that is being set up pass light; a switch may say so some time before."""
 
     @property
@@ -104,8 +104,8 @@ class RunningRotation:
         return self.slots[self.number % len(self.slots)]
 
     def begin(self, now: float) -> SlotWindow:
-        """Its circuits pass light, or surely will at ``lit_at``."""
-        began, seconds = max(now, self.lit_at), self.slot.seconds
+        """Its circuits pass light, or surely will at ``up_at``."""
+        began, seconds = max(now, self.up_at), self.slot.seconds
         self.slot_window = SlotWindow(self.number, began, None if seconds is None else began + seconds, self.guard_s)
         return self.slot_window
 
@@ -123,4 +123,4 @@ class RunningRotation:
         self.number += 1
         self.moved.clear()
         self.idle.clear()
-        self.slot_window, self.lit_at = None, float("-inf")
+        self.slot_window, self.up_at = None, float("-inf")

@@ -1,4 +1,4 @@
-"""What the engine wants done: values that the live controller carries out and the predictor plays."""
+"""The actions that the engine returns: plain values that the live controller executes and the predictor simulates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from railyard.timeline import Event, Source
 
 @dataclass(frozen=True)
 class Ack:
-    """``rank`` may use ``paths`` now: request ``index`` of ``group`` is granted (for ``slot_window``, if any)."""
+    """Grant of request ``index`` of ``group``: ``rank`` may use ``paths`` (during ``slot_window``, if any)."""
 
     rank: int
     group: str
@@ -23,7 +23,7 @@ class Ack:
 
 @dataclass(frozen=True)
 class SlotEnds:
-    """At ``at`` the circuits of ``switches`` shall go dark for the next slot of a rotation: call ``end_slot`` then."""
+    """End of a slot: at time ``at`` the circuits of ``switches`` go dark for the next one; call ``end_slot`` then."""
 
     group: str
     index: int
@@ -34,8 +34,10 @@ class SlotEnds:
 
 @dataclass(frozen=True)
 class CheckedIn:
-    """All members of ``group`` are here. ``asks``: it must request before each phase; otherwise ``paths`` are final.
-    ``rotates``: its circuits will come and go in turns.
+    """Answer to a check-in, once all members of ``group`` have checked in.
+
+    ``asks``: the group must request circuits before each phase; otherwise ``paths`` are final. ``rotates``: the
+    circuits of the group change slot by slot.
     """
 
     rank: int
@@ -48,9 +50,9 @@ class CheckedIn:
 
 @dataclass(frozen=True)
 class Refuse:
-    """``rank`` gets no ack for ``index`` (None: for its check-in), and why, in one sentence.
+    """Refusal of request ``index`` of ``rank`` (None: of its check-in), with the reason in one sentence.
 
-    ``lost``: because another member is gone, which is that one's end and not a mistake of this one.
+    ``lost``: another member is gone or has failed, so the request itself was not wrong.
     """
 
     rank: int
@@ -62,10 +64,10 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Darken:
-    """Take the light off ``ports`` of ``switch``, go from ``before`` to ``after``, and call ``lit`` after ``delay_s``.
+    """Order to make ``ports`` of ``switch`` dark, change its circuits, and call ``reconfigured`` after ``delay_s``.
 
-    ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ. ``quiet``: nobody sends before it is
-    told of the light, as in a rotation, so the switch may be lit earlier than ``lit`` is called.
+    ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ. ``quiet``: no rank sends before it
+    is told that the circuits are up, as in a rotation, so the switch may install them before the delay is over.
     """
 
     reconfiguration_id: int
@@ -79,7 +81,7 @@ class Darken:
 
 @dataclass(frozen=True)
 class Reroute:
-    """After ``delay_s`` ask which routes are due (``Engine.routes_due``), send them, and call ``rerouted``."""
+    """Order to send new routes: after ``delay_s`` send the tables of ``Engine.routes_due``, then call ``rerouted``."""
 
     reconfiguration_id: int
     delay_s: float
@@ -87,21 +89,21 @@ class Reroute:
 
 @dataclass(frozen=True)
 class MembersChanged:
-    """Whoever watches over ``job`` can be told now (``Engine.news``)."""
+    """Notice that ``Engine.changes_since`` has a new change of membership of ``job`` for its watchers."""
 
     job: str
 
 
 @dataclass(frozen=True)
 class Registered:
-    """The starting circuits of ``job`` stand."""
+    """Notice that the starting circuits of ``job`` are up."""
 
     job: str
 
 
 @dataclass(frozen=True)
 class RegisterRefused:
-    """The starting circuits of ``job`` could not be set up; the job is forgotten."""
+    """Notice that the starting circuits of ``job`` could not be set up; the job is forgotten."""
 
     job: str
     reason: str
@@ -109,14 +111,14 @@ class RegisterRefused:
 
 @dataclass(frozen=True)
 class Rewired:
-    """The rewiring that ``ticket`` stands for is tuned."""
+    """Notice that the rewiring by hand identified by ``ticket`` is tuned."""
 
     ticket: object
 
 
 @dataclass(frozen=True)
 class RewireRefused:
-    """The rewiring that ``ticket`` stands for was not done, and why."""
+    """Notice that the rewiring by hand identified by ``ticket`` was refused, with the reason."""
 
     ticket: object
     reason: str
@@ -124,7 +126,7 @@ class RewireRefused:
 
 @dataclass(frozen=True)
 class Note:
-    """Something for the timeline (``railyard.timeline`` lists the kinds and fields)."""
+    """An event for the timeline (``railyard.timeline`` lists the kinds and fields)."""
 
     kind: str
     t: float
@@ -133,7 +135,7 @@ class Note:
     source: Source = "controller"
 
     def event(self) -> Event:
-        """The event to write."""
+        """The note as an event of the timeline."""
         return Event(self.t, self.source, self.kind, self.end, self.fields)
 
 

@@ -1,9 +1,9 @@
-"""A chip has failed: who stands in, and what changes for it. No clock, no I/O.
+"""Failover: the replacement of failed chips and the changes of circuits and routes for it. No clock, no I/O.
 
-The members of a job keep their positions; the one who stands in takes that of the failed one, and only circuits that
-differ change. Failures of one job are dealt with one after the other, in order, so that no two changes want the same
-port. Source: LUMION (arXiv 2505.23105) and MORPHLUX (arXiv 2508.03674): the spare gets circuits to the dead chip's
-neighbours, nobody else's links change, and the job restarts from its checkpoint.
+The members of a job keep their positions; the replacement takes the position of the failed chip, and only circuits that
+differ change. Failures of one job are handled one after the other, in order, so that no two changes need the same port.
+Sources: LUMION (arXiv 2505.23105) and MORPHLUX (arXiv 2508.03674): the spare gets circuits to the neighbours of the
+failed chip, no other links change, and the job restarts from its checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.cluster_state import cluster_state_beside
+from controllers.engine.cluster_state import cluster_state_for
 from controllers.engine.liveness import Liveness
 from controllers.engine.membership import Membership
 from controllers.engine.optical_state import OpticalState
@@ -27,12 +27,12 @@ from workloads.program import Group
 
 
 class Failover:
-    """Deaths in, changes of membership out."""
+    """Turns failures of chips into changes of membership and the actions for them."""
 
     def __init__(
-        self, fabric: OpticalState, routing: Routing, registry: JobRegistry, queue: RequestQueue, liveness: Liveness
+        self, optical: OpticalState, routing: Routing, registry: JobRegistry, queue: RequestQueue, liveness: Liveness
     ) -> None:
-        self._fabric = fabric
+        self._optical = optical
         self._routing = routing
         self._registry = registry
         self._queue = queue
@@ -40,7 +40,10 @@ class Failover:
         self._splices: dict[str, SpliceRequest] = {}
 
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
-        """``rank`` is dead from now on; a second report of it changes nothing. ``heard``: its last sign of life."""
+        """Fail ``rank``; a second report changes nothing. ``heard``: time of its last heartbeat, if any.
+
+        Raises ``ControlError`` for a rank that the fabric does not have.
+        """
         self._registry.check_rank(rank)
         if rank in self._registry.dead:
             return []
@@ -58,16 +61,16 @@ class Failover:
                 membership.incarnation_over = True
                 actions += [*self.end_incarnation(membership, reason), *self._strand(membership, reason, now)]
         if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
-            # nobody's change leads packets of others round the dead chip at once
-            actions += self._queue.ask(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
+            # no change of a job re-routes the packets of other jobs round the dead chip at once
+            actions += self._queue.add(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
         return actions + self._queue.advance(now)
 
     def end_incarnation(self, membership: Membership, reason: str) -> list[Action]:
-        """Whoever of this job waits for others is refused; what was granted means nothing any more."""
+        """Refuse the open check-ins and requests of a job and void its grants."""
         return [action for readiness in membership.readiness.values() for action in self._refuse_all(readiness, reason)]
 
     def withdraw(self, job: str) -> None:
-        """Nobody waits for a change of ``job`` any more."""
+        """Withdraw the pending change of ``job``, if there is one."""
         pending = self._splices.pop(job, None)
         if pending is not None:
             self._queue.withdraw(pending)
@@ -76,7 +79,7 @@ class Failover:
 
     def _interrupt(self, membership: Membership, rank: int, now: float) -> list[Action]:
         name = membership.job.name
-        refused = self._queue.refuse_start(name, f"rank {rank} failed before the circuits of job {name} stood", now)
+        refused = self._queue.refuse_start(name, f"rank {rank} failed before the circuits of job {name} were up", now)
         if refused:
             return refused
         membership.fail(rank)
@@ -85,18 +88,18 @@ class Failover:
 
     def _refuse_all(self, readiness: Readiness, reason: str) -> list[Action]:
         actions: list[Action] = []
-        for slot_window in list(readiness.rounds.values()):
-            actions += self._queue.refuse_round(readiness, slot_window, reason, lost=True)
+        for each in list(readiness.rounds.values()):
+            actions += self._queue.refuse_round(readiness, each, reason, lost=True)
         if len(readiness.checked_in) < len(readiness.group.members):
             actions += [Refuse(r, readiness.group.name, None, reason, lost=True) for r in sorted(readiness.checked_in)]
             readiness.checked_in.clear()
         return actions
 
     def _next(self, membership: Membership, now: float) -> list[Action]:
-        """Deal with the next failure of a job, if one waits."""
+        """Replace the next failed member of a job, if one waits."""
         while membership.waiting:
             rank = membership.waiting.pop(0)
-            if rank in membership.ranks:  # a change before this one may have moved everybody away from it
+            if rank in membership.ranks:  # an earlier change may have moved the whole job away from it
                 return self._replace(membership, rank, now)
         return []
 
@@ -105,10 +108,10 @@ class Failover:
             return self._strand(membership, membership.reason, now)
         free = self._registry.free()
         try:
-            membership.policy.see(cluster_state_beside(membership.job.name, self._fabric, self._registry))
+            membership.policy.see(cluster_state_for(membership.job.name, self._optical, self._registry))
             chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
             if not chosen:
-                raise ControlError(f"rank {rank} has failed and nobody stands in: {self._registry.why_nobody()}")
+                raise ControlError(f"rank {rank} has failed and cannot be replaced: {self._registry.why_no_spare()}")
             groups = self._check(membership, rank, chosen)
             wiring = membership.policy.start(groups)
         except RailyardError as error:
@@ -118,18 +121,18 @@ class Failover:
         return self._splice(membership, groups, wiring, now)
 
     def _check(self, membership: Membership, rank: int, chosen: Mapping[int, int]) -> tuple[Group, ...]:
-        """The groups after the replacement; ``ControlError`` for one that cannot be."""
+        """The groups after the replacement that the policy chose; ``ControlError`` if it is invalid."""
         job = membership.job.name
         others = {r: m for m in self._registry.jobs.values() if m is not membership for r in m.ranks}
         for new in chosen.values():
             self._registry.check_rank(new)
             if new in self._registry.dead:
-                raise ControlError(f"the policy of job {job} chose rank {new} to stand in, which has failed itself")
+                raise ControlError(f"the policy of job {job} chose rank {new} as a replacement, which has failed too")
             if new in others:
                 raise ControlError(f"the policy of job {job} chose rank {new}, which is in job {others[new].job.name}")
         groups = membership.after(chosen)
         if any(rank in group.members for group in groups):
-            raise ControlError(f"the policy of job {job} put nobody in the place of rank {rank}")
+            raise ControlError(f"the policy of job {job} chose no replacement for rank {rank}")
         for group in groups:
             if len(set(group.members)) != len(group.members):
                 raise ControlError(f"the policy of job {job} put a rank into group {group.name} twice")
@@ -144,17 +147,17 @@ class Failover:
             reroutes=True,
             job=membership.job.name,
             wiring=wiring,
-            broken=lambda name: self._fabric.switch(name).failed,
-            mine=self._fabric.ports_of_ranks(before.union(membership.ranks)),
+            broken=lambda name: self._optical.switch(name).failed,
+            mine=self._optical.ports_of_ranks(before.union(membership.ranks)),
             arrive=membership.arrive,
             settle=lambda later: self._settle(membership, pending, later),
             strand=lambda reason, later: self._strand(membership, reason, later),
         )
         self._splices[membership.job.name] = pending
-        return self._queue.ask(pending, now)
+        return self._queue.add(pending, now)
 
     def _settle(self, membership: Membership, pending: SpliceRequest, now: float) -> list[Action]:
-        """The circuits or routes of the new members stand."""
+        """Complete a change whose circuits and routes are up, and begin the next one if a failure waits."""
         reason = self._cut_off(membership)
         if reason:
             return self._strand(membership, reason, now)
@@ -165,29 +168,30 @@ class Failover:
         fields["ports"] = [list(port) for port in sorted(pending.changed)]
         fields["kept"] = sum(
             all((name, port) not in pending.changed for port in circuit.ports)
-            for name, matching in self._fabric.target().items()
+            for name, matching in self._optical.target().items()
             for circuit in matching
         )
         note = Note("replaced", pending.asked, now, fields)
         actions = [note, *self._next(membership, now)]
-        # whoever watches sees the newest members: not those that are just being replaced again
+        # watchers are told once the newest members are final, not while one of them is replaced again
         return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions
 
     def _cut_off(self, membership: Membership) -> str:
-        """Why the members of a job cannot reach each other any more; empty if they can."""
+        """The reason why the members of a job cannot reach each other any more; empty if they can."""
         rank = self._routing.cut_off(membership.ranks)
         if rank is None:
             return ""
-        return f"rank {rank} and rank {membership.ranks[0]} cannot reach each other: every way leads through dead chips"
+        first = membership.ranks[0]
+        return f"rank {rank} and rank {first} cannot reach each other: every route leads through failed chips"
 
     def _strand(self, membership: Membership, reason: str, now: float) -> list[Action]:
-        """Nobody stands in; the circuits of the job stay as they are."""
+        """Mark a job as stranded for ``reason``; its circuits stay as they are."""
         self._splices.pop(membership.job.name, None)
         membership.strand(reason)
         note = Note("stranded", now, fields={**self._change(membership), "reason": reason})
         return [note, MembersChanged(membership.job.name)]
 
     def _change(self, membership: Membership) -> dict[str, Any]:
-        """What a note on a change says of it; ``dead`` are those that this change and the ones before dealt with."""
+        """Fields of a note on a change; ``dead`` are the failed chips that it and earlier changes have handled."""
         dead = [rank for rank in membership.dead if rank not in membership.waiting]
         return {"job": membership.job.name, "number": membership.number, "dead": dead}

@@ -10,11 +10,11 @@ from workloads.program import Group
 
 @dataclass(frozen=True)
 class Detection:
-    """What counts as the failure of a chip of a job.
+    """The events that count as the failure of a chip of a job.
 
-    ``heartbeat_s``: its agent says that it lives so often (wall-clock seconds; 0: it does not), and is silent when
-    ``misses`` in a row have not come. ``exit``: its agent's connection ended. ``port``: one of its ports lost its
-    light. A chip that somebody reports (REST, job channel) has failed in any case.
+    ``heartbeat_s``: interval of the heartbeats of its agent, in wall-clock seconds (0: none); the chip has failed when
+    ``misses`` heartbeats in a row are missing. ``exit``: the connection of its agent ended. ``port``: one of its ports
+    is down. A chip that is reported over REST or the job channel has failed in any case.
     """
 
     heartbeat_s: float = 0.0
@@ -25,11 +25,12 @@ class Detection:
 
 @dataclass(frozen=True)
 class Job:
-    """``reconfiguration_delay_s`` is the switch itself, ``link_recovery_s`` what transceivers and NICs need afterwards.
+    """A job as it is registered: its groups, its delays, and how failures of its chips are detected.
 
-    Both in wall-clock (emulated) seconds. ``mode`` is the name of the mode as the run knows it; the engine does not
-    read it. ``detection`` None: nobody watches over its chips. ``cycle``: how circuits are to take turns, for policies
-    that let them.
+    ``reconfiguration_delay_s`` is the time of the switch, ``link_recovery_s`` the time of transceivers and NICs after
+    it, both in wall-clock (emulated) seconds. ``mode`` is the run's name of the mode; the engine does not read it.
+    ``detection`` None: failures are not detected, only reported. ``cycle``: parameters of rotations, for policies that
+    rotate circuits.
     """
 
     name: str
@@ -42,5 +43,5 @@ class Job:
 
     @property
     def dark_s(self) -> float:
-        """How long the ports of one reconfiguration are dark."""
+        """The time that the ports of one reconfiguration are dark, in seconds."""
         return self.reconfiguration_delay_s + self.link_recovery_s

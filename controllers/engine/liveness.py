@@ -1,7 +1,7 @@
-"""Who still says that it lives: heartbeats, and from when on silence means death. Pure.
+"""Heartbeats of ranks, and the detection of silent ranks. Pure.
 
-Times are seconds of any clock that does not go back. A rank is watched from its first heartbeat of a life on, because
-before that it may still be starting; it is silent once it has not been heard for its patience.
+Times are seconds of a monotonic clock. A rank is watched from its first heartbeat of an incarnation on, because it may
+still be starting before that; it is silent once no heartbeat has come for its time-out.
 """
 
 from __future__ import annotations
@@ -10,44 +10,42 @@ from collections.abc import Iterable
 
 
 class Liveness:
-    """The heartbeats of all watched ranks.
+    """The last heartbeat and the time-out of every watched rank.
 
-    ``heard`` may be called beside all other methods, from any thread: it replaces one value and nothing else.
+    ``heard`` may be called from any thread while other methods run: it replaces one value and nothing else.
     """
 
     def __init__(self) -> None:
         self._heard: dict[int, float] = {}
-        self._patience_s: dict[int, float] = {}
+        self._timeout_s: dict[int, float] = {}
 
-    def watch(self, rank: int, patience_s: float, now: float) -> None:
-        """``rank`` lives ``now``; it is silent when nothing more is heard for ``patience_s``."""
+    def watch(self, rank: int, timeout_s: float, now: float) -> None:
+        """Watch ``rank`` from ``now`` on; it is silent when no heartbeat comes for ``timeout_s``."""
         self._heard[rank] = now
-        self._patience_s[rank] = patience_s
+        self._timeout_s[rank] = timeout_s
 
     def heard(self, rank: int, now: float) -> bool:
-        """``rank`` lives; False, and nothing is kept, if it is not watched."""
-        if rank not in self._patience_s:
+        """Take a heartbeat of ``rank``; False, and nothing is kept, if the rank is not watched."""
+        if rank not in self._timeout_s:
             return False
         self._heard[rank] = now
         return True
 
     def forget(self, ranks: Iterable[int]) -> None:
-        """Nobody watches over ``ranks`` any more."""
+        """Stop watching ``ranks``."""
         for rank in ranks:
-            self._patience_s.pop(rank, None)
+            self._timeout_s.pop(rank, None)
             self._heard.pop(rank, None)
 
     def last(self, rank: int) -> float | None:
-        """When ``rank`` was last heard; None if it is not watched."""
-        return self._heard.get(rank) if rank in self._patience_s else None
+        """Time of the last heartbeat of ``rank``; None if the rank is not watched."""
+        return self._heard.get(rank) if rank in self._timeout_s else None
 
     def silent(self, now: float) -> list[tuple[int, float]]:
-        """(rank, when it was last heard) of all that are silent, the longest silent first."""
-        found = [
-            (self._heard[r], r) for r, patience_s in self._patience_s.items() if now >= self._heard[r] + patience_s
-        ]
+        """(rank, time of its last heartbeat) of every silent rank, the longest silent first."""
+        found = [(self._heard[r], r) for r, timeout_s in self._timeout_s.items() if now >= self._heard[r] + timeout_s]
         return [(rank, heard) for heard, rank in sorted(found)]
 
     def next_check(self) -> float | None:
-        """The first moment at which somebody can be silent; None if nobody is watched."""
-        return min((self._heard[rank] + patience_s for rank, patience_s in self._patience_s.items()), default=None)
+        """The earliest time at which a watched rank can be silent; None if no rank is watched."""
+        return min((self._heard[rank] + timeout_s for rank, timeout_s in self._timeout_s.items()), default=None)

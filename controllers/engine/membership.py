@@ -1,8 +1,8 @@
-"""One job and who is in it: its members change when a chip fails. Pure.
+"""The members of one job, which change when a chip fails. Pure.
 
-A job is ``running``, or ``replacing`` a member (from the decision until the circuits or routes of the one who stands in
-are there), or ``stranded`` (nobody can stand in). Changes are numbered from 1. With a failure the *life* of the job is
-over: what its agents still ask is refused until ``restart``.
+A job is ``running``, or ``replacing`` a member (from the decision until the circuits or routes of the replacement are
+up), or ``stranded`` (no replacement is possible). Changes are numbered from 1. A failure ends the *incarnation* of the
+job: requests of its agents are refused until ``restart``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JobState = Literal["running", "replacing", "stranded"]
 
 
 class Membership:
-    """``job`` holds the groups as they are now, ``readiness`` their barriers in this life."""
+    """The current groups of ``job``, their readiness barriers in this incarnation, and the history of changes."""
 
     def __init__(self, job: Job, policy: Policy) -> None:
         self.job = job
@@ -30,12 +30,12 @@ class Membership:
         self.dead: list[int] = []
         """The members that have failed so far, in order."""
         self.waiting: list[int] = []
-        """Those of them whose replacement has not begun."""
+        """The failed members whose replacement has not begun."""
         self.incarnation_over = False
         self.reason = ""
-        """Why it is stranded."""
+        """The reason why the job is stranded; empty if it is not."""
         self.ever = set(self.ranks)
-        """All who are or were in it."""
+        """All present and former members."""
         self._arrived = True
         self._history = [job.groups]
         self.readiness = {group.name: Readiness(group) for group in job.groups}
@@ -47,18 +47,19 @@ class Membership:
 
     @property
     def number(self) -> int:
-        """How many changes there have been."""
+        """The number of changes so far."""
         return len(self._history) - 1
 
     @property
     def watches_ports(self) -> bool:
-        """Whether a port that is down is the failure of a member."""
+        """Whether a port that is down counts as the failure of its chip."""
         return self.job.detection is not None and self.job.detection.port
 
     def end_of_agent(self, unheard: bool) -> str:
-        """Why the end of a member's connection is its failure; empty if it is none.
+        """The cause of failure if the end of a member's connection counts as one; empty if it does not.
 
-        Also where only heartbeats count, as long as none has come (``unheard``): its silence would never be noticed.
+        With heartbeats alone it counts as long as no heartbeat has come (``unheard``): the rank is not watched before
+        its first one, so its silence would never be noticed.
         """
         detection = self.job.detection
         if detection is None:
@@ -68,41 +69,41 @@ class Membership:
         return "its agent's connection ended before its first heartbeat" if detection.heartbeat_s and unheard else ""
 
     def fail(self, rank: int) -> None:
-        """A member has failed: this life is over."""
+        """Record the failure of a member, which ends this incarnation."""
         self.dead.append(rank)
         self.waiting.append(rank)
         self.incarnation_over = True
 
     def after(self, replacements: Mapping[int, int]) -> tuple[Group, ...]:
-        """The groups with new members in the positions of old ones."""
+        """The groups with each old member of ``replacements`` replaced by its new one in the same position."""
         return tuple(
             replace(group, members=tuple(replacements.get(rank, rank) for rank in group.members))
             for group in self.job.groups
         )
 
     def take(self, groups: tuple[Group, ...]) -> None:
-        """The change to ``groups`` begins and has a number; nobody has checked in to them yet."""
+        """Begin the change to ``groups``, which gets the next number; no rank has checked in to them yet."""
         self.state = "replacing"
         self._arrived = False
         self._history.append(groups)
         self._become(groups)
 
     def arrive(self) -> None:
-        """The new members may have routes from now on."""
+        """Allow routes to the new members from now on."""
         self._arrived = True
 
     @property
     def placed(self) -> tuple[int, ...]:
-        """The members who may have routes: the old ones until the new ones have arrived."""
+        """The members that routes may lead to: the old ones until ``arrive``, the new ones from then on."""
         return _ranks(self.job.groups if self._arrived else self._history[-2])
 
     def settle(self) -> None:
-        """The circuits of the members as they are now stand."""
+        """Complete the change under way: the circuits of the current members are up."""
         self.state = "running"
         self.arrive()
 
     def strand(self, reason: str) -> None:
-        """Nobody stands in. A change that was under way is taken back; one that was not gets its number here."""
+        """Mark the job as stranded for ``reason``; a change under way is undone, otherwise a new number is used."""
         if self.state == "replacing":
             self._history[-1] = self._history[-2]
         else:
@@ -113,9 +114,9 @@ class Membership:
         self.waiting.clear()
 
     def restart(self) -> None:
-        """A new life: everybody checks in afresh. While a member is being replaced it is over before it has begun.
+        """Begin a new incarnation, in which all members check in again; ``ControlError`` if the job is stranded.
 
-        Raises ``ControlError`` if the job is stranded.
+        While a member is being replaced the new incarnation is over at once, and the job must restart again.
         """
         if self.state == "stranded":
             raise ControlError(f"job {self.job.name} cannot restart: {self.reason}")
@@ -123,14 +124,17 @@ class Membership:
         self._become(self.job.groups)
 
     def check_alive(self) -> None:
-        """``ControlError`` if this life is over."""
+        """Raise ``ControlError`` if this incarnation is over or the job is stranded."""
         if self.state == "stranded":
             raise ControlError(f"job {self.job.name} is stranded: {self.reason}")
         if self.incarnation_over:
             raise ControlError(f"rank {self.dead[-1]} of job {self.job.name} has failed; the job must restart")
 
-    def news(self, seen: int) -> dict[str, Any] | None:
-        """What has changed since change ``seen``; None if nothing has, or while it is still changing."""
+    def changes_since(self, seen: int) -> dict[str, Any] | None:
+        """The changes after number ``seen`` as plain data; None if there are none or one is still under way.
+
+        Keys: number, state (replaced, stranded), dead, replacements ([old, new]), members (group -> ranks), reason.
+        """
         if self.state == "replacing" or self.number <= seen:
             return None
         return {
@@ -143,7 +147,7 @@ class Membership:
         }
 
     def replacements(self, seen: int) -> list[tuple[int, int]]:
-        """(old rank, new rank) of every position that is another's than after change ``seen``."""
+        """(old rank, new rank) of every position whose member differs from that after change ``seen``."""
         pairs = {
             old: new
             for before, now in zip(self._history[seen], self._history[-1], strict=True)

@@ -1,4 +1,4 @@
-"""All optical switches of a plan: what they hold, what is under way, and which ports carry somebody's traffic."""
+"""The state of all optical switches of a plan: circuits, reconfigurations under way, and ports in use by requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SwitchPort = tuple[str, int]
 
 @dataclass
 class Reconfiguration:
-    """One that is under way: ``owner`` waits for it (None: nobody does)."""
+    """A reconfiguration under way for the request ``owner`` (None: a repair that no request waits for)."""
 
     darken: Darken
     owner: PendingRequest | None
@@ -31,7 +31,7 @@ class Reconfiguration:
 
 
 class OpticalState:
-    """The optical switches, by name. Ports are *held* by an owner from its reconfiguration or ack until it lets go."""
+    """The optical switches, by name. A request *holds* ports from its reconfiguration or ack until its release."""
 
     def __init__(self, plan: FabricPlan) -> None:
         self.switches = {s.name: _device(s) for s in plan.switches if s.kind == "ocs"}
@@ -53,11 +53,11 @@ class OpticalState:
             raise ControlError(f"{name} is not an optical switch of this fabric; those are: {known}") from None
 
     def next_id(self) -> int:
-        """A number for a reconfiguration that was not used yet."""
+        """A new number for a reconfiguration."""
         return next(self._ids)
 
     def rank_at(self, switch: str, port: int) -> int | None:
-        """The chip whose rail port is plugged in there."""
+        """The chip whose rail port is connected to ``port`` of ``switch``; None if there is none."""
         return self._rank.get((switch, port))
 
     def sound(self, rank: int) -> bool:
@@ -69,19 +69,19 @@ class OpticalState:
         """All circuits of every switch, those still tuning included."""
         return {name: switch.target for name, switch in self.switches.items()}
 
-    def standing(self) -> set[SwitchCircuit]:
-        """The same one by one, and the circuits that come back if a reconfiguration under way fails."""
+    def circuits_and_reverts(self) -> set[SwitchCircuit]:
+        """All circuits of every switch, and those that return if a reconfiguration under way fails."""
         found = {(name, circuit) for name, switch in self.switches.items() for circuit in switch.target}
         for darken in (running.darken for running in self._running.values()):
             found.update((darken.switch, c) for c in darken.before if darken.ports.issuperset(c.ports))
         return found
 
-    def light(self) -> dict[str, Matching]:
-        """The circuits of every switch that pass light now."""
-        return {name: switch.lit for name, switch in self.switches.items()}
+    def circuits_up(self) -> dict[str, Matching]:
+        """The circuits of every switch that are up now."""
+        return {name: switch.up for name, switch in self.switches.items()}
 
     def ports_of(self, paths: Iterable[Hop]) -> tuple[SwitchPort, ...]:
-        """The optical ports under ``paths``, the far ends of their circuits included."""
+        """The optical ports that ``paths`` use, the far ends of their circuits included."""
         ports: dict[SwitchPort, None] = {}
         for rank, lane, peer, peer_lane in paths:
             for end in ((rank, lane), (peer, peer_lane)):
@@ -105,14 +105,14 @@ class OpticalState:
     # ---- in use -----------------------------------------------------------------------------------------------
 
     def hold(self, owner: PendingRequest, ports: Iterable[SwitchPort]) -> None:
-        """From now on ``owner`` has ``ports`` in use (and no others)."""
-        self.let_go(owner)
+        """Record that ``owner`` uses ``ports`` from now on, and no others."""
+        self.release(owner)
         self._holding[owner] = tuple(ports)
         for port in self._holding[owner]:
             self._holders.setdefault(port, {})[owner] = None
 
-    def let_go(self, owner: PendingRequest) -> None:
-        """``owner`` has nothing in use any more."""
+    def release(self, owner: PendingRequest) -> None:
+        """Record that ``owner`` uses no port any more."""
         for port in self._holding.pop(owner, ()):
             holders = self._holders[port]
             del holders[owner]
@@ -120,7 +120,7 @@ class OpticalState:
                 del self._holders[port]
 
     def users(self, switch: str, ports: Iterable[int], but: PendingRequest) -> list[PendingRequest]:
-        """Who, apart from ``but``, has one of ``ports`` in use."""
+        """The requests other than ``but`` that use one of ``ports`` of ``switch``."""
         found: dict[PendingRequest, None] = {}
         for port in sorted(ports):
             found.update(self._holders.get((switch, port), {}))
@@ -130,7 +130,7 @@ class OpticalState:
     # ---- reconfigurations -------------------------------------------------------------------------------------
 
     def changes(self, wiring: Mapping[str, Matching]) -> dict[str, Change]:
-        """What of ``wiring`` does not stand yet; ``CircuitError`` where it needs a broken or unknown port."""
+        """The changes that lead to ``wiring``, by switch; ``CircuitError`` if it needs a broken or unknown port."""
         changes: dict[str, Change] = {}
         for name, matching in wiring.items():
             switch = self.switch(name)
@@ -145,14 +145,14 @@ class OpticalState:
             changes[name] = change
         return changes
 
-    def warm(self, turns: Iterable[Mapping[str, Matching]], search_s: float = SEARCH_S) -> None:
-        """Have switches that are meshes find paths for a rotation before it turns: ``turns`` are the complete circuits
-        of each switch, turn by turn. Costs nothing elsewhere.
+    def warm(self, slots: Iterable[Mapping[str, Matching]], search_s: float = SEARCH_S) -> None:
+        """Find the paths of a rotation on switches that are meshes before it begins; other switches need none.
 
-        ``search_s``: seconds for each. ``CircuitError`` for the first turn that a mesh cannot hold.
+        ``slots`` are the complete circuits of each switch, slot by slot; ``search_s`` is the limit for each, in
+        seconds. ``CircuitError`` for the first slot that a mesh cannot hold.
         """
         by_switch: dict[str, list[Matching]] = {}
-        for wiring in turns:
+        for wiring in slots:
             for name, matching in wiring.items():
                 by_switch.setdefault(name, []).append(matching)
         for name, matchings in by_switch.items():
@@ -163,7 +163,7 @@ class OpticalState:
     def begin(
         self, name: str, change: Change, owner: PendingRequest | None, delay_s: float, asked: float, now: float
     ) -> Darken:
-        """Start ``change`` on switch ``name``."""
+        """Begin ``change`` on switch ``name`` for ``owner``; the order to execute."""
         number = self.next_id()
         self.switches[name].begin(change, number)
         quiet = owner is not None and owner.quiet
@@ -174,13 +174,13 @@ class OpticalState:
         return darken
 
     def finish(self, reconfiguration_id: int) -> Reconfiguration:
-        """The light of this reconfiguration is on."""
+        """Finish a reconfiguration: its circuits are up. ``ControlError`` if it is not under way."""
         done = self._take(reconfiguration_id)
         self.switches[done.darken.switch].finish(reconfiguration_id)
         return done
 
     def abort(self, reconfiguration_id: int) -> Reconfiguration:
-        """The switch did not do this reconfiguration: everything is as before it."""
+        """Undo a reconfiguration that its switch did not execute. ``ControlError`` if it is not under way."""
         done = self._take(reconfiguration_id)
         self.switches[done.darken.switch].abort(reconfiguration_id)
         return done

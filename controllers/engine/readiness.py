@@ -1,7 +1,7 @@
-"""The readiness barrier of one group: who has checked in, asked, been acknowledged, and released.
+"""The readiness barrier of one group: which members have checked in, requested circuits, and released them.
 
-The k-th request of each member belong together; ``index`` counts them from 0 over the whole run. A round is *held*
-from its ack until the last member has released it: until then none of its circuits may be touched.
+The k-th requests of all members form a round; ``index`` counts rounds from 0 over the whole run. A round is *held* from
+its ack until the last member has released it: until then none of its circuits may change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST_INDEX = 0
 
 @dataclass
 class Round:
-    """The requests of all members with one index."""
+    """The requests of all members with one index: ranks that requested and released, and whether it was granted."""
 
     index: int
     asked_first: float
@@ -27,7 +27,7 @@ class Round:
 
 
 class Readiness:
-    """The barrier of one group. Errors are ``ControlError``, and then nothing has changed."""
+    """The readiness barrier of one group. An invalid call raises ``ControlError`` and changes nothing."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -37,15 +37,15 @@ class Readiness:
         self._next = dict.fromkeys(group.members, FIRST_INDEX)
 
     def check_in(self, rank: int) -> bool:
-        """``rank`` is here; True when all are."""
+        """Check ``rank`` in; True once all members are in."""
         self._check_member(rank)
         if rank in self.checked_in:
-            raise ControlError(f"rank {rank} checked in to group {self.group.name} already; once is right")
+            raise ControlError(f"rank {rank} has already checked in to group {self.group.name}")
         self.checked_in.add(rank)
         return self.checked_in == self._members
 
-    def ask(self, rank: int, index: int, now: float) -> Round | None:
-        """``rank`` asks for round ``index``; the round when it is complete, else None."""
+    def request(self, rank: int, index: int, now: float) -> Round | None:
+        """Take the request of ``rank`` for round ``index``; the round once it is complete, else None."""
         self._check_member(rank)
         expected = self._next[rank]
         if index != expected:
@@ -53,27 +53,27 @@ class Readiness:
                 f"rank {rank} asked for index {index} of group {self.group.name}; its next index is {expected}"
             )
         self._next[rank] = expected + 1
-        slot_window = self.rounds.setdefault(index, Round(index, now, now))
-        slot_window.asked.add(rank)
-        slot_window.asked_last = now
-        return slot_window if slot_window.asked == self._members else None
+        current = self.rounds.setdefault(index, Round(index, now, now))
+        current.asked.add(rank)
+        current.asked_last = now
+        return current if current.asked == self._members else None
 
     def release(self, rank: int, index: int) -> Round | None:
-        """``rank`` is done with round ``index``; the round (forgotten here) when all are, else None."""
+        """Take the release of round ``index`` by ``rank``; the round (then forgotten) after the last one, else None."""
         self._check_member(rank)
-        slot_window = self.rounds.get(index)
-        if slot_window is None or not slot_window.acked or rank in slot_window.released:
+        current = self.rounds.get(index)
+        if current is None or not current.acked or rank in current.released:
             raise ControlError(
                 f"rank {rank} released index {index} of group {self.group.name}, for which it holds no ack"
             )
-        slot_window.released.add(rank)
-        if slot_window.released != self._members:
+        current.released.add(rank)
+        if current.released != self._members:
             return None
         return self.rounds.pop(index)
 
-    def missing(self, slot_window: Round) -> frozenset[int]:
-        """The members that ``slot_window`` still waits for."""
-        return self._members - slot_window.asked
+    def missing(self, incomplete: Round) -> frozenset[int]:
+        """The members whose request ``incomplete`` still waits for."""
+        return self._members - incomplete.asked
 
     def _check_member(self, rank: int) -> None:
         if rank not in self._members:

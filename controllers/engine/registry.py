@@ -1,4 +1,4 @@
-"""All jobs and all chips: who is in which group, who has left, who is dead, and which spares are free. Pure."""
+"""Registry of jobs and chips: the members of each job, chips that left or failed, and free spares. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from topos.plan import FabricPlan
 
 
 class JobRegistry:
-    """``jobs`` in order of registration; ``dead`` are the chips that failed, ``gone`` the ranks that left.
+    """The registered jobs and the condition of all chips.
 
-    ``sound(rank)`` says whether all ports of a chip work.
+    ``jobs`` are in order of registration; ``dead`` are the failed chips, ``gone`` the ranks whose agent has ended.
+    ``sound(rank)`` returns whether all ports of a chip work.
     """
 
     def __init__(self, plan: FabricPlan, sound: Callable[[int], bool]) -> None:
@@ -27,7 +28,7 @@ class JobRegistry:
         self._sound = sound
 
     def add(self, job: Job, policy: Policy) -> Membership:
-        """Take a job in that was found right by ``check_new``."""
+        """Add a job that has passed ``check_new``."""
         membership = Membership(job, policy)
         self.jobs[job.name] = membership
         self.gone.difference_update(membership.ranks)
@@ -42,7 +43,7 @@ class JobRegistry:
             raise ControlError(f"job {name} is not registered; registered are: {known}") from None
 
     def group(self, name: str) -> tuple[Membership, Readiness]:
-        """The job and the barrier of a group; ``ControlError`` if no job has it."""
+        """The job and the readiness barrier of group ``name``; ``ControlError`` if no job has the group."""
         for membership in self.jobs.values():
             readiness = membership.readiness.get(name)
             if readiness is not None:
@@ -50,31 +51,31 @@ class JobRegistry:
         raise ControlError(f"no job has registered a group {name}")
 
     def jobs_of(self, rank: int) -> list[Membership]:
-        """The jobs that ``rank`` is in now."""
+        """The jobs of which ``rank`` is a member now."""
         return [membership for membership in self.jobs.values() if rank in membership.ranks]
 
     def ranks(self, but: str = "") -> frozenset[int]:
-        """All ranks that are in a job, apart from those of job ``but``."""
+        """All ranks that are in a job, without those of job ``but``."""
         return frozenset(rank for name, m in self.jobs.items() if name != but for rank in m.ranks)
 
     def check_rank(self, rank: int) -> None:
-        """``ControlError`` for a rank that the fabric does not have."""
+        """Raise ``ControlError`` for a rank that the fabric does not have."""
         if not 0 <= rank < self.plan.ranks:
             raise ControlError(f"there is no rank {rank}; the fabric's ranks are 0 to {self.plan.ranks - 1}")
 
     def check_new(self, job: Job) -> None:
-        """``ControlError`` or ``ConfigError`` for a job that cannot be taken in."""
+        """Raise ``ControlError`` or ``ConfigError`` for a job that cannot be registered."""
         if job.name in self.jobs:
-            raise ControlError(f"job {job.name} is registered already; finish it first or choose another name")
+            raise ControlError(f"job {job.name} is already registered; finish it first or choose another name")
         if job.reconfiguration_delay_s < 0 or job.link_recovery_s < 0:
-            raise ConfigError(f"job {job.name} has a delay below 0; 0 or more is right", key="reconfiguration_delay_s")
+            raise ConfigError(f"job {job.name} has a delay below 0; use 0 s or more", key="reconfiguration_delay_s")
         known = {name for membership in self.jobs.values() for name in membership.readiness}
         for group in job.groups:
             if group.name in known:
-                raise ControlError(f"group {group.name} is registered already; every group needs a name of its own")
+                raise ControlError(f"group {group.name} is already registered; give every group its own name")
             known.add(group.name)
             if not group.members or len(set(group.members)) != len(group.members):
-                raise ConfigError(f"group {group.name} must have members, each of them once")
+                raise ConfigError(f"group {group.name} must have at least one member, and each member only once")
             outside = [r for r in group.members if not 0 <= r < self.plan.ranks]
             if outside:
                 raise ConfigError(
@@ -82,24 +83,22 @@ class JobRegistry:
                 )
             dead = sorted(self.dead.intersection(group.members))
             if dead:
-                raise ConfigError(
-                    f"group {group.name} has rank {dead[0]}, which has failed; a chip that lives is right"
-                )
+                raise ConfigError(f"group {group.name} has rank {dead[0]}, which has failed; use a chip that works")
 
     # ---- spares ------------------------------------------------------------------------------------------------
 
     @property
     def spares(self) -> tuple[int, ...]:
-        """The spares of the plan, in its order."""
+        """The spares of the plan, in the order of the plan."""
         return self.plan.rack.spares if self.plan.rack is not None else ()
 
     def free(self) -> tuple[int, ...]:
-        """The spares that live, work and are in no job."""
+        """The spares that have not failed, whose ports work, and that are in no job."""
         used = self.ranks()
         return tuple(r for r in self.spares if r not in self.dead and r not in used and self._sound(r))
 
-    def why_nobody(self) -> str:
-        """Which spares there are and why none of them stands in."""
+    def why_no_spare(self) -> str:
+        """Explanation of why none of the spares can replace a failed chip, for an error."""
         if not self.spares:
             return "the fabric has no spare"
         return "of the spares " + ", ".join(f"{rank} {self._use_of(rank)}" for rank in self.spares)
@@ -115,7 +114,7 @@ class JobRegistry:
     # ---- racks -------------------------------------------------------------------------------------------------
 
     def without_routes(self) -> frozenset[int]:
-        """The chips that no packet may be led to or through: the dead, and further racks that no job is in."""
+        """The chips that no route may lead to or through: failed ones, and the further racks without a job."""
         rack = self.plan.rack
         if rack is None or rack.racks == 1:
             return frozenset(self.dead)

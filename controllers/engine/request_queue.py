@@ -1,7 +1,8 @@
-"""Everybody who waits for circuits, the oldest first: granted, started, refused, or left waiting. No clock, no I/O.
+"""The queue of pending requests for circuits, oldest first. No clock, no I/O.
 
-Order of a reconfiguration, always: all members asked -> nothing in flight on the ports concerned -> dark -> installed
--> ack. A request that can be granted is granted, even if an older one still waits for other ports.
+Each try grants a request, begins its reconfigurations, refuses it, or leaves it waiting. The order is always: all
+members have requested -> nothing is in flight on the ports concerned -> dark -> installed -> ack. A request that can be
+granted is granted, even if an older one still waits for other ports.
 """
 
 from __future__ import annotations
@@ -19,79 +20,79 @@ from railyard.errors import RailyardError
 from railyard.protocol import Hop
 
 MAX_TRIES = 8
-"""Reconfigurations one request may take before its policy is held to be going round in circles."""
+"""The most reconfigurations for one request; a policy that wants more is taken to alternate for ever."""
 
 
 class RequestQueue:
-    """The queue in front of ``fabric`` and ``routing``. Each method returns what must be done, in order."""
+    """The pending requests for ``optical`` and ``routing``. Each method returns the actions to execute, in order."""
 
-    def __init__(self, fabric: OpticalState, routing: Routing) -> None:
-        self._fabric = fabric
+    def __init__(self, optical: OpticalState, routing: Routing) -> None:
+        self._optical = optical
         self._routing = routing
         self._pending: list[PendingRequest] = []
         self._rounds: dict[tuple[str, int], GroupRequest] = {}
 
     # ---- in ---------------------------------------------------------------------------------------------------
 
-    def ask(self, pending: PendingRequest, now: float) -> list[Action]:
-        """Somebody waits from now on."""
+    def add(self, pending: PendingRequest, now: float) -> list[Action]:
+        """Queue a request and try it at once."""
         if isinstance(pending, GroupRequest):
-            self._rounds[pending.group.name, pending.slot_window.index] = pending
+            self._rounds[pending.group.name, pending.round.index] = pending
         self._pending.append(pending)
         return self._try(pending, now)
 
     def release(self, group: str, index: int, now: float) -> list[Action]:
-        """The last member of ``group`` has let go of its ``index``-th grant."""
+        """End the ``index``-th grant of ``group``, which its last member has released."""
         pending = self._rounds.pop((group, index))
         self.withdraw(pending)
         return [*_slot_note(pending, now), *self.advance(now)]
 
-    def turning(self, group: str, index: int) -> RunningRotation | None:
-        """The rotation of this grant of ``group``; None if its circuits stand, or if there is none (any more)."""
+    def rotation(self, group: str, index: int) -> RunningRotation | None:
+        """The rotation of the ``index``-th grant of ``group``; None without a rotation or such a grant."""
         pending = self._rounds.get((group, index))
-        return None if pending is None else pending.rotating
+        return None if pending is None else pending.rotation
 
     def end_slot(self, group: str, index: int, now: float) -> list[Action]:
-        """The slot of a rotation (``turning``) that stands is over: on to the next."""
+        """End the current slot of a rotation (``rotation``) and queue the next one."""
         pending = self._rounds[group, index]
-        assert pending.rotating is not None
+        assert pending.rotation is not None
         notes = _slot_note(pending, now)
-        pending.rotating.advance()
-        pending.asked, pending.tries, pending.said_why = now, 0, False
+        pending.rotation.advance()
+        pending.asked, pending.tries, pending.reason_noted = now, 0, False
         self._pending.append(pending)
         return [*notes, *self._try(pending, now)]
 
     def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
-        """A port broke: a rotation whose slot uses it now would wait for ever for what was under way there."""
+        """Refuse rotations whose current slot uses a port that failed: they would wait for ever for lost data."""
         actions: list[Action] = []
         for pending in list(self._rounds.values()):
-            rotating = pending.rotating
-            if rotating is not None and rotating.slot_window is not None and rotating.slot.uses(switch, port):
-                actions += self._refuse(pending, f"port {port} of {switch} has failed while its slot stood", now)
+            rotation = pending.rotation
+            if rotation is not None and rotation.slot_window is not None and rotation.slot.uses(switch, port):
+                actions += self._refuse(pending, f"port {port} of {switch} failed during a slot that uses it", now)
         return actions
 
     def ended(self, owner: PendingRequest | None, now: float) -> list[Action]:
-        """A reconfiguration of ``owner`` has ended well (None: it was nobody's)."""
+        """Go on after a successful reconfiguration of ``owner`` (None: a repair that no request waits for)."""
         actions: list[Action] = []
         if owner is not None and owner in self._pending:
             actions += self._try(owner, now)
         elif owner is not None and not owner.awaiting:
-            self._fabric.let_go(owner)
+            self._optical.release(owner)
         return actions + self.advance(now)
 
     def failed(self, owner: PendingRequest | None, reason: str, now: float) -> list[Action]:
-        """A reconfiguration of ``owner`` was not done."""
+        """Refuse ``owner``, whose reconfiguration was not executed, if it is still pending."""
         actions: list[Action] = []
         if owner is not None and owner in self._pending:
             actions += self._refuse(owner, reason, now)
         elif owner is not None and not owner.awaiting:
-            self._fabric.let_go(owner)
+            self._optical.release(owner)
         return actions + self.advance(now)
 
     # ---- out --------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> list[Action]:
-        """Try everybody who waits, the oldest first."""
+        """Try all pending requests, oldest first."""
         actions: list[Action] = []
         for pending in list(self._pending):
             if pending in self._pending:
@@ -99,31 +100,29 @@ class RequestQueue:
         return actions
 
     def refuse_start(self, job: str, reason: str, now: float) -> list[Action]:
-        """If ``job`` still waits for its starting circuits it is refused; nothing otherwise."""
+        """Refuse ``job`` if it still waits for its starting circuits; no actions otherwise."""
         for pending in self._pending:
             if isinstance(pending, StartRequest) and pending.job.name == job:
                 return self._refuse(pending, reason, now)
         return []
 
-    def refuse_round(
-        self, readiness: Readiness, slot_window: Round, reason: str, *, lost: bool = False
-    ) -> list[Action]:
-        """Forget a round; those who asked and were not acknowledged are told why (``lost``: a member is gone)."""
+    def refuse_round(self, readiness: Readiness, refused: Round, reason: str, *, lost: bool = False) -> list[Action]:
+        """Forget a round and refuse the members that wait for it (``lost``: because a member is gone)."""
         group = readiness.group.name
-        readiness.rounds.pop(slot_window.index, None)
-        pending = self._rounds.pop((group, slot_window.index), None)
+        readiness.rounds.pop(refused.index, None)
+        pending = self._rounds.pop((group, refused.index), None)
         if pending is not None:
             self.withdraw(pending)
-        waits = not slot_window.acked or (pending is not None and pending.rotating is not None)
-        told = sorted(slot_window.asked - slot_window.released) if waits else []
-        return [Refuse(rank, group, slot_window.index, reason, lost) for rank in told]
+        is_awaited = not refused.acked or (pending is not None and pending.rotation is not None)
+        ranks = sorted(refused.asked - refused.released) if is_awaited else []
+        return [Refuse(rank, group, refused.index, reason, lost) for rank in ranks]
 
     def withdraw(self, pending: PendingRequest) -> None:
-        """Take ``pending`` off the books; ports of its reconfigurations under way stay taken until they are lit."""
+        """Remove ``pending``; ports of its reconfigurations under way stay held until those have ended."""
         if pending in self._pending:
             self._pending.remove(pending)
         if not pending.awaiting:
-            self._fabric.let_go(pending)
+            self._optical.release(pending)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
@@ -131,7 +130,7 @@ class RequestQueue:
         if pending.awaiting:
             return []
         try:
-            changes = self._fabric.changes(pending.wanted(self._fabric.target()))
+            changes = self._optical.changes(pending.wanted(self._optical.target()))
         except RailyardError as error:
             return self._refuse(pending, str(error), now)
         except Exception as error:  # a user's policy may raise anything
@@ -146,104 +145,105 @@ class RequestQueue:
 
     def _begin(self, pending: PendingRequest, changes: dict[str, Change], now: float) -> list[Action]:
         for name, change in changes.items():
-            if change.ports & self._fabric.switches[name].dark:
+            if change.ports & self._optical.switches[name].dark:
                 return _waits(pending, f"ports of {name} are still tuning", now)
-            users = self._fabric.users(name, change.ports, but=pending)
+            users = self._optical.users(name, change.ports, but=pending)
             if users:
-                reason = f"{users[0].label()} has traffic on the ports of {name} that would go dark"
+                reason = f"{users[0].describe()} has traffic on the ports of {name} that would go dark"
                 by_hand = isinstance(pending, RewireRequest) and not any(user.awaiting for user in users)
                 return self._refuse(pending, reason, now) if by_hand else _waits(pending, reason, now)
         if pending.tries >= MAX_TRIES:
             return self._refuse(
                 pending,
-                f"the policy asked for other circuits {pending.tries} times for {pending.label()}; it never settles",
+                f"the policy asked for other circuits {pending.tries} times for {pending.describe()}; it never settles",
                 now,
             )
         pending.tries += 1
         pending.changed.update((name, port) for name, change in changes.items() for port in change.ports)
         self._hold(pending, [(name, port) for name, change in changes.items() for port in change.tuned])
         return [
-            self._fabric.begin(name, change, pending, pending.delay_s, pending.asked, now)
+            self._optical.begin(name, change, pending, pending.delay_s, pending.asked, now)
             for name, change in changes.items()
         ]
 
     def _hold(self, pending: PendingRequest, ports: Iterable[SwitchPort]) -> None:
-        """``pending`` has ``ports`` in use, and those of all its slots if its circuits take turns."""
-        turning = pending.turning if isinstance(pending, GroupRequest) else ()
-        self._fabric.hold(pending, dict.fromkeys([*ports, *turning]))
+        """Hold ``ports`` for ``pending``, and in a rotation the ports of all slots."""
+        rotation_ports = pending.rotation_ports if isinstance(pending, GroupRequest) else ()
+        self._optical.hold(pending, dict.fromkeys([*ports, *rotation_ports]))
 
     def _grant(self, pending: PendingRequest, now: float) -> list[Action]:
         if isinstance(pending, GroupRequest):
             return self._ack(pending, now)
-        if any(matching.ports & self._fabric.switches[name].dark for name, matching in pending.own().items()):
+        if any(matching.ports & self._optical.switches[name].dark for name, matching in pending.own_circuits().items()):
             return []
         self.withdraw(pending)
         return pending.done(now)
 
     def _ack(self, pending: GroupRequest, now: float) -> list[Action]:
         try:
-            meant = pending.paths(self._fabric.target())
-            ports = self._fabric.ports_of(meant)
-            if any(port in self._fabric.switches[name].dark for name, port in ports):
+            ports = self._optical.ports_of(pending.paths(self._optical.target()))
+            if any(port in self._optical.switches[name].dark for name, port in ports):
                 return []
-            paths = pending.paths(self._fabric.light())
+            paths = pending.paths(self._optical.circuits_up())
         except Exception as error:  # a user's policy may raise anything
             return self._refuse(pending, f"the policy failed with {type(error).__name__}: {error}", now)
         if not paths and len(pending.group.members) > 1:
-            return self._refuse(pending, f"the policy gave group {pending.label()} no path", now)
+            return self._refuse(pending, f"the policy gave group {pending.describe()} no path", now)
         self._pending.remove(pending)
-        first, pending.slot_window.acked = not pending.slot_window.acked, True
+        is_first, pending.round.acked = not pending.round.acked, True
         self._hold(pending, ports)
-        acks = self._tell(pending, paths, now)
-        if not first:
+        acks = self._acks(pending, paths, now)
+        if not is_first:
             return acks
-        group, index = pending.group.name, pending.slot_window.index
+        group, index = pending.group.name, pending.round.index
         fields = {
             "group": group,
             "index": index,
             "ranks": list(pending.group.members),
-            "asked": pending.slot_window.asked_first,
-            "ready": pending.slot_window.asked_last,
+            "asked": pending.round.asked_first,
+            "ready": pending.round.asked_last,
         }
         return [Note("ack", now, fields=fields), *acks]
 
-    def _tell(self, pending: GroupRequest, paths: tuple[Hop, ...], now: float) -> list[Action]:
-        """Every member that has not let go yet of its paths, and of the turn that has come."""
-        group, index, rotating = pending.group.name, pending.slot_window.index, pending.rotating
-        slot_window = rotating.begin(now) if rotating is not None else None
-        present = [rank for rank in pending.group.members if rank not in pending.slot_window.released]
+    def _acks(self, pending: GroupRequest, paths: tuple[Hop, ...], now: float) -> list[Action]:
+        """Acks with ``paths`` (and the new slot of a rotation) for the members that have not released the round."""
+        group, index, rotation = pending.group.name, pending.round.index, pending.rotation
+        slot_window = rotation.begin(now) if rotation is not None else None
+        present = [rank for rank in pending.group.members if rank not in pending.round.released]
         acks: list[Action] = [Ack(rank, group, index, paths, slot_window) for rank in present]
-        if rotating is not None and slot_window is not None and slot_window.until is not None:
-            acks.append(SlotEnds(group, index, slot_window, slot_window.until, tuple(rotating.slot.wiring)))
+        if rotation is not None and slot_window is not None and slot_window.until is not None:
+            acks.append(SlotEnds(group, index, slot_window, slot_window.until, tuple(rotation.slot.wiring)))
         return acks
 
     def _refuse(self, pending: PendingRequest, reason: str, now: float) -> list[Action]:
-        """Give up on ``pending`` and tell whoever waits for it."""
+        """Remove ``pending`` and refuse everything that waits for it."""
         if isinstance(pending, GroupRequest):
             note = _waits(pending, reason, now, final=True)
-            return [*note, *self.refuse_round(pending.readiness, pending.slot_window, reason)]
+            return [*note, *self.refuse_round(pending.readiness, pending.round, reason)]
         self.withdraw(pending)
         return pending.given_up(reason, now)
 
 
 def _waits(pending: PendingRequest, reason: str, now: float, *, final: bool = False) -> list[Action]:
-    """Note once why ``pending`` has to wait (or, ``final``, gets nothing)."""
-    if pending.said_why and not final:
+    """Note why ``pending`` has to wait, once, or (``final``) why it is refused."""
+    if pending.reason_noted and not final:
         return []
-    pending.said_why = True
-    index = pending.slot_window.index if isinstance(pending, GroupRequest) else None
-    return [Note("refused", now, fields={"group": pending.label(), "index": index, "reason": reason, "final": final})]
+    pending.reason_noted = True
+    index = pending.round.index if isinstance(pending, GroupRequest) else None
+    return [
+        Note("refused", now, fields={"group": pending.describe(), "index": index, "reason": reason, "final": final})
+    ]
 
 
 def _slot_note(pending: GroupRequest, now: float) -> list[Action]:
-    """The slot of a rotation that ends now, for the timeline."""
-    slot_window = pending.rotating.slot_window if pending.rotating is not None else None
-    if slot_window is None or pending.rotating is None:
+    """A note on the slot of a rotation that ends now; empty if none is up."""
+    slot_window = pending.rotation.slot_window if pending.rotation is not None else None
+    if slot_window is None or pending.rotation is None:
         return []
-    pairs = [[path[0], path[2]] for path in pending.rotating.slot.paths]
+    pairs = [[path[0], path[2]] for path in pending.rotation.slot.paths]
     fields = {
         "group": pending.group.name,
-        "index": pending.slot_window.index,
+        "index": pending.round.index,
         "slot": slot_window.number,
         "pairs": pairs,
     }

@@ -1,4 +1,8 @@
-"""What somebody waits for: a group's circuits, a job's starting circuits, a spare's, a rewiring by hand."""
+"""Pending requests: the circuits of a group, the start of a job, the splice of a spare, re-routing, rewiring by hand.
+
+The request queue asks each for the circuits it needs now (``wanted``) and, once they are up or cannot be had, for the
+actions to take (``done``, ``given_up``).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,12 @@ from workloads.program import Group
 
 @dataclass(eq=False, kw_only=True)
 class PendingRequest:
-    """Circuits that somebody waits for. ``awaiting`` are its reconfigurations under way.
+    """A request for circuits that is queued or being executed.
 
-    ``reroutes``: the routes of an electrical torus have to be brought up to date for it, once. ``changed`` are the
-    (switch, port) whose circuits have changed for it.
+    ``asked`` is the time of the request, ``delay_s`` the dark time of its reconfigurations, ``awaiting`` the numbers of
+    those under way, ``tries`` their rounds so far. ``reroutes``: the routes of an electrical torus must be updated for
+    it, once. ``changed`` are the (switch, port) whose circuits have changed for it. ``reason_noted``: the timeline
+    already has the reason why it waits.
     """
 
     asked: float
@@ -32,99 +38,101 @@ class PendingRequest:
     awaiting: set[int] = field(default_factory=set)
     changed: set[tuple[str, int]] = field(default_factory=set)
     tries: int = 0
-    said_why: bool = False
+    reason_noted: bool = False
 
-    def label(self) -> str:
-        """How the timeline and messages call it."""
+    def describe(self) -> str:
+        """The name of the request on the timeline and in messages."""
         raise NotImplementedError
 
     def wanted(self, target: Wiring) -> Wiring:
-        """The complete circuits of each switch that must stand."""
+        """The complete circuits of each switch concerned, given those of ``target``."""
         raise NotImplementedError
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody sends over its circuits before it is told that they stand."""
+        """Whether no rank sends over the circuits before it is told that they are up."""
         return False
 
-    def own(self) -> Wiring:
-        """The circuits of it that must pass light before it is done."""
+    def own_circuits(self) -> Wiring:
+        """The circuits of the request itself, all of which must be up before it is done."""
         return {}
 
     def delayed(self) -> None:
-        """The delay before its routes are sent is over."""
+        """Called at the end of the delay, before the routes of the request are sent."""
 
     def done(self, now: float) -> list[Action]:
-        """They do."""
+        """The actions to take now that the circuits are up."""
         raise NotImplementedError
 
     def given_up(self, reason: str, now: float) -> list[Action]:
-        """They never will."""
+        """The actions to take now that the request can no longer be met, for ``reason``."""
         raise NotImplementedError
 
 
 @dataclass(eq=False, kw_only=True)
 class GroupRequest(PendingRequest):
-    """All members of a group have asked. (What is done for it when it is granted:
-    ``controllers.engine.request_queue``.)
+    """The complete round of requests of a group (granted by ``controllers.engine.request_queue``).
 
-    ``rotating``: its circuits take turns instead of standing until it is done.
+    ``rotation``: the slots of its circuits; None if the circuits stay up until the release.
     """
 
     job: Job
     policy: Policy
     readiness: Readiness
-    slot_window: Round
-    rotating: RunningRotation | None = None
+    round: Round
+    rotation: RunningRotation | None = None
 
     @property
     def group(self) -> Group:
-        """The group that asked."""
+        """The group whose members requested circuits."""
         return self.readiness.group
 
     @property
     def quiet(self) -> bool:
-        """In a rotation everybody knows the turns."""
-        return self.rotating is not None
+        """Whether the request is a rotation, whose members send only in the slots that they are told."""
+        return self.rotation is not None
 
     @cached_property
-    def turning(self) -> tuple[tuple[str, int], ...]:
-        """The (switch, port) that a rotation uses in any of its slots: all are its own from the first to the last."""
-        slots = self.rotating.slots if self.rotating is not None else ()
+    def rotation_ports(self) -> tuple[tuple[str, int], ...]:
+        """The (switch, port) that a rotation uses in any of its slots: all are held from the first to the last."""
+        slots = self.rotation.slots if self.rotation is not None else ()
         return tuple({(name, port) for slot in slots for name, own in slot.wiring.items() for port in own.ports})
 
-    def label(self) -> str:
-        """Its name."""
+    def describe(self) -> str:
+        """The name of the group."""
         return self.group.name
 
     def wanted(self, target: Wiring) -> Wiring:
-        """What the policy wants: of a rotation the slot that is due, without the circuits of the others."""
-        if self.rotating is None:
+        """The circuits that the policy wants; in a rotation those of the current slot and of no other slot."""
+        if self.rotation is None:
             return self.policy.wanted(self.group, target)
-        return circuits_in_slot(self.rotating.slots, self.rotating.slot, target)
+        return circuits_in_slot(self.rotation.slots, self.rotation.slot, target)
 
-    def paths(self, lit: Wiring) -> tuple[Hop, ...]:
-        """The paths of the group over what is lit."""
-        if self.rotating is not None:
-            return self.rotating.slot.paths
-        return tuple(self.policy.paths(self.group, lit))
+    def paths(self, circuits: Wiring) -> tuple[Hop, ...]:
+        """The paths of the group over ``circuits``; in a rotation those of the current slot."""
+        if self.rotation is not None:
+            return self.rotation.slot.paths
+        return tuple(self.policy.paths(self.group, circuits))
 
 
 @dataclass(eq=False, kw_only=True)
 class StartRequest(PendingRequest):
-    """A job was registered and its starting circuits must stand. ``forget`` takes it off the books if they cannot."""
+    """The starting circuits of a new job; ``forget`` removes the job if they cannot be set up.
+
+    ``kept()`` returns the ports of other jobs by switch; circuits between those ports stay.
+    """
 
     job: Job
     wiring: Wiring
     kept: Callable[[], Mapping[str, frozenset[int]]]
     forget: Callable[[], object]
 
-    def label(self) -> str:
-        """Says which job."""
+    def describe(self) -> str:
+        """The words "start of" and the name of the job."""
         return f"start of {self.job.name}"
 
     def wanted(self, target: Wiring) -> Wiring:
-        """What the policy wanted at registration, beside the circuits of other jobs (``kept`` tells their ports)."""
+        """The starting circuits of the policy, and the circuits of other jobs."""
         wiring, kept = {}, self.kept()
         for name, matching in self.wiring.items():
             ports = kept.get(name, frozenset())
@@ -132,27 +140,28 @@ class StartRequest(PendingRequest):
             wiring[name] = Matching([*others, *matching])
         return wiring
 
-    def own(self) -> Wiring:
-        """The policy's circuits."""
+    def own_circuits(self) -> Wiring:
+        """The starting circuits of the policy."""
         return self.wiring
 
     def done(self, now: float) -> list[Action]:
-        """The job may begin."""
+        """The notice that the job is registered and may begin."""
         return [Registered(self.job.name)]
 
     def given_up(self, reason: str, now: float) -> list[Action]:
-        """The job is forgotten."""
+        """Forget the job; the notice that its registration is refused."""
         self.forget()
         return [RegisterRefused(self.job.name, reason)]
 
 
 @dataclass(eq=False, kw_only=True)
 class SpliceRequest(PendingRequest):
-    """Somebody stands in for a member that failed, and the circuits of the job's new groups must stand.
+    """The circuits (and routes) of the new groups of a job, in which a spare replaces a failed member.
 
-    ``mine`` are the ports of all who are in the job or were before: no circuit of others is touched. ``broken`` are the
-    broken ports of a switch: a circuit that needs one is left out, since its chip is the next to be given up, or works
-    with the ports it has left.
+    ``mine`` are the ports of all present and former members: circuits of other jobs do not change. ``broken(switch)``
+    returns the broken ports of a switch: a circuit that needs one is left out, since its chip either fails next or
+    works with its remaining ports. ``arrive``, ``settle`` and ``strand`` are called after the delay, on success and
+    on failure.
     """
 
     job: str
@@ -163,12 +172,12 @@ class SpliceRequest(PendingRequest):
     settle: Callable[[float], list[Action]]
     strand: Callable[[str, float], list[Action]]
 
-    def label(self) -> str:
-        """Says which job."""
+    def describe(self) -> str:
+        """The words "splice of" and the name of the job."""
         return f"splice of {self.job}"
 
     def wanted(self, target: Wiring) -> Wiring:
-        """The job's circuits in place of those it had, beside all others."""
+        """The new circuits of the job in place of its old ones, and the circuits of all others."""
         wiring = {}
         for name in self.mine.keys() | self.wiring.keys():
             ports = self.mine.get(name, frozenset())
@@ -176,80 +185,83 @@ class SpliceRequest(PendingRequest):
             wiring[name] = Matching([*others, *self._sound(name)])
         return wiring
 
-    def own(self) -> Wiring:
-        """The circuits of the new groups."""
+    def own_circuits(self) -> Wiring:
+        """The circuits of the new groups that need no broken port."""
         return {name: Matching(self._sound(name)) for name in self.wiring}
 
     def _sound(self, name: str) -> list[Circuit]:
-        """The job's circuits on a switch that can be."""
+        """The circuits of the job on switch ``name`` that need no broken port."""
         broken = self.broken(name)
         return [circuit for circuit in self.wiring.get(name, ()) if broken.isdisjoint(circuit.ports)]
 
     def delayed(self) -> None:
-        """The new members have their place on the torus."""
+        """Allow routes to the new members."""
         self.arrive()
 
     def done(self, now: float) -> list[Action]:
-        """The new members may begin."""
+        """The actions of ``settle``: the change of membership is complete."""
         return self.settle(now)
 
     def given_up(self, reason: str, now: float) -> list[Action]:
-        """The job has nobody."""
+        """The actions of ``strand``: the job has no replacement."""
         return self.strand(reason, now)
 
 
 @dataclass(eq=False, kw_only=True)
 class RerouteRequest(PendingRequest):
-    """A chip that no job is in has failed, and packets of others may have gone through it."""
+    """New routes of an electrical torus round a failed chip that packets of other jobs may have passed."""
 
     rank: int
 
-    def label(self) -> str:
-        """Says round whom."""
+    def describe(self) -> str:
+        """The words "detour round" and the rank of the failed chip."""
         return f"detour round rank {self.rank}"
 
     def wanted(self, target: Wiring) -> Wiring:
-        """No circuit changes."""
+        """No circuits: only routes change."""
         return {}
 
     def done(self, now: float) -> list[Action]:
-        """Nobody needs to be told."""
+        """No actions: no job waits for the new routes."""
         return []
 
     def given_up(self, reason: str, now: float) -> list[Action]:
-        """Nobody needs to be told."""
+        """No actions: no job waits for the new routes."""
         return []
 
 
 @dataclass(eq=False, kw_only=True)
 class RewireRequest(PendingRequest):
-    """Somebody rewires a switch by hand."""
+    """A rewiring of one switch by hand, over REST or the job channel."""
 
     ticket: object
     switch: OpticalSwitch
     matching: Matching
     mode: UpdateMode
 
-    def label(self) -> str:
-        """Says which switch."""
+    def describe(self) -> str:
+        """The words "rewiring of" and the name of the switch."""
         return f"rewiring of {self.switch.name}"
 
     def wanted(self, target: Wiring) -> Wiring:
-        """The matching applied in its update mode, once."""
+        """The circuits after applying the matching in its update mode, once.
+
+        Raises ``CircuitError`` if circuits of the matching were removed while they were tuning.
+        """
         if self.tries and not self.matching.circuits <= self.switch.target.circuits:
-            raise CircuitError(f"the circuits of {self.switch.name} were taken away again while they were tuning")
+            raise CircuitError(f"the new circuits of {self.switch.name} were removed while they were tuning")
         if self.tries:
             return {}
         return {self.switch.name: self.switch.resolve(self.matching, self.mode)}
 
-    def own(self) -> Wiring:
-        """What was asked for."""
+    def own_circuits(self) -> Wiring:
+        """The matching that was asked for, by switch."""
         return {self.switch.name: self.matching}
 
     def done(self, now: float) -> list[Action]:
-        """It is tuned."""
+        """The notice that the switch is tuned."""
         return [Rewired(self.ticket)]
 
     def given_up(self, reason: str, now: float) -> list[Action]:
-        """It was not done."""
+        """The notice that the rewiring is refused."""
         return [RewireRefused(self.ticket, reason)]

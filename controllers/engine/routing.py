@@ -1,7 +1,7 @@
-"""Which way packets go on an electrical torus: the tables that its switches hold, and re-routing round dead chips.
+"""Routes of an electrical torus: the forwarding tables of its switches, and re-routing round failed chips. Pure.
 
-Pure. A re-routing has three moments: it is begun (a delay may have to pass), it is due (what differs now is sent), it
-has ended (every switch has said that it holds the new table).
+A re-routing begins (and waits for its delay, if any), becomes due (the differences of the tables are sent), and ends
+when every switch has confirmed its new table.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from railyard.errors import ControlError
 from topos.plan import FabricPlan
 
 Table = Mapping[str, int | None]
-"""Destination MAC -> output port; None: there is no way any more."""
+"""Destination MAC -> output port; None: the destination cannot be reached any more."""
 
 
 @dataclass(frozen=True)
-class Due:
-    """What has to be sent, by switch. ``dead`` are those whose chip has failed: nobody waits for their answer."""
+class RouteUpdate:
+    """The table entries to send, by switch. ``dead``: switches whose chip has failed and whose reply is not needed."""
 
     tables: dict[str, Table]
     dead: frozenset[str]
 
 
 class Routing:
-    """The tables of every switch of an electrical torus; on other fabrics there is nothing to it.
+    """The forwarding tables of every switch of an electrical torus; empty on other fabrics.
 
-    ``avoid()`` are the chips that no way may lead to or through; ``number()`` gives each re-routing its number.
+    ``avoid()`` returns the chips that no route may lead to or through, ``number()`` a new number for a re-routing.
     """
 
     def __init__(self, plan: FabricPlan, avoid: Callable[[], frozenset[int]], number: Callable[[], int]) -> None:
@@ -41,7 +41,7 @@ class Routing:
         self._known: tuple[frozenset[int], dict[str, dict[str, int]]] | None = None
         self._chip = {s.name: s.ports[0].rank for s in plan.network("rail") if plan.links and s.kind == "electrical"}
         self.held: dict[str, dict[str, int]] = self._wanted()
-        """What every switch holds, or will hold when what was sent to it has arrived."""
+        """The table that every switch holds, or will hold once the entries under way have arrived."""
 
     @property
     def exists(self) -> bool:
@@ -49,7 +49,7 @@ class Routing:
         return bool(self._chip)
 
     def cut_off(self, ranks: Sequence[int]) -> int | None:
-        """A chip of ``ranks`` that the first of them cannot reach; None if it reaches them all (or needs no routes)."""
+        """A chip of ``ranks`` that the first of them cannot reach; None if it reaches all (or needs no routes)."""
         if not self._chip or not ranks:
             return None
         port = {chip: self._plan.rail_of(chip).ports[0] for chip in ranks}
@@ -57,35 +57,35 @@ class Routing:
         return next((chip for chip in ranks if port[chip].mac not in table), None)
 
     def has(self, number: int) -> bool:
-        """Whether this re-routing is under way."""
+        """Whether re-routing ``number`` is under way."""
         return number in self._running
 
     @property
     def stale(self) -> bool:
-        """Whether the tables are not what they should be now."""
+        """Whether the tables held differ from those needed now."""
         return self._wanted() != self.held
 
     def begin(self, owner: PendingRequest, delay_s: float) -> Reroute:
-        """``owner`` waits for a re-routing that begins now."""
+        """Begin a re-routing that ``owner`` waits for; the order to execute."""
         number = self._number()
         self._running[number] = owner
         owner.awaiting.add(number)
         return Reroute(number, delay_s)
 
-    def due(self, number: int, dead: frozenset[int]) -> Due:
-        """The delay is over: what differs is to be sent. ``ControlError`` if the re-routing is not under way."""
+    def due(self, number: int, dead: frozenset[int]) -> RouteUpdate:
+        """The entries to send at the end of a re-routing's delay. ``ControlError`` if it is not under way."""
         self._check(number)
         self._running[number].delayed()
         wanted = self._wanted()
         tables = {name: _difference(self.held[name], wanted[name]) for name in wanted}
         self.held = wanted
-        return Due(
+        return RouteUpdate(
             {name: table for name, table in tables.items() if table},
             frozenset(name for name, chip in self._chip.items() if chip in dead),
         )
 
     def end(self, number: int) -> PendingRequest:
-        """It is done, or was given up: who waited for it."""
+        """End a re-routing, finished or aborted; the request that waited for it. ``ControlError`` as in ``due``."""
         self._check(number)
         owner = self._running.pop(number)
         owner.awaiting.discard(number)

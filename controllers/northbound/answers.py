@@ -47,7 +47,7 @@ def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) ->
             "network": switch.network,
             "connected": line is not None and line.filled,
         }
-        device = engine.fabric.switches.get(switch.name)
+        device = engine.optical.switches.get(switch.name)
         if device is not None:
             entry["circuits"] = [list(c.ports) for c in device.target]
             entry["ports"] = {str(port): state for port, state in device.states().items()}

@@ -20,7 +20,7 @@ def set_cells(engine: Engine, message: Message, reply_to: PendingReply, now: flo
     ``reply_to`` is answered when they stand. Refused like any rewiring where traffic is on a port that would go dark.
     """
     name = messages.text(message, "switch")
-    device = engine.fabric.switch(name)
+    device = engine.optical.switch(name)
     if not isinstance(device, PipSwitch):
         raise CircuitError(f"{name} is not made of a mesh; it has circuits and no cells")
     wanted = device.with_cells(_states(message), _blocked(message))

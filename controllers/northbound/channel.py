@@ -51,9 +51,9 @@ def listen(path: Path, owner: int | None = None) -> socket.socket:
 class ChannelConnection:
     """One client. Its answers may come from any thread."""
 
-    def __init__(self, sock: socket.socket, conductor: ControllerCore) -> None:
+    def __init__(self, sock: socket.socket, core: ControllerCore) -> None:
         self._socket = sock
-        self._conductor = conductor
+        self._core = core
         self._sending = threading.Lock()
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
@@ -82,7 +82,7 @@ class ChannelConnection:
             pass
         finally:
             self._hang_up()
-            self._conductor.closed(self)
+            self._core.closed(self)
             self._socket.close()
 
     def _receive(self) -> bytes:
@@ -97,17 +97,17 @@ class ChannelConnection:
         except ValueError:
             self.answer(None, failure("a request must be one line of JSON"))
             return
-        self._conductor.handle(message, self)
+        self._core.handle(message, self)
 
     def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def serve(listener: socket.socket, conductor: ControllerCore) -> None:
+def serve(listener: socket.socket, core: ControllerCore) -> None:
     """Take connections for ever, each in a thread of its own."""
     while True:
         sock, _ = listener.accept()
         sock.settimeout(SEND_S)
-        connection = ChannelConnection(sock, conductor)
+        connection = ChannelConnection(sock, core)
         threading.Thread(target=connection.serve, name="channel", daemon=True).start()

@@ -62,7 +62,7 @@ class Operations:
         self._datapaths = datapaths
         self._watched = watched
         self.sessions = Sessions()
-        self.pending_replies = PendingReplies(engine.news)
+        self.pending_replies = PendingReplies(engine.changes_since)
         self._operations: dict[str, Operation] = {
             "register": self._register,
             "checkin": self._check_in,

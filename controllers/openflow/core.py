@@ -167,7 +167,7 @@ class ControllerCore:
             if plan.kind == "ocs":
                 act = self.engine.port_restored if up else self.engine.port_failed
                 return act(plan.name, port, now)
-            return self.engine.plugged(plan.name, port, plugged.rank, up, now) if plan.network == "rail" else ()
+            return self.engine.carrier_changed(plan.name, port, plugged.rank, up, now) if plan.network == "rail" else ()
 
         self._do(change)
 
@@ -231,8 +231,8 @@ class ControllerCore:
         self.later(ends.at - lead, lambda now: self.engine.end_slot(ends, now))
 
     def _fill(self, name: str, now: float) -> None:
-        device = self.engine.fabric.switches.get(name)
-        circuits = [c.ports for c in device.lit] if device is not None else []
+        device = self.engine.optical.switches.get(name)
+        circuits = [c.ports for c in device.up] if device is not None else []
         plan, routes = self.datapaths.connected[name].plan, self.engine.routing.held.get(name)
         self.ask(name, "fill", lambda xid: flows.fill(plan, circuits, xid, routes), now)
 

@@ -14,8 +14,8 @@ from controllers.openflow.datapaths import Transaction
 class Forwarding:
     """The re-routings whose bundles are under way: number -> the switches that have not answered."""
 
-    def __init__(self, south: DatapathSender) -> None:
-        self._south = south
+    def __init__(self, sender: DatapathSender) -> None:
+        self._sender = sender
         self._waiting: dict[int, set[str]] = {}
 
     def begin(self, action: Reroute, now: float) -> Iterable[Action]:
@@ -23,7 +23,7 @@ class Forwarding:
         number = action.reconfiguration_id
         if action.delay_s <= 0:
             return self._send(number, now)
-        self._south.later(now + action.delay_s, lambda later: self._send(number, later))
+        self._sender.later(now + action.delay_s, lambda later: self._send(number, later))
         return ()
 
     def answered(self, done: Transaction, now: float) -> Iterable[Action]:
@@ -44,11 +44,11 @@ class Forwarding:
         return [action for number in numbers for action in self._give_up(number, reason, now)]
 
     def _send(self, number: int, now: float) -> Iterable[Action]:
-        due = self._south.engine.routes_due(number)
+        due = self._sender.engine.routes_due(number)
         waiting = self._waiting[number] = set[str]()
         for name, table in due.tables.items():
             dead = name in due.dead
-            if self._south.ask(name, "route", partial(flows.forward, table), now, 0 if dead else number):
+            if self._sender.ask(name, "route", partial(flows.forward, table), now, 0 if dead else number):
                 waiting.update(() if dead else (name,))
             elif not dead:
                 return self._give_up(number, f"{name} is not connected to the controller", now)
@@ -56,9 +56,9 @@ class Forwarding:
 
     def _end(self, number: int, now: float) -> Iterable[Action]:
         del self._waiting[number]
-        return self._south.engine.rerouted(number, now)
+        return self._sender.engine.rerouted(number, now)
 
     def _give_up(self, number: int, reason: str, now: float) -> Iterable[Action]:
         if self._waiting.pop(number, None) is None:
             return ()
-        return self._south.engine.failed(number, reason, now)
+        return self._sender.engine.failed(number, reason, now)

@@ -41,6 +41,6 @@ class HeartbeatAlarm:
             return ()
         self._excused = False
         self._at = None
-        actions = self._engine.look(now)
+        actions = self._engine.check_heartbeats(now)
         self.arm()
         return actions

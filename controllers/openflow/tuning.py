@@ -40,8 +40,8 @@ class _Tuned:
 class Tuning:
     """The reconfigurations that are under way on switches."""
 
-    def __init__(self, south: DatapathSender) -> None:
-        self._south = south
+    def __init__(self, sender: DatapathSender) -> None:
+        self._sender = sender
         self._under_way: dict[int, _Tuned] = {}
         self._losses = Losses()
 
@@ -62,15 +62,15 @@ class Tuning:
             self._losses.begin(number, tuned, xid)
             return bundle + flows.port_stats_request(xid)
 
-        if self._south.ask(action.switch, "darken", build, now, number):
+        if self._sender.ask(action.switch, "darken", build, now, number):
             return ()
         self._forget(number)
-        return self._south.engine.failed(number, f"{action.switch} is not connected to the controller", now)
+        return self._sender.engine.failed(number, f"{action.switch} is not connected to the controller", now)
 
     def stepped(self, done: Transaction, now: float) -> Iterable[Action]:
         """The dark bundle or the lighting of a reconfiguration is done."""
-        number, south = done.reconfiguration_id, self._south
-        datapath, tuned = south.datapaths.connected[done.switch], self._under_way[number]
+        number, sender = done.reconfiguration_id, self._sender
+        datapath, tuned = sender.datapaths.connected[done.switch], self._under_way[number]
         caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
         datapath.learn(done.step, now - done.sent_at)
         if not tuned.action.quiet:
@@ -80,8 +80,8 @@ class Tuning:
             tuned.dark_since = now
             end = now + delay_s - datapath.round_trip_s - (min(delay_s, QUIET_LEAD_S) if tuned.action.quiet else 0.0)
             if self._losses.counts(number):
-                south.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
-            south.later(end, lambda t: self._light(number, t))
+                sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
+            sender.later(end, lambda t: self._light(number, t))
             return ()
         if tuned.action.quiet:
             since = now if tuned.dark_since is None else tuned.dark_since
@@ -89,7 +89,7 @@ class Tuning:
         actions = self._lit(number, now)
         held = [action for action in actions if isinstance(action, _LETS_SEND)]
         if held:
-            south.later(caches_at, lambda _: held)
+            sender.later(caches_at, lambda _: held)
         return [action for action in actions if not isinstance(action, _LETS_SEND)]
 
     def _lit(self, number: int, now: float, until: float | None = None) -> list[Action]:
@@ -99,19 +99,19 @@ class Tuning:
             return []
         packets, size = self._losses.end(number)
         lost = [_dropped(tuned.action.switch, packets, size, number, now)] if packets else []
-        return [*lost, *self._south.engine.lit(number, now, since=tuned.dark_since, until=until)]
+        return [*lost, *self._sender.engine.reconfigured(number, now, since=tuned.dark_since, until=until)]
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
         """A switch did not do its part."""
         self._forget(failed.reconfiguration_id)
-        return self._south.engine.failed(failed.reconfiguration_id, reason, now)
+        return self._sender.engine.failed(failed.reconfiguration_id, reason, now)
 
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
         """Give up everything that is under way on ``switch``."""
         actions: list[Action] = []
         for number in [n for n, tuned in self._under_way.items() if tuned.action.switch == switch]:
             self._forget(number)
-            actions += self._south.engine.failed(number, reason, now)
+            actions += self._sender.engine.failed(number, reason, now)
         return actions
 
     def counted(self, xid: int, counts: Iterable[PortCount]) -> None:
@@ -120,7 +120,7 @@ class Tuning:
 
     def _count(self, number: int) -> Iterable[Action]:
         """Read the counters of a switch for the second time."""
-        datapaths, tuned = self._south.datapaths, self._under_way.get(number)
+        datapaths, tuned = self._sender.datapaths, self._under_way.get(number)
         datapath = datapaths.connected.get(tuned.action.switch) if tuned is not None else None
         if datapath is not None:
             xid = datapaths.next_xid()
@@ -132,13 +132,13 @@ class Tuning:
         if number not in self._under_way:
             return ()
         name = self._under_way[number].action.switch
-        if self._south.ask(name, "light", lambda xid: flows.light(number, xid), now, number):
+        if self._sender.ask(name, "light", lambda xid: flows.light(number, xid), now, number):
             return ()
         return self.lost(name, f"{name} is not connected to the controller", now)
 
     def _macs(self, switch: str) -> dict[int, str]:
         """Those of the hosts behind the ports of a switch."""
-        return {port.number: port.mac for port in self._south.datapaths.connected[switch].plan.ports}
+        return {port.number: port.mac for port in self._sender.datapaths.connected[switch].plan.ports}
 
     def _forget(self, number: int) -> None:
         self._under_way.pop(number, None)

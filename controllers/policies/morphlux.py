@@ -48,9 +48,9 @@ class MorphluxPolicy(LumionPolicy):
         self._planned: Mapping[SwitchCircuit, Route] | None = None
         self._rank = {(s.name, p.number): p.rank for s in plan.network("rail") for p in s.ports}
 
-    def see(self, standing: ClusterState) -> None:
+    def see(self, state: ClusterState) -> None:
         """What the other jobs use, and which chips are dead, from now on."""
-        self._beside = standing
+        self._beside = state
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all scale-out groups; ``ConfigError`` where ports or fibres do not do for one per hop."""

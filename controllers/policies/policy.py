@@ -43,7 +43,7 @@ class Policy:
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
 
-    def see(self, standing: ClusterState) -> None:
+    def see(self, state: ClusterState) -> None:
         """What is there beside this job: other jobs' policies and circuits, and every dead chip.
 
         Called before each ``start`` and ``replace`` of the engine. Default: it does not matter.

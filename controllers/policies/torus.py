@@ -28,9 +28,9 @@ class TorusPolicy(RackPolicy):
         super().__init__(plan)
         self._dead: set[int] = set()
 
-    def see(self, standing: ClusterState) -> None:
+    def see(self, state: ClusterState) -> None:
         """Ways lead round every dead chip from now on."""
-        self._dead.update(standing.dead)
+        self._dead.update(state.dead)
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """Nothing to install; ``ConfigError`` for a group that is not on the torus."""

@@ -117,7 +117,7 @@ class SimulatedControl:
         just_changed = now - self._changed_at.get(action.switch, -1.0) < 2 * self._costs.revalidation_s
         wait = self._costs.settle_s + (self._costs.revalidation_s if just_changed else 0.0)
         self._changed_at[action.switch] = now
-        actions = self._engine.lit(action.reconfiguration_id, now)
+        actions = self._engine.reconfigured(action.reconfiguration_id, now)
         self._act(one for one in actions if not isinstance(one, Ack) or one.slot_window is not None)
         acks = [one for one in actions if isinstance(one, Ack) and one.slot_window is None]
         self._later(wait, lambda _: self._act(acks))

@@ -43,7 +43,7 @@ class Player:
         """End one reconfiguration."""
         darken = self.dark.pop(which)
         self.now += darken.delay_s
-        self.do(self.engine.lit(darken.reconfiguration_id, self.now))
+        self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
 
     def ask(self, group: str, index: int, ranks: tuple[int, ...] | None = None) -> None:
         """Members ask (all by default)."""
@@ -95,7 +95,7 @@ class Player:
 
     def lit_circuits(self) -> set[tuple[str, Circuit]]:
         """All circuits that pass light."""
-        return {(name, c) for name, matching in self.engine.fabric.light().items() for c in matching}
+        return {(name, c) for name, matching in self.engine.optical.circuits_up().items() for c in matching}
 
 
 def tuned(darken: Darken) -> frozenset[int]:

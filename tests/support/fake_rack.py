@@ -170,7 +170,7 @@ class Controller:
                 if free:
                     members[members.index(rank)] = free[0]
                 else:
-                    self.stranded[job] = f"rank {rank} has failed and nobody stands in"
+                    self.stranded[job] = f"rank {rank} has failed and cannot be replaced"
         self.tell_watchers()
 
     def tell_watchers(self) -> None:

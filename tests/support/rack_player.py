@@ -87,7 +87,7 @@ class RackPlayer:
         """A reconfiguration ends."""
         darken = self.dark.pop(which)
         self.now += darken.delay_s
-        self.do(self.engine.lit(darken.reconfiguration_id, self.now))
+        self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
 
     def route(self, which: int) -> None:
         """The delay of a re-routing ends, and the switches do it."""
@@ -147,7 +147,7 @@ class RackPlayer:
         """Where light goes that a chip sends, by rank and lane."""
         (switch,) = self.engine.plan.network("rail")
         end = {port.number: (port.rank, port.lane) for port in switch.ports}
-        lit = self.engine.fabric.light()[switch.name]
+        lit = self.engine.optical.circuits_up()[switch.name]
         return {end[a]: end[b] for c in lit for a, b in (c.ports, c.ports[::-1])}
 
     def kinds(self, job: str | None = None) -> list[str]:

@@ -51,7 +51,7 @@ class Turner:
         while self.dark:
             darken = self.dark.pop(0)
             self.now += darken.delay_s
-            self.do(self.engine.lit(darken.reconfiguration_id, self.now))
+            self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
 
     def moved(self, group: str, *ranks: int, idle: bool = False, index: int = 0, slot: int | None = None) -> None:
         """These have sent what they have for a slot (by default the one that each was told of last)."""
@@ -98,7 +98,7 @@ class Turner:
 
     def standing(self, switch: str = "rail0") -> Matching:
         """The circuits that pass light."""
-        return self.engine.fabric.light()[switch]
+        return self.engine.optical.circuits_up()[switch]
 
     def slot(self, rank: int, group: str) -> int:
         """The slot that ``rank`` was told of last."""

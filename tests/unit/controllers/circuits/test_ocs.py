@@ -34,7 +34,7 @@ def test_port_states_through_a_reconfiguration() -> None:
         **dict.fromkeys((3, 4), "tuned"),
         **dict.fromkeys((2, 6, 7, 8), "blocked"),
     }
-    assert switch.lit == Matching([(3, 4)])
+    assert switch.up == Matching([(3, 4)])
     switch.finish(2)
     assert (switch.state(1), switch.state(2), switch.state(5)) == ("tuned", "blocked", "tuned")
 
@@ -45,7 +45,7 @@ def test_ports_that_keep_their_circuit_never_blink(a: list[int], b: list[int], n
     after = Matching(zip(b[: 2 * m : 2], b[1 : 2 * m : 2], strict=True))
     switch = switch_with(*(c.ports for c in before))
     go(switch, after, 2)
-    assert before.circuits & after.circuits <= switch.lit.circuits
+    assert before.circuits & after.circuits <= switch.up.circuits
     assert all(switch.state(p) != "tuning" for p in range(1, 9) if before.peer(p) == after.peer(p))
 
 
@@ -59,7 +59,7 @@ def test_two_reconfigurations_at_once_need_ports_of_their_own() -> None:
     with pytest.raises(CircuitError, match="port 1 of rail0 is still tuning"):
         switch.begin(change, 4)
     switch.finish(3)
-    assert switch.lit == Matching([(3, 6)])
+    assert switch.up == Matching([(3, 6)])
 
 
 def test_a_port_that_only_loses_its_circuit_may_be_taken_at_once() -> None:
@@ -67,16 +67,16 @@ def test_a_port_that_only_loses_its_circuit_may_be_taken_at_once() -> None:
     go(switch, Matching([(1, 3)]), 2)
     go(switch, Matching([(1, 3), (2, 4)]), 3)
     switch.finish(3)
-    assert switch.lit == Matching([(2, 4)])
+    assert switch.up == Matching([(2, 4)])
     switch.finish(2)
-    assert switch.lit == Matching([(1, 3), (2, 4)])
+    assert switch.up == Matching([(1, 3), (2, 4)])
 
 
 def test_an_aborted_reconfiguration_leaves_everything_as_it_was() -> None:
     switch = switch_with((1, 2), (3, 4))
     go(switch, Matching([(1, 3), (2, 4)]), 2)
     switch.abort(2)
-    assert switch.lit == Matching([(1, 2), (3, 4)])
+    assert switch.up == Matching([(1, 2), (3, 4)])
     with pytest.raises(ControlError, match="no reconfiguration 2"):
         switch.finish(2)
 
@@ -99,7 +99,7 @@ def test_a_port_out_of_range_is_named() -> None:
 def test_a_failed_port_loses_its_circuit_and_gets_it_back() -> None:
     switch = switch_with((1, 2), (3, 4))
     switch.fail(2)
-    assert switch.lit == Matching([(3, 4)])
+    assert switch.up == Matching([(3, 4)])
     change = switch.dropped()
     assert change is not None and change.ports == {1, 2}
     switch.begin(change, 2)

@@ -30,7 +30,7 @@ def player(dp: int = 2, pp: int = 2, delay_s: float = 0.1) -> Player:
 
 
 def standing(world: Player) -> Matching:
-    return world.engine.fabric.light()["rail0"]
+    return world.engine.optical.circuits_up()["rail0"]
 
 
 def test_a_job_starts_in_its_rings_without_delay() -> None:
@@ -38,7 +38,7 @@ def test_a_job_starts_in_its_rings_without_delay() -> None:
     engine = Engine(plan)
     (darken,) = engine.register(job(2, 2, 0.5), OpusPolicy(plan), 0.0)
     assert (darken.delay_s, darken.after) == (0.0, RINGS)  # type: ignore[union-attr]
-    assert Registered("job") in engine.lit(1, 0.0)
+    assert Registered("job") in engine.reconfigured(1, 0.0)
 
 
 def test_a_request_for_what_stands_costs_nothing() -> None:
@@ -237,7 +237,7 @@ def test_two_jobs_share_a_rail() -> None:
 
 def test_a_group_name_is_used_once() -> None:
     world = player()
-    with pytest.raises(ControlError, match="group dp-s0-r0 is registered already"):
+    with pytest.raises(ControlError, match="group dp-s0-r0 is already registered"):
         world.engine.register(Job("two", pipeline_groups(2, 1), "x"), OpusPolicy(world.engine.plan), 0.0)
     assert list(world.engine.jobs) == ["job"]
 
@@ -251,7 +251,7 @@ def test_a_rewiring_waits_for_dark_ports_and_refuses_ports_in_use() -> None:
     assert darken.delay_s == 0.2  # type: ignore[union-attr]
     waits = world.engine.rewire("rail0", Matching([(5, 7)]), "update", 0.0, ticket=3)
     assert [type(a).__name__ for a in waits] == ["Note"]
-    actions = world.engine.lit(darken.reconfiguration_id, 1.0)  # type: ignore[union-attr]
+    actions = world.engine.reconfigured(darken.reconfiguration_id, 1.0)  # type: ignore[union-attr]
     assert Rewired(2) in actions
 
 

@@ -106,11 +106,11 @@ def test_a_spare_with_a_broken_port_is_not_chosen() -> None:
 
 def test_whoever_watches_is_told_when_the_light_is_on_and_not_before() -> None:
     here = world()
-    assert here.engine.news("A", 0) is None
+    assert here.engine.changes_since("A", 0) is None
     here.fail(2)
-    assert here.engine.news("A", 0) is None
+    assert here.engine.changes_since("A", 0) is None
     here.settle()
-    assert here.engine.news("A", 0) == {
+    assert here.engine.changes_since("A", 0) == {
         "number": 1,
         "state": "replaced",
         "dead": [2],
@@ -118,7 +118,7 @@ def test_whoever_watches_is_told_when_the_light_is_on_and_not_before() -> None:
         "members": {"A": ring_of(here, "A")},
         "reason": "",
     }
-    assert here.engine.news("A", 1) is None and here.engine.news("B", 0) is None
+    assert here.engine.changes_since("A", 1) is None and here.engine.changes_since("B", 0) is None
 
 
 def test_no_spare_left_is_a_clear_state_and_the_circuits_stay() -> None:
@@ -130,17 +130,17 @@ def test_no_spare_left_is_a_clear_state_and_the_circuits_stay() -> None:
     here.fail(5)
     here.settle()
     assert here.goes() == lit
-    news = here.engine.news("B", 1)
+    news = here.engine.changes_since("B", 1)
     assert news is not None and (news["number"], news["state"], news["dead"]) == (2, "stranded", [4, 5])
     assert news["replacements"] == [] and news["members"]["B"] == ring_of(here, "B")
-    assert news["reason"] == ("rank 5 has failed and nobody stands in: of the spares 8 is in job A, 9 is in job B")
+    assert news["reason"] == ("rank 5 has failed and cannot be replaced: of the spares 8 is in job A, 9 is in job B")
     assert here.note("stranded").fields["reason"] == news["reason"]
-    with pytest.raises(ControlError, match="job B cannot restart: rank 5 has failed and nobody stands in"):
+    with pytest.raises(ControlError, match="job B cannot restart: rank 5 has failed and cannot be replaced"):
         here.engine.restart("B", 9.0)
     with pytest.raises(ControlError, match="job B is stranded"):
         here.engine.check_in(4, "B", 9.0)
     here.fail(6)
-    news = here.engine.news("B", 2)
+    news = here.engine.changes_since("B", 2)
     assert news is not None and (news["number"], news["state"], news["dead"]) == (3, "stranded", [4, 5, 6])
 
 
@@ -150,15 +150,15 @@ def test_a_second_failure_during_the_splice_waits_its_turn() -> None:
     here.fail(2)
     assert len(here.dark) == 1, "the first splice is finished first"
     here.light(0)
-    assert len(here.dark) == 1 and here.engine.news("A", 0) is None, "watchers see the newest membership"
+    assert len(here.dark) == 1 and here.engine.changes_since("A", 0) is None, "watchers see the newest membership"
     here.light(0)
     members = tuple({0: 8, 2: 9}.get(rank, rank) for rank in rented(PLAN).groups[0].members)
     assert ring_of(here, "A") == members and here.goes() == ring(*members) | B
     changes = [n.fields for n in here.notes if n.kind == "replaced"]
     assert [(c["number"], c["replacements"], c["dead"]) for c in changes] == [(1, [[0, 8]], [0]), (2, [[2, 9]], [0, 2])]
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and (news["number"], news["replacements"]) == (2, [(0, 8), (2, 9)])
-    news = here.engine.news("A", 1)
+    news = here.engine.changes_since("A", 1)
     assert news is not None and news["replacements"] == [(2, 9)]
 
 
@@ -169,7 +169,7 @@ def test_the_spare_just_chosen_may_die_as_well() -> None:
     here.settle()
     members = tuple(9 if rank == 1 else rank for rank in rented(PLAN).groups[0].members)
     assert here.goes() == ring(*members) | B
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and (news["dead"], news["replacements"]) == ([1, 8], [(1, 9)])
 
 
@@ -179,7 +179,7 @@ def test_two_jobs_may_be_spliced_at_once() -> None:
     here.fail(4)
     assert len(here.dark) == 2
     here.light(1)
-    assert here.changed == ["B"] and here.engine.news("A", 0) is None
+    assert here.changed == ["B"] and here.engine.changes_since("A", 0) is None
     here.light(0)
     assert here.kinds() == ["failed", "failed", "replaced", "replaced"]
     assert {8, 9} == {r for job in "AB" for r in ring_of(here, job)} & {8, 9}
@@ -189,7 +189,7 @@ def test_a_switch_that_refuses_the_splice_strands_the_job_and_gives_the_spare_ba
     here = world()
     here.fail(0)
     here.refuse(0)
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and (news["state"], news["reason"]) == ("stranded", "rack0 refused it")
     assert here.goes() == A | B and here.engine.registry.free() == (8, 9)
 
@@ -264,7 +264,7 @@ def test_a_job_whose_chip_dies_before_it_stands_is_refused() -> None:
     here = RackPlayer(Engine(PLAN))
     here.do(here.engine.register(rented(PLAN), LumionPolicy(PLAN), 0.0))
     here.fail(0)
-    assert [r.reason for r in here.refused] == ["rank 0 failed before the circuits of job A stood"]
+    assert [r.reason for r in here.refused] == ["rank 0 failed before the circuits of job A were up"]
     assert not here.engine.jobs
     here.settle()
 
@@ -291,7 +291,7 @@ def test_after_a_controller_restart_the_dead_are_reported_before_or_after() -> N
         here.settle()
         if not first:
             here.fail(1)
-        assert here.goes() == ring(0, 8, 2, 3) and here.engine.news("A", 0) is None
+        assert here.goes() == ring(0, 8, 2, 3) and here.engine.changes_since("A", 0) is None
     with pytest.raises(ConfigError, match="group B has rank 1, which has failed"):
         here.engine.register(Job("B", (Group("B", "dp", (1, 9)),), "x"), LumionPolicy(PLAN), 0.0)
 
@@ -355,7 +355,7 @@ def test_silence_is_a_failure_from_the_first_sign_of_life_on() -> None:
     engine.alive("A", 0, 1.2)
     assert engine.liveness.next_check() == pytest.approx(1.3)
     here.now = 1.3
-    here.do(engine.look(1.3))
+    here.do(engine.check_heartbeats(1.3))
     note = here.note("failed")
     assert note.fields == {
         "job": "A",
@@ -364,7 +364,7 @@ def test_silence_is_a_failure_from_the_first_sign_of_life_on() -> None:
         "heard": 1.0,
     }
     here.settle()
-    here.do(engine.look(1.4))
+    here.do(engine.check_heartbeats(1.4))
     assert here.kinds() == ["failed", "replaced"]
     engine.restart("A", 1.45)
     assert engine.liveness.next_check() is None, "nobody is watched before its first sign of life"
@@ -432,9 +432,9 @@ class BadWiring(Base):
     ("policy", "reason"),
     [
         (Base, "of the spares 8 does not suit the policy, 9 has failed"),
-        (Dead, "the policy of job A chose rank 9 to stand in, which has failed itself"),
+        (Dead, "the policy of job A chose rank 9 as a replacement, which has failed too"),
         (Taken, "the policy of job A chose rank 4, which is in job B"),
-        (Elsewhere, "the policy of job A put nobody in the place of rank 0"),
+        (Elsewhere, "the policy of job A chose no replacement for rank 0"),
         (Twice, "the policy of job A put a rank into group A twice"),
         (Outside, "there is no rank 77"),
         (Raises, "the policy failed with ZeroDivisionError: oops"),
@@ -446,7 +446,7 @@ def test_a_policy_that_goes_wrong_strands_its_job_and_says_why(policy: type[Poli
     here.fail(9)
     here.fail(0)
     here.settle()
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and news["state"] == "stranded" and reason in news["reason"]
     assert news["members"]["A"] == rented(PLAN).groups[0].members and here.goes() == A | B
 

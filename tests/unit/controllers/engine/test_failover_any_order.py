@@ -78,7 +78,7 @@ def everybody_has_ended(here: RackPlayer) -> None:
         ]
         # a change that a switch refused ends stranded under the number it had
         assert ended == list(range(1, membership.number + 1))
-        news = here.engine.news(name, 0)
+        news = here.engine.changes_since(name, 0)
         assert (news is None) == (membership.number == 0)
         if news is not None:
             assert set(news["dead"]) <= here.engine.registry.dead and news["number"] == membership.number

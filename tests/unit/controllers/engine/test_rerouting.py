@@ -32,7 +32,7 @@ def test_the_spare_gets_in_once_every_switch_holds_the_new_routes() -> None:
     (action,) = here.rerouting
     assert action.delay_s == 0.0 and not here.changed
     here.settle()
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and news["state"] == "replaced" and here.changed == ["A"]
     ((dead, new),) = news["replacements"]
     assert TORUS.rack is not None and dead == members[1] and new in TORUS.rack.spares
@@ -65,9 +65,9 @@ def test_a_second_rack_has_no_routes_before_a_job_has_moved_there_and_the_delay_
     assert members[1] not in {c for a in (4, 5, 6, 7) for c in chips_on_the_way(RACKS, here, a, 4)}
     with pytest.raises(ControlError, match="no route"):
         path(RACKS, here.tables, 8, 9)
-    assert here.engine.news("A", 0) is None
+    assert here.engine.changes_since("A", 0) is None
     here.route(0)
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and news["members"]["A"] == tuple(rank + 8 for rank in members)
     assert chips_on_the_way(RACKS, here, 8, 9)
     note = here.note("replaced")
@@ -98,7 +98,7 @@ def test_a_switch_that_does_not_take_its_routes_strands_the_job() -> None:
     action = here.rerouting.pop()
     here.engine.routes_due(action.reconfiguration_id)
     here.do(here.engine.failed(action.reconfiguration_id, "n3 did not answer", 0.0))
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and (news["state"], news["reason"]) == ("stranded", "n3 did not answer")
 
 
@@ -111,13 +111,13 @@ def test_a_job_whose_members_cannot_reach_each_other_is_stranded_though_all_of_t
     for rank in first:
         here.fail(rank)
         here.settle()
-    assert here.engine.registry.job("A").state == "running" and here.engine.news("A", 0) is None
+    assert here.engine.registry.job("A").state == "running" and here.engine.changes_since("A", 0) is None
     here.fail(last)
     here.settle()
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and (news["state"], news["dead"]) == ("stranded", [])
     assert news["reason"] == (
-        f"rank {alone} and rank {other} cannot reach each other: every way leads through dead chips"
+        f"rank {alone} and rank {other} cannot reach each other: every route leads through failed chips"
     )
 
 
@@ -126,8 +126,8 @@ def test_an_unplugged_spare_is_not_chosen() -> None:
     assert TORUS.rack is not None
     *unplugged, last = TORUS.rack.spares
     for rank in unplugged:
-        here.do(here.engine.plugged(f"n{rank}", 1, rank, False, 0.0))
+        here.do(here.engine.carrier_changed(f"n{rank}", 1, rank, False, 0.0))
     here.fail(0)
     here.settle()
-    news = here.engine.news("A", 0)
+    news = here.engine.changes_since("A", 0)
     assert news is not None and news["replacements"] == [(0, last)]

@@ -89,7 +89,7 @@ def test_a_circuit_in_the_way_moves_and_goes_dark_with_the_others() -> None:
     assert switch.state(3) == "tuning" and switch.path(Circuit(3, 7)) != before
     check_light(switch)
     switch.finish(2)
-    assert switch.lit == change.after
+    assert switch.up == change.after
 
 
 def test_no_more_moves_than_must() -> None:
@@ -114,7 +114,7 @@ def test_a_matching_without_paths_is_refused_with_a_proof_and_what_would_work() 
         "without 2-4 it works, "
     )
     assert "mesh=3x3@choose" in text and "\n" not in text
-    assert switch.lit == Matching([(1, 2), (3, 4)])
+    assert switch.up == Matching([(1, 2), (3, 4)])
     check_light(switch)
 
 
@@ -257,7 +257,7 @@ def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a
     go(switch, 3, (2, 4))
     switch.restore(3)
     assert switch.returning() is None
-    assert switch.lit == Matching([(2, 4)])
+    assert switch.up == Matching([(2, 4)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -302,7 +302,7 @@ def test_a_circuit_in_use_is_not_moved_by_hand() -> None:
     for rank in group.members:
         actions += engine.request(rank, "pair", 0, 1.0)
     (darken,) = (action for action in actions if isinstance(action, Darken))
-    assert any(isinstance(action, Ack) for action in engine.lit(darken.reconfiguration_id, 1.0))
+    assert any(isinstance(action, Ack) for action in engine.reconfigured(darken.reconfiguration_id, 1.0))
     crowd = Matching([(1, 4), (2, 8), (5, 6)])
     (refused,) = engine.rewire("rail0", crowd, "update", 2.0)
     assert isinstance(refused, RewireRefused) and "pair has traffic on the ports of rail0" in refused.reason
@@ -310,4 +310,4 @@ def test_a_circuit_in_use_is_not_moved_by_hand() -> None:
         engine.release(rank, "pair", 0, 3.0)
     (moving,) = engine.rewire("rail0", crowd, "update", 4.0)
     assert isinstance(moving, Darken) and moving.ports == set(range(1, 9))
-    assert any(isinstance(action, Rewired) for action in engine.lit(moving.reconfiguration_id, 4.0))
+    assert any(isinstance(action, Rewired) for action in engine.reconfigured(moving.reconfiguration_id, 4.0))

@@ -135,7 +135,7 @@ def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
         def next_check(self) -> float | None:
             return None if self.looked else 1.0
 
-        def look(self, now: float) -> tuple[()]:
+        def check_heartbeats(self, now: float) -> tuple[()]:
             self.looked.append(now)
             return ()
 

@@ -93,5 +93,5 @@ def test_a_kernel_that_stops_doing_it_does_not_stop_the_circuits(capsys: pytest.
     fabric, latencies, ports = make(2.0)
     ports.broken = True
     switch = light(fabric, latencies, (1, 2))
-    assert switch.lit == Matching([(1, 2)]) and switch.latency == "not emulated: it failed (No such device)"
+    assert switch.up == Matching([(1, 2)]) and switch.latency == "not emulated: it failed (No such device)"
     assert "latency of paths in rail0" in capsys.readouterr().err

@@ -18,7 +18,7 @@ def test_the_policy_moves_only_what_was_asked_for() -> None:
     plan = rail_plan(4)
     world = Player(Engine(plan))
     world.start(job(2, 2, 0.1), load_policy(f"{EXAMPLES / 'my_policy.py'}:PairByPair", plan))
-    assert world.engine.fabric.light()["rail0"] == Matching([(2, 3), (1, 4), (6, 7), (5, 8)])
+    assert world.engine.optical.circuits_up()["rail0"] == Matching([(2, 3), (1, 4), (6, 7), (5, 8)])
     world.ask("pp-s0-d0-r0", 0)
     (darken,) = world.dark
     assert darken.ports & darken.after.ports == {2, 5}

@@ -82,7 +82,7 @@ def test_a_circuit_in_use_is_not_torn_down() -> None:
     for group in groups:
         for rank in group.members:
             engine.check_in(rank, group.name, 0.0)
-    lit = engine.fabric.light()["rail0"]
+    lit = engine.optical.circuits_up()["rail0"]
     assert lit == Matching([(1, 3), (5, 7)])
     first = {"all/0.0-1.0", "all/2.0-3.0"}
     ask(engine, "all/0.0-1.0", groups)
@@ -91,10 +91,10 @@ def test_a_circuit_in_use_is_not_torn_down() -> None:
     assert first <= {g.name for g in groups}
     for rank in (0, 1):
         engine.release(rank, "all/0.0-1.0", 0, 1.0)
-    assert engine.fabric.light()["rail0"] == lit, "0-1 is free, 2-3 is not"
+    assert engine.optical.circuits_up()["rail0"] == lit, "0-1 is free, 2-3 is not"
     engine.release(2, "all/2.0-3.0", 0, 1.0)
     engine.release(3, "all/2.0-3.0", 0, 1.0)
-    assert Circuit(1, 5) in engine.fabric.target()["rail0"]
+    assert Circuit(1, 5) in engine.optical.target()["rail0"]
 
 
 def ask(engine: Engine, name: str, groups: tuple[Group, ...]) -> bool:

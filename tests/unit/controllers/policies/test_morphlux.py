@@ -201,7 +201,7 @@ def fibres_taken(here: RackPlayer) -> Counter[tuple[int, int]]:
     for name in here.engine.jobs:
         membership = here.engine.registry.job(name)
         assert isinstance(membership.policy, MorphluxPolicy)
-        lit = here.engine.fabric.target()["rack0"]
+        lit = here.engine.optical.target()["rack0"]
         stand = {("rack0", c) for c in lit if membership.ever.issuperset({rank[c.a], rank[c.b]})}
         used: list[Counter[tuple[int, int]]] = []
         for lights in (stand, membership.policy.own_routes.keys()):

@@ -226,7 +226,7 @@ def test_nobody_stands_in(rack: Rack, tmp_path: Path) -> None:
     lose(rack, job, 0)
     for rank in (1, 2):
         rack.context.dead.add(rank)
-    assert job.state == "stranded" and job.over and "nobody stands in" in job.reason
+    assert job.state == "stranded" and job.over and "cannot be replaced" in job.reason
     assert rack.team.stopped and len(rack.teams) == 1
     kept = job.keep_checkpoint(tmp_path / "kept")
     assert kept == tmp_path / "kept" / "A-checkpoint-00000002" and kept.read_text() == "state"
