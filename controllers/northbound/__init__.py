@@ -1,1 +1,1 @@
-"""The faces of the controller for agents, people and scripts: job channel and REST."""
+"""The northbound interfaces of the controller for agents, people and scripts: job channel and REST."""

@@ -1,4 +1,4 @@
-"""What goes back north: who asked, the inside of answers, and descriptions of jobs and switches as plain data."""
+"""Answers of the northbound interfaces: their receivers, their encoding, and jobs and switches as plain data."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from topos.plan import FabricPlan
 
 
 class Requester(Protocol):
-    """Whoever sends requests: one connection of the job channel, or one REST call."""
+    """A sender of requests: one connection of the job channel, or one REST call."""
 
     trusted: bool
-    """Whether it may name code to be loaded (it runs as the same user)."""
+    """Whether the sender may name code to be loaded (it runs as the same user)."""
 
     def answer(self, request_id: object, fragment: str) -> None:
         """Send ``{"id": request_id, <fragment>}``."""
 
 
 PendingReply = tuple[Requester, object]
-"""Who waits, and the id of its request."""
+"""The requester that waits for an answer, and the id of its request."""
 
 
 def fragment(**fields: Any) -> str:
@@ -31,21 +31,21 @@ def fragment(**fields: Any) -> str:
 
 
 def failure(reason: str, kind: str = "") -> str:
-    """The inside of an answer that says no."""
+    """The inside of the answer to a refused request, with the reason and the class of the error."""
     return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
 
 
 def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) -> list[dict[str, Any]]:
-    """Every switch; circuits and port states of the optical ones, and the mesh of those that are made of one."""
+    """All switches as plain data: circuits and port states of optical ones, and the mesh of those made of one."""
     switches = []
     for switch in plan.switches:
-        line = datapaths.connected.get(switch.name)
+        datapath = datapaths.connected.get(switch.name)
         entry: dict[str, Any] = {
             "name": switch.name,
             "dpid": switch.dpid,
             "kind": switch.kind,
             "network": switch.network,
-            "connected": line is not None and line.filled,
+            "connected": datapath is not None and datapath.filled,
         }
         device = engine.optical.switches.get(switch.name)
         if device is not None:
@@ -58,8 +58,10 @@ def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) ->
 
 
 def describe_mesh(device: PipSwitch) -> dict[str, Any]:
-    """The mesh inside a switch: which of its ports are behind the switch's (in order), the state of every cell, the
-    ports that hold no circuit, and for each circuit the cells of its path and what light takes through them.
+    """The mesh inside a switch as plain data.
+
+    ``ports`` are the mesh ports behind the ports of the switch (in order), ``cells`` the state of every cell,
+    ``blocked`` the ports without a circuit, ``paths`` the cells and the latency (us) of each circuit.
     """
     states = device.states()
     return {
@@ -79,7 +81,7 @@ def describe_mesh(device: PipSwitch) -> dict[str, Any]:
 
 
 def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
-    """Every job, its groups and its members as they are now, and what became of those that failed."""
+    """All jobs as plain data: state, present groups and members, and failed members."""
     return [
         {
             "name": job.name,

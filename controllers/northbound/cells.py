@@ -1,4 +1,4 @@
-"""A PIP switch by its cells: what people read of it, and what they may set. No I/O."""
+"""The operation that sets the cells of a PIP switch one by one. No I/O."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from railyard.errors import CircuitError, ConfigError
 
 
 def set_cells(engine: Engine, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
-    """Operation ``cells``: the circuits that light makes of these states replace those of the switch.
+    """Operation ``cells``: the circuits that result from the states of the cells replace those of the switch.
 
-    ``reply_to`` is answered when they stand. Refused like any rewiring where traffic is on a port that would go dark.
+    ``reply_to`` gets its answer when the circuits are up. The operation is refused, like any rewiring, if a port that
+    would go dark has traffic. ``CircuitError`` if the switch is no mesh, ``ConfigError`` for a wrong key.
     """
     name = messages.text(message, "switch")
     device = engine.optical.switch(name)
     if not isinstance(device, PipSwitch):
-        raise CircuitError(f"{name} is not made of a mesh; it has circuits and no cells")
+        raise CircuitError(f"{name} is not made of a mesh and has no cells; set its circuits instead")
     wanted = device.with_cells(_states(message), _blocked(message))
     delay_s = messages.seconds(message, "delay_s", None)
     return engine.rewire(name, wanted, "overwrite", now, delay_s=delay_s, ticket=reply_to)
 
 
 def _states(message: Message) -> tuple[bool, ...]:
-    """The list under ``cells``; True stands for cross."""
+    """The states listed under ``cells``; True stands for cross."""
     value = message.get("cells")
     if not isinstance(value, list):
         raise ConfigError("must be a list with the state of each cell, bar or cross", key="cells")
@@ -42,5 +43,5 @@ def _states(message: Message) -> tuple[bool, ...]:
 def _blocked(message: Message) -> list[int]:
     value: Any = message.get("blocked", [])
     if not isinstance(value, list) or not all(type(port) is int for port in value):
-        raise ConfigError(f"must be a list of ports that shall hold no circuit, not {value!r}", key="blocked")
+        raise ConfigError(f"must be a list of ports that will hold no circuit, not {value!r}", key="blocked")
     return value

@@ -1,4 +1,4 @@
-"""The job channel's server: newline-delimited JSON over a Unix socket, one thread a connection.
+"""The server of the job channel: newline-delimited JSON over a Unix socket, one thread per connection.
 
 A Unix socket is reached from every network namespace. Only its owner may open it (mode 0600).
 """
@@ -19,13 +19,17 @@ from controllers.openflow.core import ControllerCore
 from railyard.errors import MachineError
 
 LINE_BYTES = 4 << 20
-"""The longest request; a register of a few thousand groups stays far below."""
+"""The longest request; the registration of a few thousand groups is far shorter."""
 SEND_S = 5.0
-"""How long a client may leave its answers unread before it is hung up on."""
+"""How long a client may leave its answers unread before its connection is closed."""
 
 
 def listen(path: Path, owner: int | None = None) -> socket.socket:
-    """A listening socket at ``path``, for ``owner`` (a user id; default: us) only. A dead socket there is replaced."""
+    """A listening socket at ``path`` that only ``owner`` (a user id; default: this user) can open.
+
+    A socket file that no process listens on is replaced. ``MachineError`` if a controller listens there already, or if
+    the socket cannot be made.
+    """
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as probe:
             try:
@@ -33,7 +37,7 @@ def listen(path: Path, owner: int | None = None) -> socket.socket:
             except ConnectionRefusedError:
                 path.unlink()
             else:
-                raise MachineError(f"{path} is the channel of a controller that runs; choose another --channel")
+                raise MachineError(f"{path} is the channel of a running controller; choose another --channel")
     listener = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)
     try:
@@ -49,7 +53,7 @@ def listen(path: Path, owner: int | None = None) -> socket.socket:
 
 
 class ChannelConnection:
-    """One client. Its answers may come from any thread."""
+    """One connection of a client; ``answer`` may be called from any thread."""
 
     def __init__(self, sock: socket.socket, core: ControllerCore) -> None:
         self._socket = sock
@@ -59,39 +63,39 @@ class ChannelConnection:
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
 
     def answer(self, request_id: object, fragment: str) -> None:
-        """Send one line."""
+        """Send the answer to one request as a line."""
         line = f'{{"id":{json.dumps(request_id)},{fragment}}}\n'.encode()
         try:
             with self._sending:
                 self._socket.sendall(line)
         except OSError:
-            self._hang_up()
+            self._shut_down()
 
     def serve(self) -> None:
-        """Read requests until the client hangs up."""
+        """Read and handle requests until the client closes the connection."""
         try:
             rest = b""
             while data := self._receive():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._take(line)
+                    self._handle(line)
                 if len(rest) > LINE_BYTES:
                     self.answer(None, failure(f"a request is longer than {LINE_BYTES} bytes; send it in parts"))
                     break
         except OSError:
             pass
         finally:
-            self._hang_up()
+            self._shut_down()
             self._core.closed(self)
             self._socket.close()
 
     def _receive(self) -> bytes:
-        """The next bytes, however long the client is silent (the time-out is for sending)."""
+        """The next bytes, waiting without limit (the time-out of the socket is for sending)."""
         while True:
             with contextlib.suppress(TimeoutError):
                 return self._socket.recv(65536)
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except ValueError:
@@ -99,13 +103,13 @@ class ChannelConnection:
             return
         self._core.handle(message, self)
 
-    def _hang_up(self) -> None:
+    def _shut_down(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def serve(listener: socket.socket, core: ControllerCore) -> None:
-    """Take connections for ever, each in a thread of its own."""
+    """Accept connections for ever and serve each in its own thread."""
     while True:
         sock, _ = listener.accept()
         sock.settimeout(SEND_S)

@@ -1,4 +1,4 @@
-"""The job channel's client: a blocking one for people and scripts, and lines to and from bytes for an agent's loop."""
+"""A client of the job channel for scripts and tests: blocking calls, and raw bytes for an event loop."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from workloads.program import Group
 
 
 class ChannelClient:
-    """One connection that waits for each answer.
+    """A connection to the job channel whose calls wait for their answers.
 
-    A refusal or no answer within ``timeout_s`` raises ``ControlError``: without an ack nothing may be sent.
+    A refusal, or no answer within ``timeout_s``, raises ``ControlError``: without an ack nothing may be sent.
     """
 
     def __init__(self, path: Path | str, timeout_s: float = 30.0) -> None:
@@ -40,26 +40,26 @@ class ChannelClient:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The descriptor of the connection, for selectors."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send encoded requests without waiting; read what comes with ``receive``."""
+        """Send encoded requests without waiting; read the answers with ``receive``."""
         self._socket.sendall(data)
 
     def receive(self) -> bytes:
-        """Whatever has arrived (for a ``Decoder``); ``ControlError`` when the controller has hung up."""
+        """The bytes that have arrived (for a ``Decoder``); ``ControlError`` if the controller closed the connection."""
         data = self._socket.recv(1 << 18)
         if not data:
-            raise ControlError("the controller has hung up; see its log")
+            raise ControlError("the controller closed the connection; see its log")
         return data
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one request and wait for its answer."""
+        """Send one request and return its answer; ``ControlError`` on a refusal, time-out or broken connection."""
         self._last_id += 1
         try:
             self._socket.sendall(encode(self._last_id, op, **fields))
@@ -80,7 +80,7 @@ class ChannelClient:
                     return answer
             self._answers += self._decoder.feed(self.receive())
 
-    # ---- what agents and runs ask -----------------------------------------------------------------------------
+    # ---- operations of agents and runs ------------------------------------------------------------------------
 
     def register(
         self,
@@ -91,7 +91,7 @@ class ChannelClient:
         reconfiguration_delay_s: float = 0.0,
         link_recovery_s: float = 0.0,
     ) -> None:
-        """Register a job; returns when its starting circuits stand."""
+        """Register a job; returns when its starting circuits are up. Delays are in wall-clock seconds."""
         self.call(
             "register",
             job=job,
@@ -103,26 +103,26 @@ class ChannelClient:
         )
 
     def check_in(self, job: str, rank: int, group: str) -> dict[str, Any]:
-        """Check in; returns (``domain``, ``asks``, ``paths``) when all members have."""
+        """Check ``rank`` in; returns ``domain``, ``asks`` and ``paths`` once all members have checked in."""
         return self.call("checkin", job=job, rank=rank, group=group)
 
     def request(self, job: str, rank: int, group: str, index: int) -> tuple[Hop, ...]:
-        """Ask for circuits and wait for the ack; its paths."""
+        """Request circuits and wait for the ack; the paths of the ack."""
         answer = self.call("request", job=job, rank=rank, group=group, index=index)
         return hops_from(answer["paths"])
 
     def release(self, job: str, rank: int, group: str, index: int) -> None:
-        """Nothing of this rank is in flight any more."""
+        """Release request ``index``: ``rank`` has nothing in flight any more."""
         self.call("release", job=job, rank=rank, group=group, index=index)
 
     def finish(self, job: str) -> None:
-        """Forget the job."""
+        """End ``job``: the controller forgets it and its groups."""
         self.call("finish", job=job)
 
-    # ---- what people ask --------------------------------------------------------------------------------------
+    # ---- operations of people and scripts ---------------------------------------------------------------------
 
     def circuits(self) -> list[dict[str, Any]]:
-        """All switches, with circuits and port states."""
+        """All switches as plain data, with circuits and port states."""
         return list(self.call("circuits")["switches"])
 
     def rewire(
@@ -132,7 +132,7 @@ class ChannelClient:
         update: UpdateMode = "update",
         delay_s: float | None = None,
     ) -> None:
-        """Rewire one switch; returns when it is tuned."""
+        """Rewire one switch; returns when the switch is tuned. ``delay_s`` None: the delay of the last job."""
         pairs = [list(pair) for pair in circuits]
         self.call("rewire", switch=switch, circuits=pairs, update=update, delay_s=delay_s)
 

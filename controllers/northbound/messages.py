@@ -1,4 +1,4 @@
-"""Requests of the northbound faces as Python values: every wrong or missing key is named. No I/O."""
+"""Requests of the northbound interfaces as Python values; a wrong or missing key is a ``ConfigError``. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads.program import Dimension, Domain, Group
 Message = Mapping[str, Any]
 
 _LARGEST = sys.float_info.max
-"""JSON has integers that no float can hold."""
+"""The largest number accepted: JSON allows integers that no float can hold."""
 
 
 def text(message: Message, key: str) -> str:
@@ -37,7 +37,7 @@ def whole(message: Message, key: str) -> int:
 
 
 def seconds(message: Message, key: str, default: float | None = 0.0) -> float | None:
-    """The number of seconds (0 or more) under ``key``; ``default`` without it."""
+    """The number of seconds (0 or more) under ``key``; ``default`` if the key is missing or null."""
     value = message.get(key)
     if value is None:
         return default
@@ -46,8 +46,8 @@ def seconds(message: Message, key: str, default: float | None = 0.0) -> float | 
     return float(value)
 
 
-def yes(message: Message, key: str) -> bool:
-    """Whether ``key`` is true; false without it."""
+def flag(message: Message, key: str) -> bool:
+    """The truth value under ``key``; false if the key is missing."""
     value = message.get(key, False)
     if not isinstance(value, bool):
         raise ConfigError(f"must be true or false, not {value!r}", key=key)
@@ -55,7 +55,7 @@ def yes(message: Message, key: str) -> bool:
 
 
 def circuits(message: Message, key: str = "circuits") -> Matching:
-    """The list of port pairs under ``key``; ``CircuitError`` if a port stands twice."""
+    """The list of port pairs under ``key``; ``CircuitError`` if a port is in two pairs."""
     value = message.get(key)
     if not isinstance(value, list):
         raise ConfigError(f"must be a list of port pairs such as [[1, 4], [2, 3]], not {value!r}", key=key)
@@ -68,7 +68,7 @@ def circuits(message: Message, key: str = "circuits") -> Matching:
 
 
 def update_mode(message: Message, default: UpdateMode = "update") -> UpdateMode:
-    """The update mode under ``update``."""
+    """The update mode under the key ``update``."""
     value = message.get("update", default)
     if value not in UPDATE_MODES:
         raise ConfigError(f"must be one of {', '.join(UPDATE_MODES)}, not {value!r}", key="update")
@@ -99,9 +99,9 @@ def _detection(value: object) -> Detection | None:
     keys = [field.name for field in fields(Detection)]
     for key in value:
         if key not in keys:
-            raise ConfigError(f"is not a way to detect a failure; those are {', '.join(keys)}", key=f"detection.{key}")
+            raise ConfigError(f"is not a kind of detection; use one of {', '.join(keys)}", key=f"detection.{key}")
     for key in ("exit", "port"):
-        yes({f"detection.{key}": value.get(key, False)}, f"detection.{key}")
+        flag({f"detection.{key}": value.get(key, False)}, f"detection.{key}")
     misses = value.get("misses", Detection.misses)
     if type(misses) is not int or misses < 1:
         raise ConfigError(f"must be an integer of 1 or more, not {misses!r}", key="detection.misses")
@@ -117,21 +117,21 @@ def _cycle(value: object) -> Cycle | None:
     known = {field.name: field.default for field in fields(Cycle)}
     for key in value:
         if key not in known:
-            raise ConfigError(f"says nothing about turns; what does is {', '.join(known)}", key=f"cycle.{key}")
+            raise ConfigError(f"is not a key of a cycle; use one of {', '.join(known)}", key=f"cycle.{key}")
     named = {f"cycle.{key}": found for key, found in {**known, **value}.items()}
     guard_s = seconds(named, "cycle.guard_s")
     assert guard_s is not None
     return Cycle(
         slot_s=seconds(named, "cycle.slot_s", None),
         guard_s=guard_s,
-        simplex=yes(named, "cycle.simplex"),
+        simplex=flag(named, "cycle.simplex"),
         demand=_demand(value.get("demand", [])),
         most_slots=whole(named, "cycle.most_slots"),
     )
 
 
 def _demand(value: object) -> Demand:
-    """A matrix of numbers; that it is one of demands is for the policy to see."""
+    """A list of rows of numbers; the policy checks that they are a demand matrix."""
     rows: list[Any] = value if isinstance(value, list) else [value]
     if not all(isinstance(row, list) and all(map(_is_number, row)) for row in rows):
         raise ConfigError("must be a list of rows of numbers, one row for each sender", key="cycle.demand")

@@ -1,32 +1,32 @@
-"""The operations of the job channel and of REST: a message in, the engine asked, an answer now or later.
+"""The operations of the job channel and of REST: each turns a message into calls of the engine and a reply.
 
 Operations (newline-delimited JSON with ``op`` and, if an answer is wanted, ``id``):
 
 ======== ============================== =====================================================================
 op       fields                         answered
 ======== ============================== =====================================================================
-register job, policy, mode, groups,     when the starting circuits stand. ``detection``: {heartbeat_s, misses,
-         reconfiguration_delay_s,       exit, port} says what counts as the failure of a chip
+register job, policy, mode, groups,     when the starting circuits are up. ``detection``: {heartbeat_s, misses,
+         reconfiguration_delay_s,       exit, port} says which events count as the failure of a chip
          link_recovery_s, detection
-checkin  rank, group                    when all members are here: domain, asks, paths, rotates
-request  rank, group, index             when the circuits stand: paths. Where they take turns it is answered for
-                                        each slot, with turn (number, began, until or null, guard_s)
+checkin  rank, group                    when all members have checked in: domain, asks, paths, rotates
+request  rank, group, index             when the circuits are up: paths. In a rotation there is an answer for each
+                                        slot, with slot_window (number, began, until or null, guard_s)
 release  rank, group, index             at once
-moved    rank, group, index, slot, idle only if refused: the rank has sent what it has for this slot of a rotation
-                                        (and, if ``idle``, has nothing for any other)
+moved    rank, group, index, slot, idle only if refused: the rank has sent its data for this slot of a rotation
+                                        (and, if ``idle``, has none for any other)
 alive    job, rank                      never (a heartbeat)
 watch    job, seen                      when there were more than ``seen`` changes of membership: number, state
                                         (replaced, stranded), dead, replacements ([old, new], since ``seen``),
                                         members (group -> ranks), reason
-restart  job                            at once: number, state, members. A new life begins; connections that
-                                        spoke for its ranks mean nothing any more
-failed   rank, cause                    at once: ``rank`` is dead, whether or not it is in a job
+restart  job                            at once: number, state, members. A new incarnation begins; earlier
+                                        connections of its ranks are not served any more
+failed   rank, cause                    at once: ``rank`` has failed, whether or not it is in a job
 finish   job                            at once
 circuits                                at once: every switch
 jobs                                    at once: every job
 rewire   switch, circuits, update,      when the switch is tuned
          delay_s
-cells    switch, cells, blocked,        when the switch is tuned: its circuits are those that light makes of the
+cells    switch, cells, blocked,        when the switch is tuned: its circuits are those that result from the
          delay_s                        states of its cells
 fault    switch, port, state            at once: the port has ``failed`` or is ``restored``
 ======== ============================== =====================================================================
@@ -54,13 +54,18 @@ Operation = Callable[[Message, PendingReply, float], Iterable[Action]]
 
 
 class Operations:
-    """Each operation returns what the engine wants done; ``pending_replies`` keeps who is to be answered."""
+    """The operations by name; each returns the actions of the engine, and ``pending_replies`` has the replies.
 
-    def __init__(self, plan: FabricPlan, engine: Engine, datapaths: Datapaths, watched: Callable[[], None]) -> None:
+    ``arm_heartbeat_alarm`` is called after a heartbeat that may have started the watch of a rank.
+    """
+
+    def __init__(
+        self, plan: FabricPlan, engine: Engine, datapaths: Datapaths, arm_heartbeat_alarm: Callable[[], None]
+    ) -> None:
         self._plan = plan
         self._engine = engine
         self._datapaths = datapaths
-        self._watched = watched
+        self._arm_heartbeat_alarm = arm_heartbeat_alarm
         self.sessions = Sessions()
         self.pending_replies = PendingReplies(engine.changes_since)
         self._operations: dict[str, Operation] = {
@@ -82,19 +87,19 @@ class Operations:
         }
 
     def operation(self, message: Message) -> Operation:
-        """What ``message`` asks for; ``ConfigError`` if there is no such operation."""
+        """The operation that ``message`` names; ``ConfigError`` if there is no such operation."""
         found = self._operations.get(str(message.get("op")))
         if found is None:
             raise ConfigError(f"must be one of {', '.join(self._operations)}, not {message.get('op')!r}", key="op")
         return found
 
-    def beats(self, message: Message, requester: Requester, now: float) -> bool:
-        """Take a heartbeat of a rank that is watched already: the only operation that needs no lock."""
+    def take_heartbeat(self, message: Message, requester: Requester, now: float) -> bool:
+        """Take a heartbeat of a rank that is already watched, without the lock; False if it is none of those."""
         rank = message.get("rank")
-        return type(rank) is int and self.sessions.speaks(requester, rank) and self._engine.liveness.heard(rank, now)
+        return type(rank) is int and self.sessions.has(requester, rank) and self._engine.liveness.heard(rank, now)
 
     def closed(self, requester: Requester, now: float) -> list[Action]:
-        """A connection has ended; whoever waits for a rank behind it is told."""
+        """Forget a connection that has ended; the actions that follow for ranks of its sessions."""
         self.pending_replies.forget(requester)
         return [action for rank in self.sessions.close(requester) for action in self._engine.gone(rank, now)]
 
@@ -103,7 +108,11 @@ class Operations:
     def _register(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         name = messages.text(message, "policy")
         if name not in POLICIES and not reply_to[0].trusted:
-            raise ConfigError(f"{name} names code to load, which only the user of the controller may", key="policy")
+            raise ConfigError(
+                f"{name} names code to load, which only the user of the controller may; use one of "
+                f"{', '.join(POLICIES)}",
+                key="policy",
+            )
         job = messages.job(message)
         missing = self._datapaths.missing()
         if missing:
@@ -124,7 +133,7 @@ class Operations:
         membership = self._engine.registry.job(name)
         self.sessions.end_incarnation(membership.ever)
         text = fragment(ok=True, number=membership.number, state=membership.state, members=membership.members)
-        self.pending_replies.tell(reply_to, text)
+        self.pending_replies.reply(reply_to, text)
         return actions
 
     def _finish(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
@@ -137,25 +146,25 @@ class Operations:
         return actions
 
     def _jobs(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
-        self.pending_replies.tell(reply_to, fragment(ok=True, jobs=describe_jobs(self._engine)))
+        self.pending_replies.reply(reply_to, fragment(ok=True, jobs=describe_jobs(self._engine)))
         return ()
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
     def _check_in(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
-        self.sessions.check(reply_to[0], rank)
+        self.sessions.check_current(reply_to[0], rank)
         actions = self._engine.check_in(rank, group, now)
-        self.sessions.speak(reply_to[0], rank)
+        self.sessions.add(reply_to[0], rank)
         self.pending_replies.check_ins[rank, group] = reply_to
         return actions
 
     def _request(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
-        self.sessions.check(reply_to[0], rank)
+        self.sessions.check_current(reply_to[0], rank)
         actions = self._engine.request(rank, group, index, now)
-        self.sessions.speak(reply_to[0], rank)
+        self.sessions.add(reply_to[0], rank)
         self.pending_replies.requests[rank, group, index] = reply_to
         return actions
 
@@ -163,7 +172,7 @@ class Operations:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index = messages.whole(message, "index")
         actions: Iterable[Action] = ()
-        if not self.sessions.is_old(reply_to[0]):
+        if not self.sessions.is_stale(reply_to[0]):
             actions = self._engine.release(rank, group, index, now)
             self.pending_replies.requests.pop((rank, group, index), None)
         self.pending_replies.ok(reply_to)
@@ -172,29 +181,30 @@ class Operations:
     def _moved(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         rank, group = messages.whole(message, "rank"), messages.text(message, "group")
         index, slot = messages.whole(message, "index"), messages.whole(message, "slot")
-        idle = messages.yes(message, "idle")
-        self.sessions.check(reply_to[0], rank)
-        return () if self.sessions.is_old(reply_to[0]) else self._engine.moved(rank, group, index, slot, idle, now)
+        idle = messages.flag(message, "idle")
+        self.sessions.check_current(reply_to[0], rank)
+        return () if self.sessions.is_stale(reply_to[0]) else self._engine.moved(rank, group, index, slot, idle, now)
 
     def _alive(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         job, rank = messages.text(message, "job"), messages.whole(message, "rank")
-        self.sessions.check(reply_to[0], rank)
+        self.sessions.check_current(reply_to[0], rank)
         self._engine.alive(job, rank, now)
-        self.sessions.speak(reply_to[0], rank)
-        self._watched()
+        self.sessions.add(reply_to[0], rank)
+        self._arm_heartbeat_alarm()
         return ()
 
     # ---- people and scripts -----------------------------------------------------------------------------------
 
     def _failed(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
-        rank, cause = messages.whole(message, "rank"), messages.text({"cause": "somebody says so", **message}, "cause")
+        rank = messages.whole(message, "rank")
+        cause = messages.text({"cause": "reported on the job channel", **message}, "cause")
         actions = self._engine.chip_failed(rank, cause, now)
         self.pending_replies.ok(reply_to)
         return actions
 
     def _circuits(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:
         text = fragment(ok=True, switches=describe_switches(self._plan, self._datapaths, self._engine))
-        self.pending_replies.tell(reply_to, text)
+        self.pending_replies.reply(reply_to, text)
         return ()
 
     def _rewire(self, message: Message, reply_to: PendingReply, now: float) -> Iterable[Action]:

@@ -1,7 +1,7 @@
-"""REST for people and scripts, and the face of an OCS as real ones have it (cross-connect pairs, as Polatis).
+"""REST interface for people and scripts, with the cross-connect pairs that real OCSs offer (as Polatis).
 
-Loopback without a token, or anywhere with one (``Authorization: Bearer TOKEN``). A body must be
-``application/json``, so that a web page in somebody's browser cannot post here. Errors are
+The server listens on loopback without a token, or elsewhere with one (``Authorization: Bearer TOKEN``). A body must be
+``application/json``, so that web pages in a browser cannot post here. Errors are
 ``{"error": "one sentence"}`` with the HTTP status that fits.
 
 ====== ===================================== =======================================================
@@ -12,20 +12,20 @@ GET    /switches                             all switches: connected, circuits, 
 GET    /circuits, /circuits/SWITCH           circuits only
 PUT    /circuits/SWITCH                      rewire: ``{"circuits": [[1, 4]], "update": "update"}``
 GET    /ocs/SWITCH/cells                     of a switch that is a mesh: ``cells`` (the state of each, bar or
-                                             cross), ``ports`` (which of the mesh are behind those of the
+                                             cross), ``ports`` (the mesh port behind each port of the
                                              switch), ``blocked`` (ports without a circuit), ``paths``, ...
 PUT    /ocs/SWITCH/cells                     ``{"cells": ["bar", "cross", ...], "blocked": []}``: the circuits
-                                             that light makes of them, between the ports that are not blocked
+                                             that result, between the ports that are not blocked
 POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``, or a whole
-                                             chip: ``{"rank": 5, "cause": "it smells of smoke"}``
+                                             chip: ``{"rank": 5, "cause": "overheated"}``
 GET    CROSS                                 ``{"optical-switch:cross-connects": {"pair": [...]}}``
-PUT    CROSS                                 these pairs and no others
-PATCH  CROSS                                 these pairs, the others stay
-DELETE CROSS, CROSS/pair=PORT                no pairs, or not this one
+PUT    CROSS                                 set these pairs and no others
+PATCH  CROSS                                 set these pairs, keep the others
+DELETE CROSS, CROSS/pair=PORT                remove all pairs, or the pair of this port
 ====== ===================================== =======================================================
 
 CROSS is ``/ocs/SWITCH/api/data/optical-switch:cross-connects``.
-A pair is ``{"ingress": 1, "egress": 4}``; light goes both ways. Changes answer when the switch is tuned.
+A pair is ``{"ingress": 1, "egress": 4}``, a circuit in both directions. Changes are answered when the switch is tuned.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from socketserver import ThreadingMixIn
 from typing import Any, TypeVar, cast
@@ -46,16 +47,16 @@ from controllers.openflow.core import ANSWER_S, ControllerCore
 from railyard.errors import ConfigError, MachineError
 
 WAIT_S = ANSWER_S + 590.0
-"""How long a change may take (slow switches need minutes) before a call gives up waiting."""
+"""How long a call waits for a change (slow switches need minutes)."""
 STATUS = {"ConfigError": 400, "CircuitError": 409, "ControlError": 409}
 CROSS_CONNECTS = "optical-switch:cross-connects"
 BODY_BYTES = 1 << 20
 
-View = TypeVar("View")
+Handler = TypeVar("Handler")
 
 
-class Call:
-    """One REST call as a speaker to the conductor."""
+class RestCall:
+    """One REST call as a requester of the controller core."""
 
     trusted = False
 
@@ -64,12 +65,12 @@ class Call:
         self._result: dict[str, Any] = {}
 
     def answer(self, request_id: object, fragment: str) -> None:
-        """Keep the answer and wake the caller."""
+        """Keep the answer and wake the thread that waits for it."""
         self._result = json.loads(f"{{{fragment}}}")
         self._done.set()
 
     def wait(self) -> dict[str, Any]:
-        """The answer; a refusal becomes the HTTP error that fits."""
+        """The answer; raises the matching HTTP error on a refusal, and 504 after ``WAIT_S``."""
         if not self._done.wait(WAIT_S):
             raise _error(504, f"the switches did not finish within {WAIT_S:g} s")
         if not self._result.pop("ok"):
@@ -77,93 +78,123 @@ class Call:
         return self._result
 
 
+class RestBackend:
+    """The operations of the controller core, as the handlers of all resources call them."""
+
+    def __init__(self, core: ControllerCore) -> None:
+        self._core = core
+
+    def execute(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""
+        call = RestCall()
+        self._core.handle({"op": op, **fields}, call)
+        return call.wait()
+
+    def switches(self) -> list[dict[str, Any]]:
+        """All switches as plain data."""
+        return list(self.execute("circuits")["switches"])
+
+    def optical_switch(self, name: str) -> dict[str, Any]:
+        """Optical switch ``name`` as plain data; raises 404 if there is no such switch, 409 if it is electrical."""
+        for entry in self.switches():
+            if entry["name"] == name:
+                if entry["kind"] != "ocs":
+                    raise _error(409, f"{name} is an electrical switch and has no circuits; name an optical one")
+                return dict(entry)
+        known = ", ".join(switch.name for switch in self._core.plan.switches)
+        raise _error(404, f"there is no switch {name}; the switches of this fabric are {known}")
+
+
 def make_app(core: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
+    backend = RestBackend(core)
+    app.add_hook("before_request", partial(_check_access, token, hosts))
+    _add_reports(app, backend)
+    _add_circuits(app, backend)
+    _add_faults(app, backend)
+    _add_cross_connects(app, backend)
+    _add_cells(app, backend)
+    app.default_error_handler = _as_json
+    return app
 
-    def ask(op: str, **fields: Any) -> dict[str, Any]:
-        call = Call()
-        core.handle({"op": op, **fields}, call)
-        return call.wait()
 
-    def switch_entry(name: str) -> dict[str, Any]:
-        for entry in ask("circuits")["switches"]:
-            if entry["name"] == name:
-                if entry["kind"] != "ocs":
-                    raise _error(409, f"{name} is an electrical switch; it has no circuits")
-                return dict(entry)
-        known = ", ".join(s.name for s in core.plan.switches)
-        raise _error(404, f"there is no switch {name}; those of this fabric are {known}")
+def _check_access(token: str | None, hosts: frozenset[str] | None) -> None:
+    """Raise 403 for a Host header that is not served and 401 for a missing or wrong token."""
+    if hosts is not None and bottle.request.get_header("Host", "").rsplit(":", 1)[0].lower() not in hosts:
+        raise _error(403, "the Host header must name the loopback address that this server listens on")
+    given = bottle.request.get_header("Authorization", "")
+    if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        raise _error(401, "a token is needed: Authorization: Bearer TOKEN")
 
-    def check() -> None:
-        if hosts is not None and bottle.request.get_header("Host", "").rsplit(":", 1)[0].lower() not in hosts:
-            raise _error(403, "the Host header must name the loopback address that this server listens on")
-        given = bottle.request.get_header("Authorization", "")
-        if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            raise _error(401, "a token is needed: Authorization: Bearer TOKEN")
 
-    app.add_hook("before_request", check)
+def _add_reports(app: bottle.Bottle, backend: RestBackend) -> None:
+    """Resources ``/jobs`` and ``/switches``."""
     route = _router(app)
 
     @route("GET", "/jobs")
     def jobs() -> dict[str, Any]:
-        return ask("jobs")
+        return backend.execute("jobs")
 
     @route("GET", "/switches")
     def switches() -> dict[str, Any]:
-        return ask("circuits")
+        return backend.execute("circuits")
+
+
+def _add_circuits(app: bottle.Bottle, backend: RestBackend) -> None:
+    """Resource ``/circuits``: the circuits of all optical switches, or of one."""
+    route = _router(app)
 
     @route("GET", "/circuits")
     def all_circuits() -> dict[str, Any]:
-        found = ask("circuits")["switches"]
-        return {"circuits": {entry["name"]: entry["circuits"] for entry in found if entry["kind"] == "ocs"}}
+        return {
+            "circuits": {entry["name"]: entry["circuits"] for entry in backend.switches() if entry["kind"] == "ocs"}
+        }
 
     @route("GET", "/circuits/<name>")
     def circuits(name: str) -> dict[str, Any]:
-        return {"switch": name, "circuits": switch_entry(name)["circuits"]}
+        return {"switch": name, "circuits": backend.optical_switch(name)["circuits"]}
 
     @route("PUT", "/circuits/<name>")
     def rewire(name: str) -> dict[str, Any]:
-        switch_entry(name)
+        backend.optical_switch(name)
         body = _body()
-        _only(body, "circuits", "update", "delay_s")
-        ask("rewire", **{**body, "switch": name})
+        _check_keys(body, "circuits", "update", "delay_s")
+        backend.execute("rewire", **{**body, "switch": name})
         return circuits(name)
+
+
+def _add_faults(app: bottle.Bottle, backend: RestBackend) -> None:
+    """Resource ``/faults``: a port or a chip that fails, or a port that is restored."""
+    route = _router(app)
 
     @route("POST", "/faults")
     def fault() -> dict[str, Any]:
         body = _body()
         if "rank" in body:
-            _only(body, "rank", "cause")
-            ask("failed", **{"cause": "reported over REST", **body})
+            _check_keys(body, "rank", "cause")
+            backend.execute("failed", **{"cause": "reported over REST", **body})
             return body
-        _only(body, "switch", "port", "state")
+        _check_keys(body, "switch", "port", "state")
         if isinstance(body.get("switch"), str):
-            switch_entry(body["switch"])
-        ask("fault", **body)
+            backend.optical_switch(body["switch"])
+        backend.execute("fault", **body)
         return body
 
-    _add_ocs_face(app, ask, switch_entry)
-    _add_cells(app, ask, switch_entry)
-    app.default_error_handler = _as_json
-    return app
 
-
-def _add_ocs_face(
-    app: bottle.Bottle, ask: Callable[..., dict[str, Any]], switch_entry: Callable[[str], dict[str, Any]]
-) -> None:
-    """Cross-connect pairs of one switch."""
+def _add_cross_connects(app: bottle.Bottle, backend: RestBackend) -> None:
+    """Resource of the cross-connect pairs of one optical switch."""
     route = _router(app)
     path = f"/ocs/<name>/api/data/<:re:{CROSS_CONNECTS}>"  # as a pattern, because bottle gives colons a meaning
 
     @route("GET", path)
     def pairs(name: str) -> dict[str, Any]:
-        found = [{"ingress": a, "egress": b} for a, b in switch_entry(name)["circuits"]]
+        found = [{"ingress": a, "egress": b} for a, b in backend.optical_switch(name)["circuits"]]
         return {CROSS_CONNECTS: {"pair": found}}
 
     def change(name: str, update: str) -> dict[str, Any]:
-        switch_entry(name)
-        ask("rewire", switch=name, circuits=_pairs(_body()), update=update)
+        backend.optical_switch(name)
+        backend.execute("rewire", switch=name, circuits=_pairs(_body()), update=update)
         return pairs(name)
 
     @route("PUT", path)
@@ -176,50 +207,48 @@ def _add_ocs_face(
 
     @route("DELETE", path)
     def clear(name: str) -> None:
-        switch_entry(name)
-        ask("rewire", switch=name, circuits=[], update="overwrite")
+        backend.optical_switch(name)
+        backend.execute("rewire", switch=name, circuits=[], update="overwrite")
         bottle.response.status = 204
 
     @route("DELETE", f"{path}/pair=<port:int>")
     def clear_pair(name: str, port: int) -> None:
-        found = switch_entry(name)["circuits"]
-        left = [pair for pair in found if port not in pair]
-        if len(left) == len(found):
+        found = backend.optical_switch(name)["circuits"]
+        remaining = [pair for pair in found if port not in pair]
+        if len(remaining) == len(found):
             raise _error(404, f"port {port} of {name} is in no pair")
-        ask("rewire", switch=name, circuits=left, update="overwrite")
+        backend.execute("rewire", switch=name, circuits=remaining, update="overwrite")
         bottle.response.status = 204
 
 
-def _add_cells(
-    app: bottle.Bottle, ask: Callable[..., dict[str, Any]], switch_entry: Callable[[str], dict[str, Any]]
-) -> None:
-    """The cells of one switch that is made of a mesh."""
+def _add_cells(app: bottle.Bottle, backend: RestBackend) -> None:
+    """Resource of the cells of one switch that is made of a mesh."""
     route = _router(app)
     path = "/ocs/<name>/cells"
 
     @route("GET", path)
     def cells(name: str) -> dict[str, Any]:
-        entry = switch_entry(name)
+        entry = backend.optical_switch(name)
         if "mesh" not in entry:
-            raise _error(409, f"{name} is not made of a mesh; it has circuits and no cells")
+            raise _error(409, f"{name} is not made of a mesh and has no cells; set its circuits instead")
         return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
 
     @route("PUT", path)
     def configure(name: str) -> dict[str, Any]:
         cells(name)
         body = _body()
-        _only(body, "cells", "blocked", "delay_s")
-        ask("cells", **{**body, "switch": name})
+        _check_keys(body, "cells", "blocked", "delay_s")
+        backend.execute("cells", **{**body, "switch": name})
         return cells(name)
 
 
-def _router(app: bottle.Bottle) -> Callable[[str, str], Callable[[View], View]]:
-    """A decorator with types: ``@route(verb, path)``."""
-    return lambda verb, path: cast(Callable[[View], View], app.route(path, verb))
+def _router(app: bottle.Bottle) -> Callable[[str, str], Callable[[Handler], Handler]]:
+    """The decorator ``@route(verb, path)`` of an application, with types."""
+    return lambda verb, path: cast(Callable[[Handler], Handler], app.route(path, verb))
 
 
 def _pairs(body: dict[str, Any]) -> list[list[Any]]:
-    """``{"pair": [{"ingress": 1, "egress": 4}]}``, with or without the container's name around it."""
+    """The port pairs of ``{"pair": [{"ingress": 1, "egress": 4}]}``, with or without the container around it."""
     inner = body.get(CROSS_CONNECTS, body)
     pairs = inner.get("pair") if isinstance(inner, dict) else None
     if not isinstance(pairs, list) or not all(isinstance(p, dict) and {"ingress", "egress"} <= p.keys() for p in pairs):
@@ -242,10 +271,10 @@ def _body() -> dict[str, Any]:
     return body
 
 
-def _only(body: dict[str, Any], *keys: str) -> None:
+def _check_keys(body: dict[str, Any], *keys: str) -> None:
     unknown = sorted(set(body) - set(keys))
     if unknown:
-        raise _error(400, f"{unknown[0]} is not a key of this request; keys are {', '.join(keys)}")
+        raise _error(400, f"{unknown[0]} is not a key of this request; use {', '.join(keys)}")
 
 
 def _error(status: int, reason: str) -> bottle.HTTPError:
@@ -259,20 +288,20 @@ def _as_json(error: bottle.HTTPError) -> str:
 
 
 class RestServer(ThreadingMixIn, WSGIServer):
-    """A listener that is bound at once and serves later, each call in a thread."""
+    """An HTTP server that is bound at once and serves later, each call in its own thread."""
 
     daemon_threads = True
     application: bottle.Bottle
 
     def server_bind(self) -> None:
-        """Bind without asking the name service for our own name."""
+        """Bind without asking the name service for the name of this machine."""
         socketserver.TCPServer.server_bind(self)
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
 
     def serve(self) -> None:
-        """Take calls for ever (the same under green threads, which have no poll)."""
+        """Serve calls for ever, without poll, which green threads do not have."""
         while True:
             try:
                 call, address = self.get_request()
@@ -281,17 +310,17 @@ class RestServer(ThreadingMixIn, WSGIServer):
             self.process_request(call, address)
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the timeline tells what happened."""
+        """Write no access log: the timeline records what happened."""
 
 
 def listen(address: str, token: str | None) -> tuple[RestServer, frozenset[str] | None]:
-    """Bind ``HOST:PORT`` (port 0: any free one). Beyond loopback a token is needed; ``ConfigError`` without one.
+    """The server bound to ``HOST:PORT`` (port 0: any free one), and the Host headers to serve, for ``make_app``.
 
-    Also returns the Host headers to serve, for ``make_app``.
+    ``ConfigError`` for a wrong address, or for one beyond loopback without a token; ``MachineError`` if it is taken.
     """
     host, _, port = address.rpartition(":")
     host = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
@@ -301,9 +330,11 @@ def listen(address: str, token: str | None) -> tuple[RestServer, frozenset[str] 
     except ValueError:
         raise ConfigError(f"{address!r} is not an address; give IP:PORT such as 127.0.0.1:8080", key="rest") from None
     if not loopback and not token:
-        raise ConfigError(f"{host} is reachable from elsewhere, so a token is needed: set RAILYARD_TOKEN", key="rest")
+        raise ConfigError(
+            f"{host} can be reached from other machines, so a token is needed: set RAILYARD_TOKEN", key="rest"
+        )
     try:
-        server = RestServer((host, number), _Quiet)
+        server = RestServer((host, number), _QuietHandler)
     except (OSError, OverflowError) as error:
         raise MachineError(f"the REST server cannot listen on {address}: {error}") from error
     return server, frozenset({host, "localhost"}) if loopback else None

@@ -1,4 +1,4 @@
-"""Which connections speak for which rank, in which life of its job."""
+"""The sessions of agents: which connections act for which rank, in the present incarnation of its job."""
 
 from __future__ import annotations
 
@@ -9,48 +9,50 @@ from railyard.errors import ControlError
 
 
 class Sessions:
-    """Which connections speak for which rank. Those of a life that is over are *old*: they mean nothing any more."""
+    """The connections that act for each rank. Those of an incarnation that is over are *stale* and are not served."""
 
     def __init__(self) -> None:
-        self._of: dict[int, dict[Requester, None]] = {}
-        self._old: set[Requester] = set()
+        self._sessions: dict[int, dict[Requester, None]] = {}
+        self._stale: set[Requester] = set()
 
-    def speaks(self, requester: Requester, rank: int) -> bool:
-        """Whether ``requester`` has spoken for ``rank`` in this life. May be called from any thread."""
-        return requester in self._of.get(rank, ())
+    def has(self, requester: Requester, rank: int) -> bool:
+        """Whether ``requester`` acts for ``rank`` in this incarnation. May be called from any thread."""
+        return requester in self._sessions.get(rank, ())
 
-    def is_old(self, requester: Requester) -> bool:
-        """Whether it spoke for a rank in a life that is over."""
-        return requester in self._old
+    def is_stale(self, requester: Requester) -> bool:
+        """Whether ``requester`` acted for a rank in an incarnation that is over."""
+        return requester in self._stale
 
-    def check(self, requester: Requester, rank: int) -> None:
-        """``ControlError`` if ``requester`` is old."""
-        if requester in self._old:
-            raise ControlError(f"this connection spoke in a life of rank {rank}'s job that is over; open a new one")
+    def check_current(self, requester: Requester, rank: int) -> None:
+        """Raise ``ControlError`` if ``requester`` is stale."""
+        if requester in self._stale:
+            raise ControlError(
+                f"this connection belongs to an earlier incarnation of the job of rank {rank}; open a new one"
+            )
 
-    def speak(self, requester: Requester, rank: int) -> None:
-        """``requester`` speaks for ``rank``."""
-        self._of.setdefault(rank, {})[requester] = None
+    def add(self, requester: Requester, rank: int) -> None:
+        """Record that ``requester`` acts for ``rank``."""
+        self._sessions.setdefault(rank, {})[requester] = None
 
     def close(self, requester: Requester) -> list[int]:
-        """It is gone: the ranks that it spoke for in this life."""
-        self._old.discard(requester)
-        ranks = [rank for rank, sessions in self._of.items() if requester in sessions]
+        """Forget ``requester``, whose connection has ended; the ranks that it acted for in this incarnation."""
+        self._stale.discard(requester)
+        ranks = [rank for rank, requesters in self._sessions.items() if requester in requesters]
         for rank in ranks:
             self._drop(rank, requester)
         return ranks
 
     def end_incarnation(self, ranks: Iterable[int]) -> None:
-        """All who speak for ``ranks`` are old from now on."""
+        """Make all sessions of ``ranks`` stale."""
         for rank in ranks:
-            self._old.update(self._of.pop(rank, ()))
+            self._stale.update(self._sessions.pop(rank, ()))
 
     def forget(self, ranks: Iterable[int]) -> None:
-        """Nobody speaks for ``ranks`` any more; their connections may be used again."""
+        """Forget the sessions of ``ranks``; their connections may be used again."""
         for rank in ranks:
-            self._of.pop(rank, None)
+            self._sessions.pop(rank, None)
 
     def _drop(self, rank: int, requester: Requester) -> None:
-        del self._of[rank][requester]
-        if not self._of[rank]:
-            del self._of[rank]
+        del self._sessions[rank][requester]
+        if not self._sessions[rank]:
+            del self._sessions[rank]

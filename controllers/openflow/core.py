@@ -71,7 +71,7 @@ class ControllerCore:
     def handle(self, message: object, requester: Requester) -> None:
         """Carry out one request; it is answered now or when what it asks for has happened."""
         if isinstance(message, dict) and message.get("op") == "alive":
-            self._beat(message, requester)
+            self._heartbeat(message, requester)
             return
         request_id = message.get("id") if isinstance(message, dict) else None
         try:
@@ -82,9 +82,9 @@ class ControllerCore:
         except RailyardError as error:
             requester.answer(request_id, failure(str(error), type(error).__name__))
 
-    def _beat(self, message: Message, requester: Requester) -> None:
+    def _heartbeat(self, message: Message, requester: Requester) -> None:
         """A heartbeat is never answered, not even when it is wrong: nobody waits for that."""
-        if self._north.beats(message, requester, self._clock()):
+        if self._north.take_heartbeat(message, requester, self._clock()):
             return
         operation = self._north.operation(message)
         try:

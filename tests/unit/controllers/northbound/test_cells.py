@@ -100,8 +100,8 @@ def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
         ({"cells": ["bar"] * 34}, 409, "rail0 has 35 cells; give a state for each, not 34"),
         ({"cells": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
         ({"cells": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
-        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list of ports that shall hold no circuit"),
-        ({"cells": ["bar"] * 35, "ports": []}, 400, "ports is not a key of this request; keys are cells, blocked"),
+        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list of ports that will hold no circuit"),
+        ({"cells": ["bar"] * 35, "ports": []}, 400, "ports is not a key of this request; use cells, blocked"),
         ({"cells": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1}, 400, "delay_s: must be a number of seconds"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_matching_that_the_mesh_cannot_hold_is_refused_and_nothing_changes() -
 
 def test_a_switch_without_a_mesh_has_no_cells() -> None:
     plain = Rest(rail_plan(2))
-    reason = {"error": "rail0 is not made of a mesh; it has circuits and no cells"}
+    reason = {"error": "rail0 is not made of a mesh and has no cells; set its circuits instead"}
     assert plain.ask("GET", CELLS) == (409, reason) == plain.ask("PUT", CELLS, {"cells": []})
     assert plain.ask("GET", "/ocs/rail1/cells")[0] == 404
     plain.close()

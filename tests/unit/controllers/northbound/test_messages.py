@@ -45,7 +45,7 @@ def test_what_is_not_said_has_its_default() -> None:
     [
         ("often", "cycle: must be an object, not 'often'"),
         ([], r"cycle: must be an object, not \[\]"),
-        ({"speed": 3}, "cycle.speed: says nothing about turns; what does is slot_s, guard_s, simplex, demand, most_"),
+        ({"speed": 3}, "cycle.speed: is not a key of a cycle; use one of slot_s, guard_s, simplex, demand, most_"),
         ({"slot_s": "1"}, "cycle.slot_s: must be a number of seconds of 0 or more, not '1'"),
         ({"slot_s": True}, "cycle.slot_s: must be a number of seconds of 0 or more, not True"),
         ({"slot_s": -1}, "cycle.slot_s: must be a number of seconds of 0 or more, not -1"),

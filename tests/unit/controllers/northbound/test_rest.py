@@ -96,12 +96,12 @@ def test_faults(ask: Ask) -> None:
     ("verb", "path", "body", "status", "reason"),
     [
         ("GET", "/nothing", None, 404, "Not found: '/nothing'"),
-        ("GET", "/circuits/rail7", None, 404, "there is no switch rail7; those of this fabric are rail0"),
+        ("GET", "/circuits/rail7", None, 404, "there is no switch rail7; the switches of this fabric are rail0"),
         ("DELETE", f"{CROSS}/pair=3", None, 404, "port 3 of rail0 is in no pair"),
         ("POST", "/jobs", {}, 405, "Method not allowed."),
         ("PUT", "/circuits/rail0", "{", 400, "the body must be JSON"),
         ("PUT", "/circuits/rail0", [], 400, "the body must be a JSON object"),
-        ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuit is not a key of this request; keys are circuits,"),
+        ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuit is not a key of this request; use circuits,"),
         ("PUT", "/circuits/rail0", {}, 400, "circuits: must be a list of port pairs"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
@@ -142,4 +142,4 @@ def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
     status, answer = ask("POST", "/faults", {"rank": 9})
     assert status == 409 and answer["error"] == "there is no rank 9; the fabric's ranks are 0 to 3"
     status, answer = ask("POST", "/faults", {"rank": 1, "port": 2})
-    assert status == 400 and answer["error"] == "port is not a key of this request; keys are rank, cause"
+    assert status == 400 and answer["error"] == "port is not a key of this request; use rank, cause"

@@ -265,7 +265,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
     where = tmp_path / "channel"
     first = channel.listen(where)
-    with pytest.raises(MachineError, match="is the channel of a controller that runs"):
+    with pytest.raises(MachineError, match="is the channel of a running controller"):
         channel.listen(where)
     first.close()
     channel.listen(where, os.getuid()).close()

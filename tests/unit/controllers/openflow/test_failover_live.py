@@ -185,7 +185,7 @@ def test_the_end_of_a_connection_is_a_failure_once_in_a_life_and_old_ones_mean_n
     assert world.wait("restart") == {"ok": True, "number": 1, "state": "running", "members": {"A": [0, 8, 2, 3]}}
     old[2].beat()
     old[2].check_in()
-    assert "in a life of rank 2's job that is over; open a new one" in old[2].answers[-1]["error"]
+    assert "belongs to an earlier incarnation of the job of rank 2; open a new one" in old[2].answers[-1]["error"]
     assert world.core.engine.liveness.next_check() is None, "nobody has said yet that it lives"
     new = [Agent(world, rank) for rank in (0, 8, 2, 3)]
     for agent in new:
@@ -244,7 +244,7 @@ def test_a_watcher_of_a_job_that_is_finished_is_told() -> None:
         ({"op": "failed", "rank": "x"}, "rank: must be an integer of 0 or more, not 'x'"),
         ({"op": "failed", "rank": 1, "cause": ""}, "cause: must be a non-empty string, not ''"),
         ({"op": "register", "detection": 3}, "detection: must be an object, not 3"),
-        ({"op": "register", "detection": {"beat": 1}}, "detection.beat: is not a way to detect a failure; those are"),
+        ({"op": "register", "detection": {"beat": 1}}, "detection.beat: is not a kind of detection; use one of"),
         ({"op": "register", "detection": {"misses": 0}}, "detection.misses: must be an integer of 1 or more, not 0"),
         ({"op": "register", "detection": {"exit": 1}}, "detection.exit: must be true or false, not 1"),
         ({"op": "register", "detection": {"heartbeat_s": -1}}, "detection.heartbeat_s: must be a number of seconds of"),
