@@ -1,7 +1,8 @@
 """The controller process: ``python -m controllers.main --plan PLAN.json --channel SOCKET --events FILE ...``.
 
-It binds its northbound faces where it is started, then enters the namespace of the switches (if one is given), then
-runs the OpenFlow framework there. So people reach it from outside and switches from inside. It dies with its parent.
+The process binds its northbound interfaces where it is started, then enters the namespace of the switches (if one is
+given) and runs the OpenFlow framework there: people reach it from outside, switches from inside. It ends with its
+parent process unless ``--orphan`` is given.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 NICENESS = -10
-"""Ahead of the agents, where we may: the end of a delay is a matter of fractions of a millisecond."""
+"""Scheduling priority above that of the agents, where permitted: delays must end within fractions of a millisecond."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the controller; returns only if it cannot."""
+    """Run the controller; returns an exit status only if that fails."""
     options = _options(arguments)
     try:
         _run(options)
@@ -50,15 +51,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--plan", type=Path, required=True, help="the fabric, as JSON (topos.plan)")
     add("--channel", type=Path, required=True, help="path of the job channel's Unix socket")
-    add("--channel-owner", type=int, metavar="UID", help="the user who may open the channel beside root")
-    add("--events", type=Path, required=True, help="file that the timeline is appended to")
+    add("--channel-owner", type=int, metavar="UID", help="user id that may open the channel, besides root")
+    add("--events", type=Path, required=True, help="file to append the timeline to")
     add("--framework", choices=list(app.PACKAGES), default="ryu", help="OpenFlow framework (default: ryu)")
-    add("--yard-netns", type=int, metavar="FD", help="descriptor of the namespace where the switches are")
+    add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")
     add("--rest", default="127.0.0.1:0", help="HOST:PORT of the REST server, or none (token: RAILYARD_TOKEN)")
-    add("--ready-fd", type=int, metavar="N", help="descriptor that gets one line of JSON when all switches joined")
-    add("--orphan", action="store_true", help="go on living when the parent process dies")
+    add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
+    add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args(arguments)
 
 
@@ -67,7 +68,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         _die_with_parent()
     set_priority(NICENESS)
     app.prepare(options.framework)
-    # only now: under ryu the standard library has just been patched for green threads
+    # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
     from controllers.northbound import channel, rest
@@ -88,20 +89,20 @@ def _run(options: argparse.Namespace) -> NoReturn:
     server, hosts = (None, None) if options.rest == "none" else rest.listen(options.rest, token)
     listener = channel.listen(options.channel, options.channel_owner)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
-    where = None if server is None else "{}:{}".format(*server.server_address[:2])
+    rest_address = None if server is None else "{}:{}".format(*server.server_address[:2])
 
     def ready() -> None:
         if any(switch.mesh is not None for switch in plan.switches):
             _emulate_latency(core, record)
-        line = json.dumps({"ready": True, "rest": where})
-        print(f"controller: all {len(plan.switches)} switches have joined; REST on {where}", file=sys.stderr)
+        line = json.dumps({"ready": True, "rest": rest_address})
+        print(f"controller: all {len(plan.switches)} switches have joined; REST on {rest_address}", file=sys.stderr)
         if options.ready_fd is not None:
             os.write(options.ready_fd, line.encode() + b"\n")
             os.close(options.ready_fd)
 
     if options.yard_netns is not None:
         _enter(options.yard_netns)
-    # threads inherit the namespace of the one that starts them, so they all come after it
+    # a thread inherits the namespace of the thread that starts it, so all threads are started after entering it
     core = ControllerCore(plan, record, ready)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
@@ -117,9 +118,9 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
 
 def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> None:
-    """Hold packets back for as long as light is under way in a mesh, where the kernel can; say on the timeline if not.
+    """Delay packets by the latency of their paths in meshes, where the kernel can; note on the timeline if it cannot.
 
-    In the namespace of the switches, and once their interfaces are there.
+    To be called in the namespace of the switches, once their interfaces exist.
     """
     from controllers.openflow.latency import Latencies
     from topos.kernel import path_latency
@@ -136,21 +137,22 @@ def _read_plan(path: Path) -> FabricPlan:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="plan") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is not a fabric plan as topos writes it: {error}", key="plan") from error
+        raise ConfigError(f"{path} must be a fabric plan written by topos: {error}", key="plan") from error
 
 
 def _check_free(host: str, port: int) -> None:
-    """``MachineError`` if the switches' port is taken; the framework would only log it and stop."""
+    """Raise ``MachineError`` if the port for switches is in use; the framework would only log that and stop."""
     import socket
 
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
-        raise MachineError(f"switches cannot be listened for on {host}:{port}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise MachineError(f"the controller cannot listen for switches on {host}:{port}: {reason}") from error
 
 
 def _leave(channel: Path) -> NoReturn:
-    """End at once; the kernel closes the rest."""
+    """End the process at once; the kernel closes its descriptors."""
     channel.unlink(missing_ok=True)
     os._exit(0)
 
@@ -163,7 +165,7 @@ def _libc(call: str, *arguments: int) -> None:
 
 
 def _enter(namespace_fd: int) -> None:
-    """Move this thread, and those it will start, into a network namespace."""
+    """Move this thread, and the threads that it starts later, into a network namespace."""
     _libc("setns", namespace_fd, CLONE_NEWNET)
 
 
@@ -177,4 +179,4 @@ def _die_with_parent() -> None:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # the framework's threads would keep a process alive that cannot serve
+    os._exit(status)  # the framework's threads would keep alive a process that cannot serve

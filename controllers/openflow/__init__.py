@@ -1,1 +1,1 @@
-"""The live controller: actions of the engine become OpenFlow messages, switch events come back."""
+"""The live controller: turns actions of the engine into OpenFlow messages and events of switches into its calls."""

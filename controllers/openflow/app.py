@@ -1,9 +1,9 @@
 """The OpenFlow app: the one module that imports the framework (``ryu`` 4.34 or its maintained fork ``os-ken``).
 
-Thin on purpose: a switch joined or left, its barrier replies, errors, counters and port changes go in to the
-conductor; bytes come out. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
-because ryu lives on eventlet's green threads and patches the standard library for them; after it plain
-``threading``, ``socket`` and ``time`` work under both frameworks.
+Thin on purpose: events of switches (joined, left, barrier reply, error, counters, port change) go to the controller
+core, and bytes come back. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
+because ryu runs on eventlet's green threads and patches the standard library for them; after it plain ``threading``,
+``socket`` and ``time`` work under both frameworks.
 """
 
 from __future__ import annotations
@@ -24,38 +24,41 @@ if TYPE_CHECKING:
 Handler = TypeVar("Handler")
 
 PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
-"""Framework -> package."""
+"""OpenFlow framework -> the package that it is imported from."""
 
 
 class SwitchListener(Protocol):
-    """What the app tells (the conductor)."""
+    """The receiver of the events of switches: the controller core."""
 
     def joined(self, dpid: int, send: Callable[[bytes], bool]) -> None:
-        """A switch has connected; ``send`` sends it bytes and says whether it could."""
+        """Take a new connection of a switch; ``send`` sends it bytes and returns whether it could."""
 
     def left(self, dpid: int, send: Callable[[bytes], bool]) -> None:
-        """The connection behind ``send`` has ended."""
+        """Take the end of the connection behind ``send``."""
 
     def answered(self, dpid: int, xid: int) -> None:
-        """A barrier reply came."""
+        """Take a barrier reply of a switch to the transaction ``xid``."""
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
-        """An error message came."""
+        """Take an error message of a switch about the transaction ``xid``."""
 
     def counted(self, dpid: int, xid: int, counts: Sequence[tuple[int, int, int]]) -> None:
-        """Counters came: port, packets and bytes received."""
+        """Take counters of ports: (port, packets received, bytes received)."""
 
     def port_changed(self, dpid: int, port: int, up: bool) -> None:
-        """A port got or lost its carrier."""
+        """Take a change of a port, which got (``up``) or lost its carrier."""
 
 
 def prepare(framework: str) -> None:
-    """Load the framework and, under ryu, patch the standard library for it."""
+    """Load the framework and, under ryu, patch the standard library for it.
+
+    ``ConfigError`` for an unknown framework, ``MachineError`` for one that does not import.
+    """
     if framework not in PACKAGES:
-        raise ConfigError(f"{framework} is not a framework; use one of {', '.join(PACKAGES)}", key="framework")
+        raise ConfigError(f"{framework} is not an OpenFlow framework; use {' or '.join(PACKAGES)}", key="framework")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ryu is of 2020, and eventlet advises against itself
+            warnings.simplefilter("ignore")  # ryu dates from 2020, and eventlet warns that it is deprecated
             if framework == "ryu":
                 import eventlet.wsgi
 
@@ -63,7 +66,7 @@ def prepare(framework: str) -> None:
                     eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
             _module(framework, "lib.hub").patch()
     except ImportError as error:
-        raise MachineError(f"{framework} does not import ({error}); scripts/setup.sh installs it") from error
+        raise MachineError(f"{framework} cannot be imported ({error}); run scripts/setup.sh to install it") from error
 
 
 def serve(framework: str, core: SwitchListener, host: str, port: int) -> None:
@@ -91,7 +94,7 @@ def _module(framework: str, name: str) -> ModuleType:
 
 
 def _app_class(framework: str) -> type[Any]:
-    """The app as a subclass of this framework's app class."""
+    """The app, as a subclass of the app class of ``framework``."""
     base: Any = getattr(_module(framework, "base.app_manager"), "RyuApp" if framework == "ryu" else "OSKenApp")
     handler, events = _module(framework, "controller.handler"), _module(framework, "controller.ofp_event")
     protocol = _module(framework, "ofproto.ofproto_v1_4")
@@ -103,7 +106,7 @@ def _app_class(framework: str) -> type[Any]:
     native = _module(framework, "lib.hub").HUB_TYPE == "native"
 
     class RailyardApp(base):  # type: ignore[misc]
-        """Events in, bytes out."""
+        """Forwards the events of the framework to the controller core."""
 
         OFP_VERSIONS = [protocol.OFP_VERSION]  # noqa: RUF012 - the framework's own convention
 
@@ -150,10 +153,10 @@ def _app_class(framework: str) -> type[Any]:
 
 
 def _watch(datapath: Any) -> None:
-    """End the send loop of a switch that has hung up.
+    """End the send loop of a switch that has closed its connection.
 
-    On native threads nothing else does: the framework waits for its send loop, which waits for something to send,
-    and the switch is never reported as gone.
+    Needed on native threads: the framework waits for its send loop, which waits for something to send, and the switch
+    would never be reported as gone.
     """
     poll = select.poll()
     poll.register(datapath.socket, select.POLLRDHUP | select.POLLHUP | select.POLLERR)

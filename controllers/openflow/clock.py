@@ -1,4 +1,4 @@
-"""An alarm that rings within a fraction of a millisecond, under green and native threads alike."""
+"""Timers that are precise to a fraction of a millisecond, under green and native threads alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 SPIN_S = 0.0018
-"""How long before the moment the alarm stops sleeping and only yields: eventlet's timers round up to a millisecond."""
+"""How long before its time a timer stops sleeping and only yields: eventlet's timers round up to a millisecond."""
 
 
 class AlarmClock(Protocol):
@@ -25,7 +25,7 @@ class AlarmClock(Protocol):
 
 
 class Alarm:
-    """Calls functions at given moments (monotonic seconds), in one thread, in order of time."""
+    """Calls functions at given times (monotonic seconds), in one thread, in order of time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,11 +33,11 @@ class Alarm:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
 
     def start(self) -> None:
-        """Begin to ring, in a daemon thread."""
+        """Start the daemon thread that makes the calls."""
         threading.Thread(target=self._run, name="alarm", daemon=True).start()
 
     def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at ``moment``, or at once if it is past."""
+        """Call ``call`` at time ``moment``, or at once if that is past."""
         with self._changed:
             heapq.heappush(self._queue, (moment, next(self._order), call))
             if self._queue[0][2] is call:
@@ -49,11 +49,11 @@ class Alarm:
             try:
                 call()
             except Exception:
-                # one call that fails must not take the clock from all others
+                # one call that fails must not stop the timers of all others
                 traceback.print_exc()
 
     def _next(self) -> Callable[[], None]:
-        """Wait for the first moment of the queue, whichever that is when it comes."""
+        """Wait for the earliest time in the queue, which may change meanwhile; its call, removed from the queue."""
         while True:
             with self._changed:
                 while not self._queue or self._queue[0][0] - time.monotonic() > SPIN_S:

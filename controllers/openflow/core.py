@@ -1,8 +1,8 @@
-"""The live controller: messages and switch events go into the engine, its actions come out as bytes and answers.
+"""The controller core: passes messages and switch events to the engine, and executes the actions that it returns.
 
-Free of any framework. One lock guards the engine; answers and the timeline are written outside of it. Its parts:
-``northbound`` takes requests, ``tuning`` and ``forwarding`` carry out what switches must do, ``watch`` listens for
-silence.
+It does not depend on an OpenFlow framework. One lock guards the engine; answers and the timeline are written outside of
+it. ``northbound.operations`` takes requests, ``tuning`` and ``forwarding`` execute actions on switches, and
+``heartbeat_alarm`` checks heartbeats.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 ANSWER_S = 10.0
-"""How long a switch may take to answer before whoever waits is told that it does not."""
+"""How long a switch may take to reply before the requests that wait for it are refused."""
 
 
 class ControllerCore:
-    """``record`` takes each event of the timeline, ``on_ready`` is called once all switches of ``plan`` have joined.
+    """The live controller of the fabric ``plan``.
 
-    ``clock`` tells the time in seconds, ``alarm`` calls functions at given times of that clock.
+    ``record`` is called with each event of the timeline, ``on_ready`` once all switches have joined. ``clock`` returns
+    monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
+    reconfiguration.
     """
 
     def __init__(
@@ -57,19 +59,19 @@ class ControllerCore:
         self._alarm = alarm or Alarm()
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
-        self._watch = HeartbeatAlarm(self.engine, self.later)
-        self._north = Operations(plan, self.engine, self.datapaths, self._watch.arm)
+        self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
+        self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
         self._notes: list[Note] = []
         self.on_darken: Callable[[Darken], None] = lambda darken: None
 
     def start(self) -> None:
-        """Start the alarm clock (once the process is where it will stay)."""
+        """Start the timers; the process must already be in the network namespace where it stays."""
         self._alarm.start()
 
-    # ---- north ------------------------------------------------------------------------------------------------
+    # ---- northbound -------------------------------------------------------------------------------------------
 
     def handle(self, message: object, requester: Requester) -> None:
-        """Carry out one request; it is answered now or when what it asks for has happened."""
+        """Execute one request; the requester gets its answer now or when the operation is complete."""
         if isinstance(message, dict) and message.get("op") == "alive":
             self._heartbeat(message, requester)
             return
@@ -77,44 +79,44 @@ class ControllerCore:
         try:
             if not isinstance(message, dict):
                 raise ConfigError(f"a request must be a JSON object, not {message!r}")
-            operation, request = self._north.operation(message), message
-            self._do(lambda now: operation(request, (requester, request_id), now))
+            operation, request = self._operations.operation(message), message
+            self._run(lambda now: operation(request, (requester, request_id), now))
         except RailyardError as error:
             requester.answer(request_id, failure(str(error), type(error).__name__))
 
     def _heartbeat(self, message: Message, requester: Requester) -> None:
-        """A heartbeat is never answered, not even when it is wrong: nobody waits for that."""
-        if self._north.take_heartbeat(message, requester, self._clock()):
+        """Take a heartbeat, which is never answered, not even when it is wrong: no agent waits for that."""
+        if self._operations.take_heartbeat(message, requester, self._clock()):
             return
-        operation = self._north.operation(message)
+        operation = self._operations.operation(message)
         try:
-            self._do(lambda now: operation(message, (requester, None), now))
+            self._run(lambda now: operation(message, (requester, None), now))
         except RailyardError:
             return
 
     def closed(self, requester: Requester) -> None:
-        """A connection has ended; whoever waits for a rank behind it is told."""
-        self._do(lambda now: self._north.closed(requester, now))
+        """Handle the end of a connection: requests that wait for its ranks are refused."""
+        self._run(lambda now: self._operations.closed(requester, now))
 
-    # ---- south ------------------------------------------------------------------------------------------------
+    # ---- southbound -------------------------------------------------------------------------------------------
 
     def joined(self, dpid: int, send: Send) -> None:
-        """A switch has connected: it is given what it must hold."""
+        """Handle a new connection of a switch: it is filled with its flows."""
 
         def join(now: float) -> Iterable[Action]:
             plan = self.datapaths.plan_of(dpid)
             if plan is None:
-                print(f"controller: a switch with dpid {dpid:#x} is not in the plan and is left alone", file=sys.stderr)
+                print(f"controller: a switch with dpid {dpid:#x} is not in the plan and is ignored", file=sys.stderr)
                 return ()
-            actions = self._lose(plan.name, f"{plan.name} connected again", now)
+            actions = self._abort_all(plan.name, f"{plan.name} connected again", now)
             self.datapaths.connect(plan, send)
             self._fill(plan.name, now)
             return actions
 
-        self._do(join)
+        self._run(join)
 
     def left(self, dpid: int, send: Send) -> None:
-        """The connection behind ``send`` has ended; whoever waits for that switch is told."""
+        """Handle the end of the connection behind ``send``: requests that wait for the switch are refused."""
 
         def leave(now: float) -> Iterable[Action]:
             plan = self.datapaths.plan_of(dpid)
@@ -122,13 +124,13 @@ class ControllerCore:
             if plan is None or datapath is None or datapath.send != send:
                 return ()
             self.datapaths.disconnect(plan.name)
-            lost = self._lose(plan.name, f"{plan.name} lost its connection to the controller", now)
+            lost = self._abort_all(plan.name, f"{plan.name} lost its connection to the controller", now)
             return [Note("left", now, fields={"rail": plan.name}, source="switch"), *lost]
 
-        self._do(leave)
+        self._run(leave)
 
     def answered(self, dpid: int, xid: int) -> None:
-        """A barrier reply: what was sent under ``xid`` is done."""
+        """Handle a barrier reply: the transaction ``xid`` is complete."""
 
         def go_on(now: float) -> Iterable[Action]:
             done = self.datapaths.transactions.pop(xid, None)
@@ -137,64 +139,66 @@ class ControllerCore:
             if done.step == "fill":
                 self.datapaths.connected[done.switch].filled = True
                 return ()
-            part = self._forwarding.answered if done.step == "route" else self._tuning.stepped
+            part = self._forwarding.answered if done.step == "route" else self._tuning.step_done
             return part(done, now)
 
-        self._do(go_on)
+        self._run(go_on)
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
-        """An error message: what was sent under ``xid`` was not done."""
+        """Handle an error message: the transaction ``xid`` was refused."""
 
         def give_up(now: float) -> Iterable[Action]:
             failed = self.datapaths.transactions.pop(xid, None)
-            return () if failed is None else self._failed(failed, f"refused it ({reason})", now)
+            return () if failed is None else self._failed(failed, f"refused a message ({reason})", now)
 
-        self._do(give_up)
+        self._run(give_up)
 
     def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
-        """Counters of ports came."""
+        """Handle the counters of the ports of a switch."""
         with self._lock:
             self._tuning.counted(xid, counts)
 
     def port_changed(self, dpid: int, port: int, up: bool) -> None:
-        """A port lost its carrier or has it again: on an OCS it has failed or was repaired."""
+        """Handle a port that lost its carrier or has it again: on an OCS it has failed or was repaired."""
 
         def change(now: float) -> Iterable[Action]:
             plan = self.datapaths.plan_of(dpid)
-            plugged = next((p for p in plan.ports if p.number == port), None) if plan is not None else None
-            if plan is None or plugged is None:
+            host_port = next((p for p in plan.ports if p.number == port), None) if plan is not None else None
+            if plan is None or host_port is None:
                 return ()
             if plan.kind == "ocs":
                 act = self.engine.port_restored if up else self.engine.port_failed
                 return act(plan.name, port, now)
-            return self.engine.carrier_changed(plan.name, port, plugged.rank, up, now) if plan.network == "rail" else ()
+            return (
+                self.engine.carrier_changed(plan.name, port, host_port.rank, up, now) if plan.network == "rail" else ()
+            )
 
-        self._do(change)
+        self._run(change)
 
-    # ---- what carrying out needs (southbound.Southbound) --------------------------------------------------------
+    # ---- DatapathSender, for Tuning and Forwarding ------------------------------------------------------------
 
-    def ask(
+    def send(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
     ) -> bool:
-        """Send ``build(xid)`` to a switch; False if it is not connected. No answer in time counts as a refusal."""
-        xid = self.datapaths.ask(name, step, build, now, reconfiguration_id)
+        """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
+        xid = self.datapaths.send(name, step, build, now, reconfiguration_id)
         if xid:
             self.later(now + ANSWER_S, lambda later: self._overdue(xid, later))
         return bool(xid)
 
     def later(self, moment: float, decide: Decide) -> None:
-        """Decide at ``moment``, under the lock, and carry out what comes of it."""
-        self._alarm.at(moment, lambda: self._do(decide))
+        """Call ``decide`` at time ``moment``, under the lock, and execute the actions that it returns."""
+        self._alarm.at(moment, lambda: self._run(decide))
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
-    def _do(self, decide: Decide) -> None:
-        """Decide and send under the lock; answer and record outside of it."""
+    def _run(self, decide: Decide) -> None:
+        """Decide and send under the lock; answer requests and record events outside of it."""
         ready: Callable[[], None] | None = None
-        pending_replies = self._north.pending_replies
+        pending_replies = self._operations.pending_replies
         with self._lock:
             now = self._clock()
-            self._carry_out(decide(now), now)
+            self._execute(decide(now), now)
             answers, pending_replies.answers = pending_replies.answers, []
             notes, self._notes = self._notes, []
             if self._on_ready is not None and self.datapaths.complete:
@@ -206,7 +210,7 @@ class ControllerCore:
         if ready is not None:
             ready()
 
-    def _carry_out(self, actions: Iterable[Action], now: float) -> None:
+    def _execute(self, actions: Iterable[Action], now: float) -> None:
         queue = list(actions)
         while queue:
             action = queue.pop(0)
@@ -216,14 +220,14 @@ class ControllerCore:
             elif isinstance(action, Reroute):
                 queue += self._forwarding.begin(action, now)
             elif isinstance(action, SlotEnds):
-                self._end_turn(action)
+                self._schedule_slot_end(action)
             elif isinstance(action, Note):
                 self._notes.append(action)
             else:
-                self._north.pending_replies.report(action)
+                self._operations.pending_replies.report(action)
 
-    def _end_turn(self, ends: SlotEnds) -> None:
-        """Order the dark so that it comes when the slot ends."""
+    def _schedule_slot_end(self, ends: SlotEnds) -> None:
+        """End a slot early enough that its ports go dark when its time is over."""
         lead = max(
             (self.datapaths.connected[name].dark_trip_s for name in ends.switches if name in self.datapaths.connected),
             default=0.0,
@@ -234,24 +238,24 @@ class ControllerCore:
         device = self.engine.optical.switches.get(name)
         circuits = [c.ports for c in device.up] if device is not None else []
         plan, routes = self.datapaths.connected[name].plan, self.engine.routing.held.get(name)
-        self.ask(name, "fill", lambda xid: flows.fill(plan, circuits, xid, routes), now)
+        self.send(name, "fill", lambda xid: flows.fill(plan, circuits, xid, routes), now)
 
     def _overdue(self, xid: int, now: float) -> Iterable[Action]:
         late = self.datapaths.transactions.pop(xid, None)
         return () if late is None else self._failed(late, f"did not answer within {ANSWER_S:g} s", now)
 
-    def _failed(self, transaction: Transaction, what: str, now: float) -> Iterable[Action]:
-        """A switch did not do what it was asked: tell whoever waits, and put it in a known state."""
+    def _failed(self, transaction: Transaction, problem: str, now: float) -> Iterable[Action]:
+        """Abort a transaction that a switch did not execute, and fill the switch again to have a known state."""
         name = transaction.switch
-        print(f"controller: {name} {what}", file=sys.stderr)
+        print(f"controller: {name} {problem}", file=sys.stderr)
         if transaction.step == "fill":
             return ()
         part = self._forwarding if transaction.step == "route" else self._tuning
-        actions = part.refused(transaction, f"{name} {what}", now)
+        actions = part.refused(transaction, f"{name} {problem}", now)
         if name in self.datapaths.connected:
             self._fill(name, now)
         return actions
 
-    def _lose(self, name: str, reason: str, now: float) -> list[Action]:
-        """Give up everything that is under way on a switch."""
+    def _abort_all(self, name: str, reason: str, now: float) -> list[Action]:
+        """Abort everything that is under way on a switch."""
         return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]

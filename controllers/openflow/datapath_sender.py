@@ -1,4 +1,4 @@
-"""What carrying out an action on switches needs: sending with an answer due, and doing something later."""
+"""The interface that executing actions on switches needs: sending with a time limit for the reply, and timers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from controllers.engine.engine import Engine
 from controllers.openflow.datapaths import Datapaths, Step
 
 Decide = Callable[[float], Iterable[Action]]
-"""What to do, given the time."""
+"""A function of the time that returns the actions to execute."""
 
 
 class DatapathSender(Protocol):
-    """The conductor, as seen by those who carry out one kind of action. All is called under its lock."""
+    """The controller core as ``Tuning`` and ``Forwarding`` use it. All methods are called under its lock."""
 
     engine: Engine
     datapaths: Datapaths
 
-    def ask(
+    def send(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
     ) -> bool:
-        """Send ``build(xid)`` to a switch; False if it is not connected. No answer in time counts as a refusal."""
+        """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
 
     def later(self, moment: float, decide: Decide) -> None:
-        """Decide at ``moment``, under the lock, and carry out what comes of it."""
+        """Call ``decide`` at time ``moment``, under the lock, and execute the actions that it returns."""

@@ -1,4 +1,7 @@
-"""The switches that are connected, and the OpenFlow transactions under way with them. Sends bytes, decides nothing."""
+"""The connected switches (datapaths) and the OpenFlow transactions under way with them. Sends bytes, decides nothing.
+
+A transaction is a message that ends in a barrier request; it is over with the barrier reply or an error.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,19 @@ from typing import Literal
 from topos.plan import FabricPlan, SwitchPlan
 
 Send = Callable[[bytes], bool]
-Step = Literal["fill", "darken", "light", "route"]
+Step = Literal["fill", "darken", "end_dark", "route"]
 
 FIRST_XID = 0x5259_0001
 FIRST_GUESS_S = 0.0004
-"""A barrier's round trip before one was measured."""
+"""The round trip that is assumed for a barrier before one was measured."""
 REVALIDATION_GAP_S = 0.005
-"""Open vSwitch brings its caches up to date with its tables no sooner than this after it did so last
+"""The least time between two updates of Open vSwitch's caches from its tables
 (``udpif_revalidator`` in ofproto/ofproto-dpif-upcall.c)."""
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """Bytes sent to a switch whose barrier reply is awaited. ``reconfiguration_id`` is 0 for a fill."""
+    """A message sent to a switch whose barrier reply is awaited. ``reconfiguration_id`` is 0 for a fill."""
 
     xid: int
     step: Step
@@ -34,7 +37,7 @@ class Transaction:
 
 @dataclass
 class Datapath:
-    """One connected switch; ``filled`` once it holds what it must hold."""
+    """One connected switch; ``filled`` once it holds the flows that the engine expects of it."""
 
     plan: SwitchPlan
     send: Send
@@ -42,31 +45,32 @@ class Datapath:
     round_trips: list[float] = field(default_factory=list)
     dark_trips: list[float] = field(default_factory=list)
     changed_at: float = float("-inf")
-    """When its tables changed last."""
-    gated: set[int] = field(default_factory=set)
-    """Ports that may hold a flow of a rotation (``flows.gated_circuit_flow``)."""
+    """The time at which its tables changed last."""
+    rotation_ports: set[int] = field(default_factory=set)
+    """Ports that may hold a flow of a rotation (``flows.rotation_circuit_flow``)."""
 
     @property
     def round_trip_s(self) -> float:
-        """The median of the last lighting round trips."""
+        """The median of the last round trips of ``end_dark``, in seconds."""
         return median(self.round_trips) if self.round_trips else FIRST_GUESS_S
 
     @property
     def dark_trip_s(self) -> float:
-        """The median of the last times from an order to go dark to its reply."""
+        """The median of the last round trips of ``darken``, in seconds."""
         return median(self.dark_trips) if self.dark_trips else FIRST_GUESS_S
 
     def learn(self, step: Step, round_trip_s: float) -> None:
-        """Take one more into account."""
-        if step == "light":
+        """Keep a measured round trip of ``darken`` or ``end_dark``; those of other steps are ignored."""
+        if step == "end_dark":
             self.round_trips = [*self.round_trips[-8:], round_trip_s]
         elif step == "darken":
             self.dark_trips = [*self.dark_trips[-8:], round_trip_s]
 
     def circuits_to_caches_s(self, now: float) -> float:
-        """Its tables have changed ``now``: seconds until it turns to its caches, at the most.
+        """Record a change of the tables at ``now``; the longest time until the switch begins to update its caches.
 
-        0 after a quiet time; a change shortly before may have made it do so just now, or may have had to wait itself.
+        0 s if the tables did not change shortly before. Otherwise the caches may just have been updated, or that update
+        may itself still wait.
         """
         quiet = now - self.changed_at >= 2 * REVALIDATION_GAP_S
         self.changed_at = now
@@ -74,7 +78,7 @@ class Datapath:
 
 
 class Datapaths:
-    """All lines, by name of the switch."""
+    """The connected switches by name, and the transactions under way by xid."""
 
     def __init__(self, plan: FabricPlan) -> None:
         self._by_dpid = {switch.dpid: switch for switch in plan.switches}
@@ -83,7 +87,7 @@ class Datapaths:
         self.transactions: dict[int, Transaction] = {}
 
     def next_xid(self) -> int:
-        """A transaction id of ours that was not used yet."""
+        """A new transaction id."""
         return next(self._xids)
 
     def plan_of(self, dpid: int) -> SwitchPlan | None:
@@ -104,18 +108,20 @@ class Datapaths:
         ]
 
     def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
-        """A switch is there (again)."""
+        """Record a (new) connection of a switch, which has to be filled."""
         self.disconnect(plan.name)
         self.connected[plan.name] = Datapath(plan, send)
         return self.connected[plan.name]
 
     def disconnect(self, name: str) -> None:
-        """A switch is gone, and with it what was asked of it."""
+        """Forget a switch whose connection has ended, and its transactions."""
         self.connected.pop(name, None)
         self.transactions = {x: t for x, t in self.transactions.items() if t.switch != name}
 
-    def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0) -> int:
-        """Send ``build(xid)`` to a switch; the xid, or 0 if it is not there."""
+    def send(
+        self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
+    ) -> int:
+        """Send ``build(xid)`` to switch ``name``; the xid, or 0 if the switch is not connected and filled."""
         datapath = self.connected.get(name)
         if datapath is None or not (datapath.filled or step == "fill"):
             return 0

@@ -3,7 +3,7 @@
 Built from framework objects, a rewiring of 64 ports costs about 9 ms of Python; packed here, a fraction of one. The
 body of every flow is built once and kept. Layouts: OpenFlow Switch Specification 1.4.0, section 7.
 
-Flows of an OCS (one table, no table-miss flow, so what has no flow is dropped):
+Flows of an OCS (one table without a table-miss flow, so packets without a flow are dropped):
 
 ========= ======== ============================== ==============================================
 flow      priority cookie                         does
@@ -53,37 +53,37 @@ def dark_cookie(reconfiguration_id: int) -> int:
 
 
 def header(kind: int, xid: int, body_bytes: int) -> bytes:
-    """The eight bytes before every message."""
+    """The eight bytes of header before the body of a message."""
     return _HEADER.pack(VERSION, kind, 8 + body_bytes, xid)
 
 
 def barrier(xid: int) -> bytes:
-    """A barrier request: its reply says that all before it is done."""
+    """A barrier request: its reply confirms that all earlier messages have been executed."""
     return header(TYPE_BARRIER_REQUEST, xid, 0)
 
 
 @cache
 def match_in_port(port: int) -> bytes:
-    """Match: packets that came in on ``port``."""
+    """Match of packets received on ``port``."""
     return struct.pack("!HHII4x", 1, 12, 0x80000004, port)
 
 
 @cache
 def match_in_port_to(port: int, mac: str) -> bytes:
-    """Match: packets to ``mac`` that came in on ``port``."""
+    """Match of packets to ``mac`` received on ``port``."""
     fields = struct.pack("!II", 0x80000004, port) + struct.pack("!I6s", 0x80000606, bytes.fromhex(mac.replace(":", "")))
     return struct.pack("!HH", 1, 4 + len(fields)) + fields + bytes(-(4 + len(fields)) % 8)
 
 
 @cache
 def match_eth_dst(mac: str) -> bytes:
-    """Match: packets to ``mac`` (``aa:bb:cc:dd:ee:ff``)."""
+    """Match of packets to ``mac`` (``aa:bb:cc:dd:ee:ff``)."""
     return struct.pack("!HHI6s2x", 1, 14, 0x80000606, bytes.fromhex(mac.replace(":", "")))
 
 
 @cache
 def output(port: int) -> bytes:
-    """Instruction: send out of ``port``."""
+    """Instruction to send packets out of ``port``."""
     return struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, port, 0)
 
 
@@ -97,62 +97,61 @@ def flow_mod(
     cookie_mask: int = 0,
     table: int = 0,
 ) -> bytes:
-    """The body of a flow-mod, without header."""
+    """The body of a flow-mod message, without its header."""
     head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, 0, 0)
     return head + match + instructions
 
 
 @cache
 def circuit_flow(port: int, peer: int) -> bytes:
-    """Light from ``port`` comes out at ``peer``."""
+    """Flow-mod that forwards packets from ``port`` to ``peer``: one direction of a circuit."""
     return flow_mod(ADD, match_in_port(port), output(peer), priority=CIRCUIT_PRIORITY, cookie=CIRCUIT_COOKIE)
 
 
 @cache
-def gated_circuit_flow(port: int, peer: int, mac: str) -> bytes:
-    """The same for what is meant for the host at ``peer``; nothing else leaves ``port``.
+def rotation_circuit_flow(port: int, peer: int, mac: str) -> bytes:
+    """Flow-mod that forwards from ``port`` to ``peer`` only packets to the host at ``peer`` (MAC ``mac``).
 
-    In a rotation hosts hold back what is for others until its circuit stands, each destination in a queue of its own
-    (as in RotorNet, SIGCOMM'17). A queue of the kernel cannot, so what it would have held back is dropped here.
+    In a rotation hosts hold back packets until the circuit to their destination is up, in a queue per destination (as
+    in RotorNet, SIGCOMM'17). The queues of the kernel cannot do that, so such packets are dropped here.
     """
     return flow_mod(ADD, match_in_port_to(port, mac), output(peer), priority=CIRCUIT_PRIORITY, cookie=CIRCUIT_COOKIE)
 
 
 @cache
 def no_circuit_flow(port: int) -> bytes:
-    """Light from ``port`` goes nowhere (its circuit flow is taken out, of whichever kind)."""
+    """Flow-mod that removes the circuit flow of ``port``, of either kind."""
     return flow_mod(DELETE, match_in_port(port), cookie=CIRCUIT_COOKIE, cookie_mask=EVERY_BIT)
 
 
 def dark_flow(port: int, reconfiguration_id: int) -> bytes:
-    """``port`` drops what comes in, whatever circuit it has."""
+    """Flow-mod that makes ``port`` dark: it drops received packets, whatever circuit it has."""
     cookie = dark_cookie(reconfiguration_id)
     return flow_mod(ADD, match_in_port(port), priority=DARK_PRIORITY, cookie=cookie)
 
 
 @cache
 def forward_flow(mac: str, port: int) -> bytes:
-    """Packets to ``mac`` leave at ``port``."""
+    """Flow-mod that forwards packets to ``mac`` out of ``port``."""
     return flow_mod(ADD, match_eth_dst(mac), output(port), priority=CIRCUIT_PRIORITY, cookie=FORWARD_COOKIE)
 
 
 @cache
 def no_forward_flow(mac: str) -> bytes:
-    """Packets to ``mac`` go nowhere any more."""
+    """Flow-mod that removes the forwarding of packets to ``mac``."""
     return flow_mod(DELETE_STRICT, match_eth_dst(mac), priority=CIRCUIT_PRIORITY)
 
 
 @cache
 def no_flows() -> bytes:
-    """Every flow of every table is taken out."""
+    """Flow-mod that removes every flow of every table."""
     return flow_mod(DELETE, _MATCH_NOTHING, table=ALL_TABLES)
 
 
 def bundle(bodies: Iterable[bytes], xid: int) -> bytes:
-    """Flow-mods that all happen at one moment or not at all, then a barrier.
+    """An atomic bundle of flow-mods, executed all at once or not at all, then a barrier request.
 
-    The bundle's id is ``xid``, and so is the xid of every message in it: whatever the switch answers tells which
-    bundle it is about.
+    ``xid`` is the id of the bundle and the xid of every message in it, so every reply names its bundle.
     """
     parts = [_bundle_control(BUNDLE_OPEN, xid)]
     add = _BUNDLE_ADD.pack(xid, BUNDLE_ATOMIC_ORDERED)
@@ -169,33 +168,33 @@ def _bundle_control(kind: int, xid: int) -> bytes:
 
 
 def darken(
-    change: Darken, xid: int, macs: Mapping[int, str] | None = None, gated: Container[int] | None = None
+    change: Darken, xid: int, macs: Mapping[int, str] | None = None, rotation_ports: Container[int] | None = None
 ) -> bytes:
-    """One bundle: ports that get a new circuit go dark (unless the delay is 0) and have it put in beneath.
+    """The bundle that begins a reconfiguration: ports go dark (unless the delay is 0) and get their new circuits.
 
-    Ports that only lose their circuit are left without a flow, so that another reconfiguration may take them at once.
-    ``macs`` (of the hosts, by port): circuits of a rotation (``quiet``) carry what is for their end only.
-    ``gated``: the ports that may hold a flow of a rotation (None: any port may). A plain circuit takes the place of a
-    plain one by itself; only a flow of the other kind must be taken out first, and each message costs the switch time.
+    Ports that only lose their circuit are left without a flow, so that another reconfiguration may use them at once.
+    ``macs`` (of the hosts, by port): circuits of a rotation (``quiet``) carry packets to the host at their end only.
+    ``rotation_ports``: the ports that may hold a flow of a rotation (None: all). A plain circuit flow replaces another
+    plain one by itself; only a flow of the other kind must be removed first, and each message costs the switch time.
     """
     bodies = []
     for port in sorted(change.ports):
         peer = change.after.peer(port)
-        if peer is None or change.quiet or gated is None or port in gated:
+        if peer is None or change.quiet or rotation_ports is None or port in rotation_ports:
             bodies.append(no_circuit_flow(port))
         if peer is None:
             continue
         if change.delay_s > 0:
             bodies.append(dark_flow(port, change.reconfiguration_id))
         if change.quiet and macs is not None:
-            bodies.append(gated_circuit_flow(port, peer, macs[peer]))
+            bodies.append(rotation_circuit_flow(port, peer, macs[peer]))
         else:
             bodies.append(circuit_flow(port, peer))
     return bundle(bodies, xid)
 
 
-def light(reconfiguration_id: int, xid: int) -> bytes:
-    """One flow-mod that takes all dark flows of a reconfiguration out at once, then a barrier."""
+def end_dark(reconfiguration_id: int, xid: int) -> bytes:
+    """One flow-mod that removes all dark flows of a reconfiguration at once, then a barrier request."""
     body = flow_mod(
         DELETE, _MATCH_NOTHING, cookie=dark_cookie(reconfiguration_id), cookie_mask=EVERY_BIT, table=ALL_TABLES
     )
@@ -203,16 +202,17 @@ def light(reconfiguration_id: int, xid: int) -> bytes:
 
 
 def forward(table: Mapping[str, int | None], xid: int) -> bytes:
-    """One bundle: these destinations leave at these ports from now on (None: nowhere), all others as before."""
+    """The bundle that changes the output ports of the destinations in ``table`` (MAC -> port; None: removed)."""
     return bundle((no_forward_flow(m) if port is None else forward_flow(m, port) for m, port in table.items()), xid)
 
 
 def fill(
     switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int, routes: Mapping[str, int] | None = None
 ) -> bytes:
-    """Everything a switch must hold when it joins, in place of whatever it held: forwarding, or circuits both ways.
+    """The bundle that replaces all flows of a switch when it joins: forwarding, or circuits in both directions.
 
-    ``routes`` (destination MAC -> port) are those of an electrical switch that also leads to hosts of other switches.
+    ``routes`` (destination MAC -> port) are the routes of an electrical switch that also leads to hosts of other
+    switches.
     """
     bodies = [no_flows()]
     if switch.kind == "electrical":
@@ -224,6 +224,6 @@ def fill(
 
 
 def port_stats_request(xid: int) -> bytes:
-    """Ask for the counters of all ports."""
+    """A request for the counters of all ports."""
     body = struct.pack("!HH4xI4x", MULTIPART_PORT, 0, ANY)
     return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body

@@ -1,4 +1,4 @@
-"""Carries out re-routings of an electrical torus: after the delay every switch that differs gets one bundle."""
+"""Executes re-routings of an electrical torus: after the delay every switch whose table differs gets one bundle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from controllers.openflow.datapaths import Transaction
 
 
 class Forwarding:
-    """The re-routings whose bundles are under way: number -> the switches that have not answered."""
+    """The re-routings whose bundles are under way, and the switches that have not replied to each."""
 
     def __init__(self, sender: DatapathSender) -> None:
         self._sender = sender
         self._waiting: dict[int, set[str]] = {}
 
     def begin(self, action: Reroute, now: float) -> Iterable[Action]:
-        """Send now, or when the delay is over."""
+        """Send the tables of a re-routing at once, or when its delay is over."""
         number = action.reconfiguration_id
         if action.delay_s <= 0:
             return self._send(number, now)
@@ -27,7 +27,7 @@ class Forwarding:
         return ()
 
     def answered(self, done: Transaction, now: float) -> Iterable[Action]:
-        """A switch holds its new table."""
+        """Take the confirmation of a switch that it holds its new table."""
         waiting = self._waiting.get(done.reconfiguration_id)
         if waiting is None:
             return ()
@@ -35,22 +35,22 @@ class Forwarding:
         return () if waiting else self._end(done.reconfiguration_id, now)
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
-        """A switch did not take its table."""
+        """Abort a re-routing whose table a switch refused."""
         return self._give_up(failed.reconfiguration_id, reason, now)
 
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
-        """``switch`` is gone; what waited for it is given up."""
+        """Abort the re-routings that wait for ``switch``, whose connection has ended."""
         numbers = [number for number, waiting in self._waiting.items() if switch in waiting]
         return [action for number in numbers for action in self._give_up(number, reason, now)]
 
     def _send(self, number: int, now: float) -> Iterable[Action]:
-        due = self._sender.engine.routes_due(number)
+        update = self._sender.engine.routes_due(number)
         waiting = self._waiting[number] = set[str]()
-        for name, table in due.tables.items():
-            dead = name in due.dead
-            if self._sender.ask(name, "route", partial(flows.forward, table), now, 0 if dead else number):
-                waiting.update(() if dead else (name,))
-            elif not dead:
+        for name, table in update.tables.items():
+            is_dead = name in update.dead
+            if self._sender.send(name, "route", partial(flows.forward, table), now, 0 if is_dead else number):
+                waiting.update(() if is_dead else (name,))
+            elif not is_dead:
                 return self._give_up(number, f"{name} is not connected to the controller", now)
         return () if waiting else self._end(number, now)
 

@@ -1,4 +1,4 @@
-"""Looks at the heartbeats at the very moment when the next agent could be silent, and never otherwise."""
+"""Checks heartbeats exactly when the next agent could be silent, and at no other time."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from controllers.engine.actions import Action
 from controllers.engine.engine import Engine
 
 LATE_S = 0.02
-"""A look that comes so much late was held up with the whole controller, and heartbeats may wait to be read: they are
-given as long again."""
+"""A check that is later than this was delayed with the whole controller, so heartbeats may wait to be read: the check
+is postponed once, by the same time."""
 
 
 class HeartbeatAlarm:
-    """``later(moment, decide)`` is the alarm clock. All is called under the conductor's lock."""
+    """The timer of the next check. ``later(moment, decide)`` sets a timer; all is called under the core's lock."""
 
     def __init__(self, engine: Engine, later: Callable[[float, Callable[[float], Iterable[Action]]], None]) -> None:
         self._engine = engine
         self._later = later
         self._at: float | None = None
-        self._excused = False
+        self._postponed = False
 
     def arm(self) -> None:
-        """Somebody may be watched who was not: see to it that the next look is not too late."""
+        """Set the timer earlier if a newly watched rank requires it."""
         moment = self._engine.liveness.next_check()
         if moment is not None and (self._at is None or moment < self._at):
             self._set(moment)
 
     def _set(self, moment: float) -> None:
         self._at = moment
-        self._later(moment, self._look)
+        self._later(moment, self._check)
 
-    def _look(self, now: float) -> Iterable[Action]:
+    def _check(self, now: float) -> Iterable[Action]:
         if self._at is None or now < self._at:
-            return ()  # an alarm that was set before an earlier one
-        late = now - self._at > LATE_S
-        if late and not self._excused:
-            self._excused = True
+            return ()  # a timer that an earlier one has replaced
+        is_late = now - self._at > LATE_S
+        if is_late and not self._postponed:
+            self._postponed = True
             self._set(now + LATE_S)
             return ()
-        self._excused = False
+        self._postponed = False
         self._at = None
         actions = self._engine.check_heartbeats(now)
         self.arm()

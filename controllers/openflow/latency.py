@@ -1,6 +1,6 @@
-"""The latency of paths in a mesh, put on the switch's ports as circuits are set up; where that cannot be, it is said.
+"""Emulates the latency of paths in a mesh on the ports of its switch; the timeline notes where that is impossible.
 
-Set when the ports of a circuit go dark, so that it holds from the first packet after them.
+The delay is set when the ports of a circuit go dark, so that it applies from the first packet over the circuit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ EMULATED = "emulated"
 NOT_EMULATED = "not emulated"
 
 Reach = Callable[[str], PathLatency]
-"""The ports of a switch, by its name; ``MachineError`` if they are out of reach."""
+"""A function from the name of a switch to its ports; ``MachineError`` if they cannot be accessed."""
 
 
 class Latencies:
-    """The switches of a fabric that are meshes, and whoever delays their packets.
+    """The switches of a fabric that are meshes, and the ports on which their packets are delayed.
 
-    ``probe`` is asked, once, whether the machine can (why not, or None), and only if a path takes any time at all.
+    ``probe`` returns why this machine cannot delay packets, or None; it is called once, and only if a path takes time.
     """
 
     def __init__(self, switches: Mapping[str, OpticalSwitch], probe: Probe, reach: Reach) -> None:
@@ -36,11 +36,11 @@ class Latencies:
             device.latency = self._begin(name, device, missing)
 
     def _begin(self, name: str, device: PipSwitch, missing: str | None) -> str:
-        """Whether packets of ``device`` will be held back, in words."""
+        """Begin to delay packets of ``device`` where possible; the state of the emulation in words."""
         if not device.mesh.cell_latency_us:
             return f"{NOT_EMULATED}: light takes no time through a cell (cell_latency_us is 0)"
         if not _takes_time(device):
-            return f"{NOT_EMULATED}: no path of this mesh takes {LEAST_US:g} us, the least that can be held back"
+            return f"{NOT_EMULATED}: no path of this mesh takes {LEAST_US:g} us, the shortest delay of netem"
         if missing is not None:
             return f"{NOT_EMULATED}: {missing}"
         try:
@@ -50,14 +50,14 @@ class Latencies:
         return f"{EMULATED} (by netem; paths below {LEAST_US:g} us pass at once)"
 
     def notes(self, now: float) -> list[Note]:
-        """What the timeline should say about it: a line for every switch that is a mesh."""
+        """Notes for the timeline, one for every switch that is a mesh."""
         return [
             Note("latency", now, fields={"rail": name, "cell_latency_us": d.mesh.cell_latency_us, "latency": d.latency})
             for name, d in self._devices.items()
         ]
 
     def darken(self, darken: Darken) -> None:
-        """A reconfiguration begins: give the ports of all circuits the delay of the path that they will have."""
+        """Delay packets on the ports of all circuits by the latency of their new paths; called when ports go dark."""
         ports, device = self._ports.get(darken.switch), self._devices.get(darken.switch)
         if ports is None or device is None:
             return
@@ -71,5 +71,5 @@ class Latencies:
 
 
 def _takes_time(device: PipSwitch) -> bool:
-    """Whether any path can take as long as can be held back: light crosses each cell at most twice."""
+    """Whether any path can take ``LEAST_US``: a path crosses each cell at most twice."""
     return 2 * len(device.layouts.mesh.cells) * device.mesh.cell_latency_us >= LEAST_US

@@ -1,7 +1,7 @@
-"""Carries out reconfigurations of optical switches: dark, delay, light, and when it may be acknowledged.
+"""Executes reconfigurations of optical switches: ports go dark, wait for the delay, and come up; then the ack is sent.
 
-The dark time runs from the reply to the bundle to the reply to the lighting: the lighting is sent earlier than the end
-of the delay by the round trip that the last ones took.
+The dark time runs from the reply to the ``darken`` bundle to the reply to ``end_dark``, which is sent earlier than the
+end of the delay by the round trip that the last ones took.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from controllers.openflow.datapath_sender import DatapathSender
 from controllers.openflow.datapaths import REVALIDATION_GAP_S, Transaction
 
 SETTLE_S = 0.004
-"""From light to acknowledgement. Open vSwitch answers a barrier when its tables are changed; its caches of what to do
-with a packet follow within two milliseconds (measured), and until then what is sent goes where it went before. Where
-changes follow each other closely they follow later by ``Line.circuits_to_caches_s``."""
+"""Time from the end of the dark time to the acknowledgement. Open vSwitch answers a barrier when its tables have
+changed; its flow caches follow within two milliseconds (measured), and until then packets go where they went before.
+Where changes follow each other closely, the caches follow later by ``Datapath.circuits_to_caches_s``."""
 
 
 QUIET_LEAD_S = SETTLE_S + REVALIDATION_GAP_S
-"""Where nobody sends before it is told, the switch is lit so much before the end of the delay: its caches have followed
-by then, whatever it did before."""
+"""Time before the end of the delay at which the dark time of a switch ends if no rank sends before it is told: its
+caches have followed by the end of the delay, whatever the switch did before."""
 
-_LETS_SEND = Ack, Registered, Rewired
-"""Whoever is told so may send at once: said when the caches have followed."""
+_PERMITS_TRAFFIC = Ack, Registered, Rewired
+"""Actions whose receiver may send at once: they are held until the caches have followed."""
 
 
 @dataclass
-class _Tuned:
-    """A reconfiguration under way, and when its ports went dark."""
+class _Running:
+    """A reconfiguration under way, and the time at which its ports went dark."""
 
     action: Darken
     dark_since: float | None = None
@@ -42,102 +42,102 @@ class Tuning:
 
     def __init__(self, sender: DatapathSender) -> None:
         self._sender = sender
-        self._under_way: dict[int, _Tuned] = {}
+        self._under_way: dict[int, _Running] = {}
         self._losses = Losses()
 
     def begin(self, action: Darken, now: float) -> Iterable[Action]:
-        """Send the bundle that takes the light off."""
+        """Send the bundle that makes the ports of a reconfiguration dark."""
         number = action.reconfiguration_id
-        self._under_way[number] = _Tuned(action)
+        self._under_way[number] = _Running(action)
         tuned = action.ports & action.after.ports
         counted = action.delay_s >= SHORTEST_DARK_S
 
         def build(xid: int) -> bytes:
-            gated = self._south.datapaths.connected[action.switch].gated
-            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None, gated)
+            rotation_ports = self._sender.datapaths.connected[action.switch].rotation_ports
+            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None, rotation_ports)
             if action.quiet:
-                gated |= tuned
+                rotation_ports |= tuned
             if not counted:
                 return bundle
             self._losses.begin(number, tuned, xid)
             return bundle + flows.port_stats_request(xid)
 
-        if self._sender.ask(action.switch, "darken", build, now, number):
+        if self._sender.send(action.switch, "darken", build, now, number):
             return ()
         self._forget(number)
         return self._sender.engine.failed(number, f"{action.switch} is not connected to the controller", now)
 
-    def stepped(self, done: Transaction, now: float) -> Iterable[Action]:
-        """The dark bundle or the lighting of a reconfiguration is done."""
+    def step_done(self, done: Transaction, now: float) -> Iterable[Action]:
+        """Go on with a reconfiguration after the reply to its ``darken`` or ``end_dark``."""
         number, sender = done.reconfiguration_id, self._sender
-        datapath, tuned = sender.datapaths.connected[done.switch], self._under_way[number]
+        datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
         caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
         datapath.learn(done.step, now - done.sent_at)
-        if not tuned.action.quiet:
-            datapath.gated -= tuned.action.ports
-        delay_s = tuned.action.delay_s
+        if not running.action.quiet:
+            datapath.rotation_ports -= running.action.ports
+        delay_s = running.action.delay_s
         if done.step == "darken" and delay_s > 0:
-            tuned.dark_since = now
-            end = now + delay_s - datapath.round_trip_s - (min(delay_s, QUIET_LEAD_S) if tuned.action.quiet else 0.0)
+            running.dark_since = now
+            end = now + delay_s - datapath.round_trip_s - (min(delay_s, QUIET_LEAD_S) if running.action.quiet else 0.0)
             if self._losses.counts(number):
                 sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
-            sender.later(end, lambda t: self._light(number, t))
+            sender.later(end, lambda t: self._end_dark(number, t))
             return ()
-        if tuned.action.quiet:
-            since = now if tuned.dark_since is None else tuned.dark_since
-            return self._lit(number, now, max(since + delay_s, caches_at))
-        actions = self._lit(number, now)
-        held = [action for action in actions if isinstance(action, _LETS_SEND)]
+        if running.action.quiet:
+            since = now if running.dark_since is None else running.dark_since
+            return self._end(number, now, max(since + delay_s, caches_at))
+        actions = self._end(number, now)
+        held = [action for action in actions if isinstance(action, _PERMITS_TRAFFIC)]
         if held:
             sender.later(caches_at, lambda _: held)
-        return [action for action in actions if not isinstance(action, _LETS_SEND)]
+        return [action for action in actions if not isinstance(action, _PERMITS_TRAFFIC)]
 
-    def _lit(self, number: int, now: float, until: float | None = None) -> list[Action]:
-        """The switch holds the circuits of a reconfiguration. ``until``: nobody sends before (None: they may now)."""
-        tuned = self._under_way.pop(number, None)
-        if tuned is None:
+    def _end(self, number: int, now: float, until: float | None = None) -> list[Action]:
+        """End a reconfiguration whose circuits the switch holds; ``until``: no rank sends before (None: from now)."""
+        running = self._under_way.pop(number, None)
+        if running is None:
             return []
         packets, size = self._losses.end(number)
-        lost = [_dropped(tuned.action.switch, packets, size, number, now)] if packets else []
-        return [*lost, *self._sender.engine.reconfigured(number, now, since=tuned.dark_since, until=until)]
+        lost = [_dropped(running.action.switch, packets, size, number, now)] if packets else []
+        return [*lost, *self._sender.engine.reconfigured(number, now, since=running.dark_since, until=until)]
 
     def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
-        """A switch did not do its part."""
+        """Abort a reconfiguration that its switch refused."""
         self._forget(failed.reconfiguration_id)
         return self._sender.engine.failed(failed.reconfiguration_id, reason, now)
 
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
-        """Give up everything that is under way on ``switch``."""
+        """Abort all reconfigurations that are under way on ``switch``."""
         actions: list[Action] = []
-        for number in [n for n, tuned in self._under_way.items() if tuned.action.switch == switch]:
+        for number in [n for n, running in self._under_way.items() if running.action.switch == switch]:
             self._forget(number)
             actions += self._sender.engine.failed(number, reason, now)
         return actions
 
     def counted(self, xid: int, counts: Iterable[PortCount]) -> None:
-        """Counters of ports came."""
+        """Take a reading of port counters that was asked for under ``xid``."""
         self._losses.read(xid, counts)
 
     def _count(self, number: int) -> Iterable[Action]:
-        """Read the counters of a switch for the second time."""
-        datapaths, tuned = self._sender.datapaths, self._under_way.get(number)
-        datapath = datapaths.connected.get(tuned.action.switch) if tuned is not None else None
+        """Ask for the second reading of the port counters of a reconfiguration."""
+        datapaths, running = self._sender.datapaths, self._under_way.get(number)
+        datapath = datapaths.connected.get(running.action.switch) if running is not None else None
         if datapath is not None:
             xid = datapaths.next_xid()
             self._losses.again(number, xid)
             datapath.send(flows.port_stats_request(xid))
         return ()
 
-    def _light(self, number: int, now: float) -> Iterable[Action]:
+    def _end_dark(self, number: int, now: float) -> Iterable[Action]:
         if number not in self._under_way:
             return ()
         name = self._under_way[number].action.switch
-        if self._sender.ask(name, "light", lambda xid: flows.light(number, xid), now, number):
+        if self._sender.send(name, "end_dark", lambda xid: flows.end_dark(number, xid), now, number):
             return ()
         return self.lost(name, f"{name} is not connected to the controller", now)
 
     def _macs(self, switch: str) -> dict[int, str]:
-        """Those of the hosts behind the ports of a switch."""
+        """The MAC addresses of the hosts at the ports of a switch, by port."""
         return {port.number: port.mac for port in self._sender.datapaths.connected[switch].plan.ports}
 
     def _forget(self, number: int) -> None:

@@ -70,7 +70,7 @@ def test_a_bundle_error_reaches_everybody_who_waits(world: World) -> None:
     world.switches[0x10000].refuses = True
     pair_asks(world, 0, 2)
     for rank in (0, 2):
-        assert world.wait(rank)["error"] == "group pp-s0-d0-r0: rail0 refused it (BUNDLE_FAILED)"
+        assert world.wait(rank)["error"] == "group pp-s0-d0-r0: rail0 refused a message (BUNDLE_FAILED)"
     assert world.switches[0x10000].goes_to(2) == 3
 
 

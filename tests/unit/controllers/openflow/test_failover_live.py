@@ -218,7 +218,7 @@ def test_a_switch_that_refuses_or_vanishes_strands_the_job_and_says_so() -> None
     world.ask("news", op="watch", job="A", seen=0)
     world.ask("f", op="failed", job="A", rank=0, cause="x")
     news = world.wait("news")
-    assert (news["state"], news["reason"]) == ("stranded", "rack0 refused it (BUNDLE_FAILED)")
+    assert (news["state"], news["reason"]) == ("stranded", "rack0 refused a message (BUNDLE_FAILED)")
     world.switches[switch.dpid].refuses = False
     world.ask("news B", op="watch", job="B", seen=0)
     world.mute = True

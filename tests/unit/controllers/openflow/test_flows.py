@@ -52,7 +52,7 @@ def test_a_bundle_is_atomic_and_ends_in_a_barrier_under_one_xid() -> None:
 
 def test_a_plain_circuit_takes_the_place_of_a_plain_one_by_itself() -> None:
     before, after = Matching([(1, 2), (3, 4), (5, 6)]), Matching([(1, 3), (2, 4)])
-    mods = [m.inner for m in parse(flows.darken(darken(before, after, 0.0), 77, gated={2})) if m.msg_type == 34]
+    mods = [m.inner for m in parse(flows.darken(darken(before, after, 0.0), 77, rotation_ports={2})) if m.msg_type == 34]
     taken_out = [dict(mod.match.items())["in_port"] for mod in mods if mod.command == flows.DELETE]
     assert taken_out == [2, 5, 6], "what may hold a flow of a rotation, and what only loses its circuit"
     assert [dict(mod.match.items())["in_port"] for mod in mods if mod.command == flows.ADD] == [1, 2, 3, 4]
@@ -67,7 +67,7 @@ def test_dark_then_light_moves_only_what_changes(before: Matching, after: Matchi
     switch.take(flows.darken(change, 2))
     for port in range(1, 13):
         assert switch.goes_to(port) == (None if port in change.ports else before.peer(port))
-    switch.take(flows.light(7, 3))
+    switch.take(flows.end_dark(7, 3))
     assert {p: switch.goes_to(p) for p in range(1, 13)} == {p: after.peer(p) for p in range(1, 13)}
 
 
@@ -84,7 +84,7 @@ def test_lighting_one_reconfiguration_leaves_another_dark() -> None:
     first, second = Matching([(1, 2)]), Matching([(1, 2), (3, 4)])
     switch.take(flows.darken(darken(Matching(), first, 1.0, 7), 1))
     switch.take(flows.darken(darken(first, second, 1.0, 8), 2))
-    switch.take(flows.light(7, 3))
+    switch.take(flows.end_dark(7, 3))
     assert (switch.goes_to(1), switch.goes_to(3)) == (2, None)
 
 
@@ -96,7 +96,7 @@ def test_in_a_rotation_only_what_is_for_the_partner_passes(
     macs = {port.number: port.mac for port in plan.ports}
     switch.take(flows.fill(plan, [c.ports for c in before], 1))
     switch.take(flows.darken(replace(darken(before, slot_window, 0.01), quiet=True), 2, macs))
-    switch.take(flows.light(7, 3))
+    switch.take(flows.end_dark(7, 3))
     changed = before.changed_ports(slot_window)
     for port in changed:
         for other, mac in macs.items():

@@ -93,7 +93,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
         agent.say(20, "release")
     assert all(agent.answers[-1] == {"id": 20, "ok": True} for agent in agents)
     assert all(agent.told() == [0, 1, 2, 3] for agent in agents)
-    assert not world.core._north.pending_replies.requests
+    assert not world.core._operations.pending_replies.requests
     assert [e["slot"] for e in world.events if e.kind == "slot"] == [0, 1, 2, 3]
 
 
@@ -165,5 +165,5 @@ def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: 
     for number, trips in enumerate(([0.002, 0.004, 0.003], [0.001])):
         core.datapaths.connect(core.plan.switches[number], lambda data: True).dark_trips = trips
     for switches in (("rail0",), ("rail1",), ("rail0", "rail1"), ("elsewhere",)):
-        core._carry_out([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
+        core._execute([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
     assert planned == pytest.approx([5.997, 5.999, 5.997, 6.0]), "the median of each, and the slowest of several"

@@ -48,10 +48,10 @@ class South:
         self._timers: list[tuple[float, int, Decide]] = []
         self._order = itertools.count()
 
-    def ask(self, name: str, step: Step, build: Callable[[int], bytes], now: float, number: int = 0) -> bool:
-        xid = self.datapaths.ask(name, step, build, now, number)
+    def send(self, name: str, step: Step, build: Callable[[int], bytes], now: float, number: int = 0) -> bool:
+        xid = self.datapaths.send(name, step, build, now, number)
         self.orders.append((now, step))
-        self.later(now + REPLY_S, lambda t: self.tuning.stepped(self.datapaths.transactions.pop(xid), t))
+        self.later(now + REPLY_S, lambda t: self.tuning.step_done(self.datapaths.transactions.pop(xid), t))
         return bool(xid)
 
     def later(self, moment: float, decide: Decide) -> None:
@@ -151,7 +151,7 @@ def test_dark_from_reply_to_reply_and_an_ack_when_the_caches_have_followed() -> 
     south = opus(0.1)
     south.grant(PAIR)
     dark = south.order("darken") + REPLY_S
-    assert south.order("light") == pytest.approx(dark + 0.1 - REPLY_S), "so much earlier as the answer takes"
+    assert south.order("end_dark") == pytest.approx(dark + 0.1 - REPLY_S), "so much earlier as the answer takes"
     assert south.dark() == [(dark, pytest.approx(dark + 0.1))]
     assert south.when(Ack) == [pytest.approx(dark + 0.1 + SETTLE_S)]
 
@@ -189,10 +189,10 @@ def test_a_slot_is_lit_early_and_begins_when_the_delay_is_over(rotor: Callable[[
     south = rotor(delay_s)
     south.grant(EP)
     dark = south.order("darken") + REPLY_S
-    assert south.order("light") == pytest.approx(dark + delay_s - REPLY_S - QUIET_LEAD_S)
+    assert south.order("end_dark") == pytest.approx(dark + delay_s - REPLY_S - QUIET_LEAD_S)
     assert south.dark() == [(dark, pytest.approx(dark + delay_s))]
     assert south.slot_window().began == pytest.approx(dark + delay_s), "neither earlier nor later"
-    assert south.when(Ack) == [south.order("light") + REPLY_S], "said as soon as it is sure"
+    assert south.when(Ack) == [south.order("end_dark") + REPLY_S], "said as soon as it is sure"
 
 
 @pytest.mark.parametrize("delay_s", [0.001, 0.004, 0.008])
@@ -202,7 +202,7 @@ def test_a_slot_after_a_delay_shorter_than_the_caches_take_begins_when_they_have
     south = rotor(delay_s)
     south.grant(EP)
     dark = south.order("darken") + REPLY_S
-    assert south.order("light") == pytest.approx(dark), "at once"
+    assert south.order("end_dark") == pytest.approx(dark), "at once"
     assert south.when(Ack) == [dark + REPLY_S]
     assert south.slot_window().began == pytest.approx(dark + REPLY_S + SETTLE_S + REVALIDATION_GAP_S)
 
