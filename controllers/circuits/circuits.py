@@ -1,7 +1,7 @@
-"""Circuits and matchings: what an optical circuit switch can hold.
+"""Circuits and matchings, the configurations of an optical circuit switch.
 
-A circuit joins two ports, light goes both ways. A matching is a set of circuits in which no port
-stands twice. Everything here is a value: no switch, no clock.
+A circuit joins two ports in both directions. A matching is a set of circuits that share no port. All classes here are
+immutable values: no switch, no clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from railyard.errors import CircuitError
 
 @dataclass(frozen=True, order=True)
 class Circuit:
-    """Two ports of one switch joined; ``Circuit(5, 2) == Circuit(2, 5)``."""
+    """A circuit between two ports of one switch; ``Circuit(5, 2) == Circuit(2, 5)``."""
 
     a: int
     b: int
@@ -39,7 +39,7 @@ class Circuit:
 class Matching:
     """An immutable set of circuits that share no port.
 
-    Raises ``CircuitError`` naming the port that stands in two circuits.
+    Raises ``CircuitError`` naming a port that is in two circuits.
     """
 
     __slots__ = ("_circuits", "_peer")
@@ -54,7 +54,7 @@ class Matching:
             for port in circuit.ports:
                 if port in peer:
                     raise CircuitError(
-                        f"port {port} stands in circuit {Circuit(port, peer[port])} and in circuit {circuit}; "
+                        f"port {port} is in circuit {Circuit(port, peer[port])} and in circuit {circuit}; "
                         "a port can hold one circuit"
                     )
             peer[circuit.a], peer[circuit.b] = circuit.b, circuit.a
@@ -64,12 +64,12 @@ class Matching:
 
     @property
     def circuits(self) -> frozenset[Circuit]:
-        """The circuits as a set."""
+        """The circuits of the matching as a set."""
         return self._circuits
 
     @property
     def ports(self) -> frozenset[int]:
-        """All ports that hold a circuit."""
+        """All ports that have a circuit."""
         return frozenset(self._peer)
 
     def peer(self, port: int) -> int | None:
@@ -82,7 +82,7 @@ class Matching:
         return Matching(c for c in self._circuits if not gone.intersection(c.ports))
 
     def replaced_by(self, wanted: Matching) -> Matching:
-        """The matching after ``wanted`` took the ports it needs (mode ``update``: it steals)."""
+        """The matching with ``wanted`` in place of all circuits that share a port with it (mode ``update``)."""
         return Matching([*self.without_ports(wanted.ports), *wanted])
 
     def changed_ports(self, after: Matching) -> frozenset[int]:
@@ -90,7 +90,7 @@ class Matching:
         return frozenset(p for p in self.ports | after.ports if self.peer(p) != after.peer(p))
 
     def check_ports(self, known: Iterable[int], switch: str) -> None:
-        """Raise ``CircuitError`` for a port that ``switch`` has not."""
+        """Raise ``CircuitError`` for a port that is not among the ``known`` ports of ``switch``."""
         known = set(known)
         for port in sorted(self.ports):
             if port not in known:

@@ -1,11 +1,11 @@
-"""The fibres between the servers of a rack, and the way of each circuit through them.
+"""The fibres between the servers of a rack, and the routes of circuits through them.
 
-A server is a fabric of its own: it joins any of its chips' ports to each other or to a fibre. Adjacent servers of the
-torus are joined by 4 fibres (MORPHLUX, arXiv 2508.03674). In its rack of 4 x 4 x 4 chips in servers of 2 x 2 x 1 those
-are just the links that cross from one server to the next: along z one for each of 4 chips; along x (and y) one for
-each of 2 chips that face the neighbour, and, as there are two servers on that circle, one for each of 2 that reach the
-same neighbour round the back. But a fibre belongs to the pair of servers and not to a chip: any chip's circuit may
-take any of the 4, and a third server's circuit may pass through.
+A server has its own photonic fabric, which joins any port of its chips to another one or to a fibre. Adjacent servers
+of the torus are joined by 4 fibres (MORPHLUX, arXiv 2508.03674). In its rack of 4 x 4 x 4 chips in servers of 2 x 2 x 1
+these are the links of the torus between two servers: along z one for each of 4 chips; along x (and y) one for each of 2
+chips that face the neighbour, and, as there are two servers on that circle, one for each of 2 that reach the same
+neighbour on its other side. A fibre belongs to the pair of servers, not to a chip: the circuit of any chip may use any
+of the 4, and so may circuits of third servers that pass through.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FIBRES = 4
 """Fibres between two adjacent servers (MORPHLUX, arXiv 2508.03674)."""
 
 Route = tuple[int, ...]
-"""The servers that a circuit passes, both ends included; one server: it stays inside and takes no fibre."""
+"""The servers that a circuit passes, both ends included; a circuit inside one server uses no fibre."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class FibrePlant:
-    """The fibres of the rack ``rack`` with ``ranks`` chips in all, spare servers outside the torus included.
+    """The fibres of the rack ``rack`` with ``ranks`` chips in all, including spare servers outside the torus.
 
-    ``per_pair`` fibres join two adjacent servers. How a spare server outside the torus is reached the paper does not
-    say: here it is adjacent to ``spare_neighbours`` servers, spread evenly over the torus (None: to every one, through
-    the rack's own fabric), with as many fibres to each. No circuit passes through a spare server on its way elsewhere.
+    ``per_pair`` fibres join two adjacent servers. The paper does not say how a spare server outside the torus is
+    reached: here it is adjacent to ``spare_neighbours`` servers, spread evenly over the torus (None: to every server,
+    through the fabric of the rack), with ``per_pair`` fibres to each. No circuit passes through a spare server.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class FibrePlant:
         self._outside = range(inside, -(-ranks // self._chips_per_server))
         reach = inside if spare_neighbours is None else min(spare_neighbours, inside)
         for spare in self._outside:
-            for at in range(reach):
-                self._join(spare, at * inside // reach)
+            for index in range(reach):
+                self._join(spare, index * inside // reach)
 
     def server_of(self, rank: int) -> int:
         """The server that chip ``rank`` is in."""
         return rank // self._chips_per_server
 
     def neighbours(self, server: int) -> list[int]:
-        """The servers that fibres lead to from ``server``."""
+        """The servers that fibres join to ``server``, ascending."""
         return sorted(self._neighbours.get(server, ()))
 
     def routed(
@@ -66,13 +66,13 @@ class FibrePlant:
         kept: Mapping[Key, Route] | None = None,
         preferred: Mapping[Key, Route] | None = None,
     ) -> dict[Key, Route]:
-        """``kept`` and a route for each of ``circuits`` (its two chips), which take only fibres that are free.
+        """``kept`` and a route over free fibres for each of ``circuits`` (its two chips).
 
-        First of all, circuits with a ``preferred`` route have it if it is free then. Of the others those between
-        servers close to each other come first, since they have the least choice; each takes the fewest hops, then the
-        least used fibres, then the lowest servers. So the same circuits always get the same routes.
-        No route is taken back for a later circuit, so that one may be refused where other routes would have left room:
-        ``CircuitError`` naming two servers whose fibres are used up.
+        Circuits with a ``preferred`` route come first and get it if it is free. Of the others, those between servers
+        close to each other come first, since they have the least choice; each gets the fewest hops, then the least used
+        fibres, then the lowest servers. So the same circuits always get the same routes. No route is changed for a
+        later circuit, so a circuit may be refused although other routes would have left room: ``CircuitError`` naming
+        two servers whose fibres are used up.
         """
         routes = dict(kept or {})
         used = fibres_used(routes.values())
@@ -96,7 +96,7 @@ class FibrePlant:
         self._neighbours.setdefault(b, set()).add(a)
 
     def _search(self, a: int, b: int, used: Mapping[tuple[int, int], int] | None = None) -> Route | None:
-        """The best route from server ``a`` to ``b``; over every fibre, or over those that are free beside ``used``."""
+        """The best route from server ``a`` to ``b`` over all fibres, or over those not ``used``; None without one."""
         queue: list[tuple[int, int, Route]] = [(0, 0, (a,))]
         done: set[int] = set()
         while queue:
@@ -115,23 +115,23 @@ class FibrePlant:
 
     def _used_up(self, a: int, b: int, chips: tuple[int, int], used: Mapping[tuple[int, int], int]) -> CircuitError:
         circuit = f"the circuit from chip {chips[0]} to chip {chips[1]}"
-        way = self._search(a, b)
-        if way is None:
+        route = self._search(a, b)
+        if route is None:
             return CircuitError(f"no fibres lead from server {a} to server {b}, which {circuit} would need")
-        full = next(pair for pair in pairwise(way) if used.get(server_pair(*pair), 0) >= self.per_pair)
+        full = next(pair for pair in pairwise(route) if used.get(server_pair(*pair), 0) >= self.per_pair)
         return CircuitError(
-            f"no fibre between server {full[0]} and server {full[1]} is free (of {self.per_pair}), nor any way round, "
-            f"for {circuit}"
+            f"no fibre between server {full[0]} and server {full[1]} is free (of {self.per_pair}), nor is any other "
+            f"route, for {circuit}"
         )
 
 
 def server_pair(a: int, b: int) -> tuple[int, int]:
-    """Two adjacent servers, the lower first."""
+    """The pair of two adjacent servers, the lower first."""
     return (a, b) if a < b else (b, a)
 
 
 def fibres_used(routes: Iterable[Route]) -> Counter[tuple[int, int]]:
-    """How many fibres ``routes`` take between each pair of servers."""
+    """The number of fibres that ``routes`` use between each pair of servers."""
     return Counter(server_pair(a, b) for route in routes for a, b in pairwise(route))
 
 

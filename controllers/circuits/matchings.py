@@ -1,7 +1,7 @@
-"""The matchings that join everybody to everybody in turns, whatever the traffic: what a rotor steps through.
+"""Matchings that join every pair of positions, slot by slot, whatever the traffic: the schedule of a rotor.
 
-``n`` is the number of positions (0 to n - 1). With one port per position, which sends and receives, a turn is a set of
-pairs (a 1-factorization of the complete graph). With a port to send and another to receive, a turn is a permutation.
+``n`` is the number of positions (0 to n - 1). With one port per position, which sends and receives, a slot is a set of
+pairs (a 1-factorization of the complete graph). With a port to send and another to receive, a slot is a permutation.
 
 Source: the circle method of Kirkman, 1847 (a round-robin tournament); cyclic shifts as in RotorNet, SIGCOMM'17.
 """
@@ -11,41 +11,41 @@ from __future__ import annotations
 from railyard.errors import ConfigError
 
 Pair = tuple[int, int]
-"""Two positions; the lower first where no direction is meant, otherwise (sender, receiver)."""
+"""Two positions: (sender, receiver) of a directed pair, otherwise the lower first."""
 Pairs = tuple[Pair, ...]
 Permutation = tuple[int, ...]
 """``p[i]`` is the position that receives from position ``i``."""
 
 
 def one_factorization(n: int) -> tuple[Pairs, ...]:
-    """Turns in which each pair of ``n`` positions meets exactly once, as few as can be.
+    """The fewest matchings in which each pair of ``n`` positions occurs exactly once.
 
-    n even: n - 1 perfect matchings; turn r joins n - 1 to r, and r + k to r - k (modulo n - 1, for k = 1 to n/2 - 1).
-    n odd: n matchings, each with one position left out (the bye of turn r is r). ``ConfigError`` below 2 positions.
+    n even: n - 1 perfect matchings; matching r joins n - 1 to r, and r + k to r - k (modulo n - 1, for k = 1 to
+    n/2 - 1). n odd: n matchings; matching r leaves position r out. ``ConfigError`` below 2 positions.
 
     >>> one_factorization(4)
     (((0, 3), (1, 2)), ((1, 3), (0, 2)), ((2, 3), (0, 1)))
     """
     _check(n)
     around = n - 1 if n % 2 == 0 else n
-    turns = []
+    slots = []
     for r in range(around):
         across = [_pair((r + k) % around, (r - k) % around) for k in range(1, (around + 1) // 2)]
-        turns.append(tuple(across if n % 2 else [(r, n - 1), *across]))
-    return tuple(turns)
+        slots.append(tuple(across if n % 2 else [(r, n - 1), *across]))
+    return tuple(slots)
 
 
 def perfect_matchings(n: int) -> tuple[Pairs, ...]:
-    """The n - 1 matchings of ``one_factorization`` that leave nobody out.
+    """The n - 1 matchings of ``one_factorization`` for an even ``n``, in which every position has a partner.
 
-    ``ConfigError`` for an odd ``n``, which has no perfect matching, naming what works instead.
+    ``ConfigError`` for an odd ``n``, which has no perfect matching, naming alternatives that work.
     """
     _check(n)
     if n % 2:
         raise ConfigError(
-            f"{n} positions have no perfect matching, one is always left out; take {n + 1} or {n - 1} of them, "
-            f"or {n} matchings with a bye each (one_factorization), or {n - 1} cyclic shifts, which need a port to "
-            "send and another to receive (simplex)",
+            f"{n} positions have no perfect matching, one is always left out; use {n + 1} or {n - 1} of them, "
+            f"or {n} matchings that leave one out each (one_factorization), or {n - 1} cyclic shifts, which need a "
+            "port to send and another to receive (simplex)",
             key="n",
         )
     return one_factorization(n)
@@ -54,7 +54,7 @@ def perfect_matchings(n: int) -> tuple[Pairs, ...]:
 def cyclic_shifts(n: int) -> tuple[Permutation, ...]:
     """The n - 1 permutations in which position i sends to i + 1, to i + 2, and so on (modulo ``n``).
 
-    Each ordered pair stands in exactly one. ``ConfigError`` below 2 positions.
+    Each ordered pair occurs in exactly one of them. ``ConfigError`` below 2 positions.
 
     >>> cyclic_shifts(3)
     ((1, 2, 0), (2, 0, 1))

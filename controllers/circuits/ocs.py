@@ -1,4 +1,4 @@
-"""The optical circuit switch as a device: circuits, port states, and what a reconfiguration does to them.
+"""The optical circuit switch (OCS) as a device: its circuits, its port states, and their changes.
 
 Port states and update modes carry the names of SONiC's OCS model. Pure: no clock, no wire.
 """
@@ -13,20 +13,20 @@ from controllers.circuits.circuits import Circuit, Matching
 from railyard.errors import CircuitError, ControlError
 
 PortState = Literal["blocked", "tuning", "tuned", "failed"]
-"""No circuit; circuit being set up (dark); light passes; broken."""
+"""The states of a port: without a circuit, circuit being set up (dark), circuit up, broken."""
 
 UpdateMode = Literal["update", "safe", "overwrite"]
-"""``update`` takes the ports it needs from circuits that stand, ``safe`` refuses to, ``overwrite`` replaces all."""
+"""``update`` replaces circuits that share a port with the new ones, ``safe`` refuses to, ``overwrite`` replaces all."""
 
 UPDATE_MODES: tuple[str, ...] = get_args(UpdateMode)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One reconfiguration: only ``ports`` change, all other ports of the switch keep their light.
+    """One reconfiguration: only ``ports`` change; the circuits of all other ports stay up.
 
-    Those that get a new circuit (``tuned``) are dark until it stands; those that only lose theirs are blocked at once,
-    so another reconfiguration may take them without waiting for this one.
+    Ports that get a new circuit (``tuned``) are dark until it is up. Ports that only lose theirs are blocked at once,
+    so another reconfiguration may use them without waiting for this one.
     """
 
     ports: frozenset[int]
@@ -40,10 +40,10 @@ class Change:
 
 
 class OpticalSwitch:
-    """One OCS.
+    """One optical circuit switch with its circuits and the states of its ports.
 
-    ``target`` is what it was last told to hold, circuits that are still tuning included; ``up`` only what passes
-    light now. Several reconfigurations may be under way at once as long as they share no port.
+    ``target`` is its matching after all reconfigurations under way, ``up`` the circuits that pass light now. Several
+    reconfigurations may be under way at once as long as they share no port.
     """
 
     def __init__(self, name: str, ports: Iterable[int]) -> None:
@@ -68,7 +68,7 @@ class OpticalSwitch:
 
     @property
     def failed(self) -> frozenset[int]:
-        """The broken ports."""
+        """The ports that are broken."""
         return frozenset(self._failed)
 
     def state(self, port: int) -> PortState:
@@ -81,11 +81,11 @@ class OpticalSwitch:
         return "blocked" if self.target.peer(port) is None else "tuned"
 
     def states(self) -> dict[int, PortState]:
-        """The state of every port."""
+        """The state of every port of the switch."""
         return {port: self.state(port) for port in sorted(self.ports)}
 
     def resolve(self, wanted: Matching, mode: UpdateMode) -> Matching:
-        """All circuits of the switch after ``wanted`` was applied in ``mode``; ``CircuitError`` if it cannot be."""
+        """All circuits of the switch after applying ``wanted`` in ``mode``; ``CircuitError`` if that is impossible."""
         wanted.check_ports(self.ports, self.name)
         if mode == "overwrite":
             return wanted
@@ -98,19 +98,19 @@ class OpticalSwitch:
                 peer = self.target.peer(port)
                 if peer is not None and circuit not in self.target:
                     raise CircuitError(
-                        f"port {port} of {self.name} holds circuit {Circuit(port, peer)}; mode safe takes no port that "
-                        "is in use, mode update does"
+                        f"port {port} of {self.name} holds circuit {Circuit(port, peer)}; mode safe changes no port "
+                        "that is in use, mode update does"
                     )
         return self.target.replaced_by(wanted)
 
     def change_to(self, after: Matching) -> Change | None:
-        """What going to ``after`` (all circuits of the switch) would change; None if nothing."""
+        """The change that leads to ``after`` (all circuits of the switch); None if nothing would change."""
         after.check_ports(self.ports, self.name)
         ports = self.target.changed_ports(after)
         return Change(ports, self.target, after) if ports else None
 
     def begin(self, change: Change, reconfiguration_id: int) -> None:
-        """Take the light off the ports of ``change``; ``CircuitError`` if one is dark or the change is stale."""
+        """Begin ``change``: its ports go dark. ``CircuitError`` if one is dark already or the change is stale."""
         clash = sorted(change.ports & self._dark.keys())
         if clash:
             raise CircuitError(f"port {clash[0]} of {self.name} is still tuning; wait until it is tuned")
@@ -121,15 +121,15 @@ class OpticalSwitch:
         self._dark.update(dict.fromkeys(change.tuned, reconfiguration_id))
 
     def finish(self, reconfiguration_id: int) -> Change:
-        """The light is back: the ports of this reconfiguration are tuned (or blocked, without a circuit)."""
+        """End a reconfiguration: its ports are tuned (or blocked, without a circuit)."""
         return self._end(reconfiguration_id)
 
     def abort(self, reconfiguration_id: int) -> Change:
-        """The switch did not take this reconfiguration: its ports hold again what they held before."""
+        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits."""
         change = self._end(reconfiguration_id)
-        mine = change.ports - self._dark.keys()
-        kept = self.target.without_ports(mine)
-        back = [c for c in change.before if mine.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
+        own = change.ports - self._dark.keys()
+        kept = self.target.without_ports(own)
+        back = [c for c in change.before if own.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
         self.target = Matching([*kept, *back])
         return change
 
@@ -143,25 +143,25 @@ class OpticalSwitch:
         return change
 
     def fail(self, port: int) -> None:
-        """Break ``port``; its circuit passes no light. ``dropped`` tells what then has to go."""
+        """Break ``port``: its circuit is no longer up. ``removal_of_broken`` is the change that follows."""
         self._check(port)
         self._failed.add(port)
 
     def restore(self, port: int) -> None:
-        """Repair ``port``; ``returning`` tells which circuits can come back."""
+        """Repair ``port``. ``return_of_repaired`` is the change that follows."""
         self._check(port)
         self._failed.discard(port)
 
-    def dropped(self) -> Change | None:
-        """The change that takes the circuits of broken ports off (they are remembered); None if there are none."""
+    def removal_of_broken(self) -> Change | None:
+        """The change that removes the circuits of broken ports (and remembers them); None if there are none."""
         broken = {p for p in self._failed if p not in self._dark and self.target.peer(p) is not None}
         if not broken:
             return None
         self._lost.update(c for c in self.target if broken.intersection(c.ports))
         return self.change_to(self.target.without_ports(broken))
 
-    def returning(self) -> Change | None:
-        """The change that brings back circuits lost to a broken port whose ports are sound and free again."""
+    def return_of_repaired(self) -> Change | None:
+        """The change that restores circuits lost to a broken port whose ports work and are free; None without any."""
         used = self.target.ports | self._dark.keys()
         self._lost = {c for c in self._lost if not used.intersection(c.ports)}
         back = [c for c in self._lost if not self._failed.intersection(c.ports)]

@@ -1,8 +1,7 @@
-"""A rotation: circuits that come and go in turns while a group talks, instead of standing until it is done.
+"""Rotations: circuits that change slot by slot while a group communicates, instead of staying up until its release.
 
-A policy that rotates a group gives its slots; the engine steps through them, from the first again after the last, as
-long as a member has something to send. Source: RotorNet (SIGCOMM'17) for the turns; PIP, arXiv 2501.18136, for the
-matchings.
+A policy that rotates a group returns its slots; the engine steps through them cyclically as long as a member has data
+to send. Sources: RotorNet (SIGCOMM'17) for the slots; PIP, arXiv 2501.18136, for the matchings.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from railyard.errors import ConfigError
 from railyard.protocol import Hop, SlotWindow
 
 Demand = tuple[tuple[float, ...], ...]
-"""Bytes from position i of a group (row) to position j; any unit will do, only proportions count."""
+"""Bytes from position i of a group (row) to position j, in any unit: only proportions count."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """How a job wants its rotating groups to turn.
+    """The parameters of the rotations of a job.
 
-    ``slot_s``: how long the circuits of a slot pass light (wall-clock seconds; None: until everybody has sent what it
-    has for this slot). ``guard_s``: how much of the end of such a slot stays unused, so that nothing is under way when
-    it goes dark. ``simplex``: a circuit carries data one way, from port 1 of the sender to port 0 of the receiver, so
-    that a rank may send to one and receive from another; otherwise port 0 does both. ``demand``: what positions send
-    to each other, for policies that look at it (empty: everybody as much to everybody). ``most_slots``: how many slots
-    such a policy may make of it (0: as many as it takes).
+    ``slot_s``: how long the circuits of a slot are up, in wall-clock seconds (None: until all members have sent their
+    data for this slot). ``guard_s``: the unused time at the end of such a slot, so that nothing is under way when its
+    circuits go dark. ``simplex``: a circuit carries data one way, from port 1 of the sender to port 0 of the receiver,
+    so a rank may send to one peer and receive from another; otherwise port 0 does both. ``demand``: the demand matrix
+    for policies that use one (empty: uniform). ``most_slots``: the most slots that such a policy may use (0: any
+    number). ``ConfigError`` for times that are out of range.
     """
 
     slot_s: float | None = None
@@ -37,7 +36,7 @@ class Cycle:
     most_slots: int = 0
 
     def scaled(self, time: float, size: float) -> Cycle:
-        """The same with times multiplied by ``time`` and demands by ``size``."""
+        """A copy of the cycle with times multiplied by ``time`` and demands by ``size``."""
         return replace(
             self,
             slot_s=None if self.slot_s is None else self.slot_s * time,
@@ -58,10 +57,10 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Slot:
-    """One turn: ``wiring`` are the group's own circuits in it (switch -> circuits), ``paths`` what may be sent over
-    them. ``seconds`` that they pass light (wall-clock), None: until all members have sent what they have for it.
+    """One slot of a rotation: the circuits of the group in it (``wiring``: switch -> circuits) and its ``paths``.
 
-    A path between different lanes is used one way only: the first rank sends and the second receives.
+    The circuits are up for ``seconds`` (wall-clock; None: until all members have sent their data for it). A path
+    between different lanes is used one way only: the first rank sends and the second receives.
     """
 
     wiring: dict[str, Matching]
@@ -69,23 +68,28 @@ class Slot:
     seconds: float | None = None
 
     def uses(self, switch: str, port: int) -> bool:
-        """Whether one of its circuits ends there."""
+        """Whether a circuit of the slot ends at ``port`` of ``switch``."""
         return switch in self.wiring and port in self.wiring[switch].ports
 
 
-def circuits_in_slot(slots: Iterable[Slot], due: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
-    """All circuits of each switch in slot ``due``: its own in place of whatever has ports of any of ``slots``."""
+def circuits_in_slot(slots: Iterable[Slot], current: Slot, target: Mapping[str, Matching]) -> dict[str, Matching]:
+    """All circuits of each switch in slot ``current``, given ``target``.
+
+    Circuits of ``target`` that share a port with any of ``slots`` are removed, those of ``current`` added.
+    """
     wiring: dict[str, Matching] = {}
     for slot in slots:
         for name, circuits in slot.wiring.items():
             wiring[name] = wiring.get(name, target.get(name, Matching())).without_ports(circuits.ports)
-    return {name: Matching([*others, *due.wiring.get(name, ())]) for name, others in wiring.items()}
+    return {name: Matching([*others, *current.wiring.get(name, ())]) for name, others in wiring.items()}
 
 
 @dataclass
 class RunningRotation:
-    """A rotation under way: the ``number`` of the slot that stands or is being set up, who has sent its part of it
-    (``moved``), and who of those has nothing for any other slot either (``idle``).
+    """A rotation under way.
+
+    ``number`` counts slots; the current one is up or being set up. ``moved`` are the ranks that have sent their data
+    for it, ``idle`` those of them that have no data for any other slot either.
     """
 
     slots: tuple[Slot, ...]
@@ -94,32 +98,32 @@ class RunningRotation:
     moved: set[int] = field(default_factory=set)
     idle: set[int] = field(default_factory=set)
     slot_window: SlotWindow | None = None
-    """The slot that stands; None while it is being set up."""
+    """The window of the current slot; None while its circuits are being set up."""
     up_at: float = float("-inf")
-    """Since when the circuits of the slot that is being set up pass light; a switch may say so some time before."""
+    """The time from which the circuits of the current slot are up; a switch may confirm them some time before."""
 
     @property
     def slot(self) -> Slot:
-        """The slot that stands or is being set up."""
+        """The current slot, which is up or being set up."""
         return self.slots[self.number % len(self.slots)]
 
     def begin(self, now: float) -> SlotWindow:
-        """Its circuits pass light, or surely will at ``up_at``."""
+        """Begin the current slot, whose circuits are up now or certain to be at ``up_at``; its window."""
         began, seconds = max(now, self.up_at), self.slot.seconds
         self.slot_window = SlotWindow(self.number, began, None if seconds is None else began + seconds, self.guard_s)
         return self.slot_window
 
     def report(self, rank: int, idle: bool) -> None:
-        """``rank`` has sent its part of this slot; ``idle``: and has nothing for any other."""
+        """Record that ``rank`` has sent its data for this slot; ``idle``: it has none for any other slot."""
         self.moved.add(rank)
         (self.idle.add if idle else self.idle.discard)(rank)
 
     def over(self, present: frozenset[int]) -> bool:
-        """Whether a slot without an end is over for those who are ``present``, and somebody waits for another."""
+        """Whether all of ``present`` have sent their data in a slot without an end, and one has data for another."""
         return self.slot.seconds is None and present <= self.moved and not present <= self.idle
 
     def advance(self) -> None:
-        """On to the next slot."""
+        """Step to the next slot, whose circuits are not up yet."""
         self.number += 1
         self.moved.clear()
         self.idle.clear()

@@ -1,11 +1,11 @@
-"""Routes of an electrical torus: which port of each chip's switch leads to which chip.
+"""Routes of an electrical torus: the output port at each chip's switch for each destination chip.
 
-The rule, at every switch and for every destination: of the ports that begin a shortest way through living chips, the
-first in the order of ports (+x, -x, +y, -y, +z, -z). Where nobody is dead that is dimension order: x first, then y,
-then z, each the shorter way round and by + where both are as long. Round dead chips it is a shortest detour, x as
-early as it can be. Every hop brings a packet one nearer to its destination, by the same count of hops at every switch,
-so following the tables never goes round in circles. (Dimension order with another order for the pairs that it fails
-would not do: the tables know the destination of a packet, not its source.)
+At every switch and for every destination the rule is: of the ports that begin a shortest route through working chips,
+take the first in the order of ports (+x, -x, +y, -y, +z, -z). Without dead chips that is dimension order: x first, then
+y, then z, each in the shorter direction, and by + where both are equally long. Round dead chips it is a shortest
+detour, x as early as possible. Every hop brings a packet one hop nearer to its destination, and all switches count hops
+alike, so there are no loops. (Dimension order with another order for the pairs that it fails would not work: tables
+know the destination of a packet, not its source.)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _Wires = dict[str, list[tuple[int, str]]]
 
 
 def routes(plan: FabricPlan, avoid: Set[int] = frozenset()) -> dict[str, dict[str, int]]:
-    """The table of every chip's switch: destination MAC -> output port, its own host included.
+    """The table of every chip's switch: destination MAC -> output port, including the host of the switch.
 
-    No route leads to or through the chips of ``avoid`` (a chip's router dies with it), whose own tables are empty. A
+    No route leads to or through the chips of ``avoid`` (a chip's router fails with it), whose own tables are empty. A
     destination that cannot be reached has no route. ``ConfigError`` if the plan has no electrical torus.
     """
     wires, hosts = _wires(plan), _hosts(plan)
@@ -46,7 +46,7 @@ def routes(plan: FabricPlan, avoid: Set[int] = frozenset()) -> dict[str, dict[st
 
 
 def distances(plan: FabricPlan, rank: int, avoid: Set[int] = frozenset()) -> dict[int, int]:
-    """Hops from ``rank`` to every chip that it reaches through living chips, those of ``avoid`` being dead."""
+    """Hops from ``rank`` to every chip that it reaches without passing the dead chips ``avoid``."""
     hosts = _hosts(plan)
     dead = {name for name, host in hosts.items() if host.rank in avoid}
     found = _distances(_wires(plan), _switch(hosts, rank), dead)
@@ -54,9 +54,9 @@ def distances(plan: FabricPlan, rank: int, avoid: Set[int] = frozenset()) -> dic
 
 
 def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[NextHop, ...]:
-    """The links that packets from chip ``a`` to chip ``b`` cross, each as the switch and port they leave by.
+    """The links that packets from chip ``a`` to chip ``b`` cross, each as the switch and its output port.
 
-    Empty for a chip and itself. ``ControlError`` where the tables do not lead there.
+    Empty if ``a`` is ``b``. ``ControlError`` if the tables do not lead there.
     """
     wires, hosts = _wires(plan), _hosts(plan)
     here, goal = _switch(hosts, a), _switch(hosts, b)
@@ -66,16 +66,16 @@ def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[NextHop, ...
         port = tables.get(here, {}).get(mac)
         there = dict(wires[here]).get(port) if port is not None else None
         if port is None or there is None:
-            raise ControlError(f"chip {a} has no route to chip {b}: {here} does not know where to send")
+            raise ControlError(f"chip {a} has no route to chip {b}: {here} has no table entry for it")
         crossed.append((here, port))
         if len(crossed) > len(hosts):
-            raise ControlError(f"packets from chip {a} to chip {b} go round in circles at {here}")
+            raise ControlError(f"packets from chip {a} to chip {b} loop at {here}")
         here = there
     return tuple(crossed)
 
 
 def _hosts(plan: FabricPlan) -> dict[str, HostPort]:
-    """The one chip of every switch."""
+    """The port of the one chip of every switch, by name of the switch."""
     hosts = {switch.name: switch.ports[0] for switch in plan.network("rail") if switch.kind == "electrical"}
     if not hosts or not plan.links:
         raise ConfigError(f"fabric {plan.fabric} has no electrical torus to route in", key="fabric.kind")
@@ -100,7 +100,7 @@ def _switch(hosts: Mapping[str, HostPort], rank: int) -> str:
 
 
 def _distances(wires: _Wires, goal: str, dead: Set[str]) -> dict[str, int]:
-    """Hops to ``goal`` from every switch that reaches it, none of them dead."""
+    """Hops to switch ``goal`` from every switch that reaches it without passing those in ``dead``."""
     if goal in dead:
         return {}
     far = {goal: 0}

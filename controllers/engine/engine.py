@@ -264,7 +264,7 @@ class Engine:
             return []
         device.restore(port)
         actions: list[Action] = [Note("port", now, fields={"rail": switch, "port": port, "state": "restored"})]
-        change = device.returning()
+        change = device.return_of_repaired()
         if change is not None:
             actions.append(self.optical.begin(switch, change, None, self._default_delay_s(), now, now))
         return actions + self._queue.advance(now)
@@ -342,7 +342,7 @@ class Engine:
         return [Refuse(rank, readiness.group.name, None, reason, lost=True) for rank in present]
 
     def _drop_broken(self, switch: str, now: float) -> list[Action]:
-        change = self.optical.switches[switch].dropped()
+        change = self.optical.switches[switch].removal_of_broken()
         return [] if change is None else [self.optical.begin(switch, change, None, 0.0, now, now)]
 
     def _default_delay_s(self) -> float:

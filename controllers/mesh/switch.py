@@ -88,10 +88,10 @@ class PipSwitch(OpticalSwitch):
         self.target = self.layout.matching
         return change
 
-    def returning(self) -> Change | None:
+    def return_of_repaired(self) -> Change | None:
         """As of any OCS; nothing comes back if the mesh has no way for it any more."""
         try:
-            return super().returning()
+            return super().return_of_repaired()
         except CircuitError:
             return None
 

@@ -18,7 +18,7 @@ def matchings(draw: st.DrawFn, ports: int = 16) -> Matching:
 
 
 def test_a_port_twice_and_a_port_to_itself_are_refused() -> None:
-    with pytest.raises(CircuitError, match="port 2 stands in circuit 1-2"):
+    with pytest.raises(CircuitError, match="port 2 is in circuit 1-2"):
         Matching([(1, 2), (2, 3)])
     with pytest.raises(CircuitError, match="itself"):
         Circuit(4, 4)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.circuits.decomposition import (
-    Weighted,
+    DemandSlot,
     birkhoff_von_neumann,
     check_demand,
     covering_matchings,
@@ -51,7 +51,7 @@ def partners(matrix: Matrix) -> int:
     return int(max(line_sums([[entry > 0 for entry in row] for row in matrix])))
 
 
-def served(turns: Sequence[Weighted], both_ways: bool) -> dict[tuple[int, int], float]:
+def served(turns: Sequence[DemandSlot], both_ways: bool) -> dict[tuple[int, int], float]:
     """How long each (sender, receiver) has a circuit."""
     found: dict[tuple[int, int], float] = defaultdict(float)
     for share in turns:
@@ -63,16 +63,16 @@ def served(turns: Sequence[Weighted], both_ways: bool) -> dict[tuple[int, int], 
     return found
 
 
-def covers(turns: Sequence[Weighted], matrix: Matrix, both_ways: bool) -> bool:
+def covers(turns: Sequence[DemandSlot], matrix: Matrix, both_ways: bool) -> bool:
     time_of = served(turns, both_ways)
     return all(time_of[i, j] >= entry * (1 - 1e-12) for i, row in enumerate(matrix) for j, entry in enumerate(row))
 
 
-def total(turns: Sequence[Weighted]) -> float:
+def total(turns: Sequence[DemandSlot]) -> float:
     return sum(share.length for share in turns)
 
 
-def check_directed(turns: Sequence[Weighted], matrix: Matrix) -> None:
+def check_directed(turns: Sequence[DemandSlot], matrix: Matrix) -> None:
     for share in turns:
         senders, receivers = zip(*share.pairs, strict=True)
         assert len(set(senders)) == len(senders) and len(set(receivers)) == len(receivers)
@@ -124,14 +124,14 @@ def test_a_uniform_demand_becomes_n_1_equal_turns() -> None:
 def test_longest_first_and_only_as_long_as_something_is_left() -> None:
     matrix = [[0, 9, 1], [0, 0, 9], [9, 0, 0]]
     assert birkhoff_von_neumann(matrix) == (
-        Weighted(((0, 1), (1, 2), (2, 0)), 9.0),
-        Weighted(((0, 2),), 1.0),
+        DemandSlot(((0, 1), (1, 2), (2, 0)), 9.0),
+        DemandSlot(((0, 2),), 1.0),
     )
 
 
 def test_one_slot_is_enough_for_a_permutation_whatever_it_demands() -> None:
     matrix = [[0, 1, 0], [0, 0, 8], [3, 0, 0]]
-    assert birkhoff_von_neumann(matrix, 1) == (Weighted(((0, 1), (1, 2), (2, 0)), 8.0),)
+    assert birkhoff_von_neumann(matrix, 1) == (DemandSlot(((0, 1), (1, 2), (2, 0)), 8.0),)
 
 
 def test_numbers_that_differ_in_everything_are_decomposed_exactly() -> None:
@@ -165,7 +165,7 @@ def test_more_slots_come_nearer_to_the_busiest_port() -> None:
 @given(matrix=demands() | demands(fractions))
 @settings(deadline=None)
 def test_matchings_serve_both_directions_of_each_pair_once(make: object, matrix: Matrix) -> None:
-    turns: tuple[Weighted, ...] = make(matrix)  # type: ignore[operator]
+    turns: tuple[DemandSlot, ...] = make(matrix)  # type: ignore[operator]
     pairs = [pair for share in turns for pair in share.pairs]
     assert len(set(pairs)) == len(pairs)
     assert all(a < b and (matrix[a][b] or matrix[b][a]) for a, b in pairs)
@@ -206,8 +206,8 @@ def test_no_matching_is_heavier_than_the_optimal_one(matrix: Matrix) -> None:
 def test_greedy_takes_the_largest_pair_where_the_optimal_takes_two_others() -> None:
     matrix = [[0, 5, 0, 0], [0, 0, 6, 0], [0, 0, 0, 5], [0, 0, 0, 0]]
     assert optimal_matching(matrix) == ((0, 1), (2, 3))
-    assert optimal_matchings(matrix) == (Weighted(((0, 1), (2, 3)), 5.0), Weighted(((1, 2),), 6.0))
-    assert greedy_matchings(matrix) == (Weighted(((1, 2),), 6.0), Weighted(((0, 1), (2, 3)), 5.0))
+    assert optimal_matchings(matrix) == (DemandSlot(((0, 1), (2, 3)), 5.0), DemandSlot(((1, 2),), 6.0))
+    assert greedy_matchings(matrix) == (DemandSlot(((1, 2),), 6.0), DemandSlot(((0, 1), (2, 3)), 5.0))
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 16])
@@ -235,10 +235,10 @@ def test_too_few_matchings_are_refused_with_a_number_that_works() -> None:
         ([[0, 1, 1], [1, 0, -2], [1, 1, 0]], r"entry \(1, 2\) must be a finite number of 0 or more, not -2"),
         ([[0, nan, 1], [1, 0, 1], [1, 1, 0]], r"entry \(0, 1\) must be a finite number of 0 or more, not nan"),
         ([[0, 1, 1], [1, 0, 1], [inf, 1, 0]], r"entry \(2, 0\) must be a finite number of 0 or more, not inf"),
-        ([[0, 1, 1], [1, 3, 1], [1, 1, 0]], r"entry \(1, 1\) must be 0, not 3: nobody sends to itself"),
-        ([[0, 0, 0], [0, 0, 0], [0, 0, 0]], "must have an entry above 0"),
-        ([[0, 1.7e308, 1.7e308], [0, 0, 0], [0, 0, 0]], "its entries are too large to be added up"),
-        ([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], "its entries are too large to be added up"),
+        ([[0, 1, 1], [1, 3, 1], [1, 1, 0]], r"entry \(1, 1\) must be 0, not 3: a position does not send to itself"),
+        ([[0, 0, 0], [0, 0, 0], [0, 0, 0]], "must have at least one entry above 0"),
+        ([[0, 1.7e308, 1.7e308], [0, 0, 0], [0, 0, 0]], "has entries too large to be added up"),
+        ([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], "has entries too large to be added up"),
     ],
 )
 def test_what_is_no_demand_is_named(matrix: Matrix, reason: str) -> None:

@@ -100,24 +100,24 @@ def test_a_failed_port_loses_its_circuit_and_gets_it_back() -> None:
     switch = switch_with((1, 2), (3, 4))
     switch.fail(2)
     assert switch.up == Matching([(3, 4)])
-    change = switch.dropped()
+    change = switch.removal_of_broken()
     assert change is not None and change.ports == {1, 2}
     switch.begin(change, 2)
     switch.finish(2)
     assert (switch.state(1), switch.state(2)) == ("blocked", "failed")
     switch.restore(2)
-    back = switch.returning()
+    back = switch.return_of_repaired()
     assert back is not None and back.after == Matching([(1, 2), (3, 4)])
 
 
 def test_a_lost_circuit_does_not_come_back_over_a_new_one() -> None:
     switch = switch_with((1, 2))
     switch.fail(2)
-    change = switch.dropped()
+    change = switch.removal_of_broken()
     assert change is not None
     switch.begin(change, 2)
     switch.finish(2)
     go(switch, Matching([(1, 3)]), 3)
     switch.finish(3)
     switch.restore(2)
-    assert switch.returning() is None
+    assert switch.return_of_repaired() is None

@@ -94,7 +94,7 @@ def test_a_second_rack_has_no_routes_until_it_is_woken() -> None:
 def test_tables_that_go_round_in_circles_are_told() -> None:
     plan = electrical_plan(Torus((4, 1, 1), (1, 1, 1)))
     mac = plan.switches[2].ports[0].mac
-    with pytest.raises(ControlError, match="packets from chip 0 to chip 2 go round in circles"):
+    with pytest.raises(ControlError, match="packets from chip 0 to chip 2 loop"):
         path(plan, {"n0": {mac: 2}, "n1": {mac: 3}}, 0, 2)
 
 

@@ -250,13 +250,13 @@ def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a
     switch = pip(4, at=CROWDED)
     go(switch, 1, (1, 3))
     switch.fail(3)
-    change = switch.dropped()
+    change = switch.removal_of_broken()
     assert change is not None and change.ports == {1, 3}
     switch.begin(change, 2)
     switch.finish(2)
     go(switch, 3, (2, 4))
     switch.restore(3)
-    assert switch.returning() is None
+    assert switch.return_of_repaired() is None
     assert switch.up == Matching([(2, 4)])
 
 

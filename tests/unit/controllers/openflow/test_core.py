@@ -121,7 +121,7 @@ def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> Non
         ({"op": "request", "rank": 0, "group": "g"}, "index: must be an integer of 0 or more, not None"),
         ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits: must hold pairs of port numbers"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 stands in circuit 1-2 and in"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 is in circuit 1-2 and in"),
         ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"}, "update: must be one of update, safe"),
         ({"op": "fault", "switch": "rail0", "port": 1, "state": "x"}, "state: must be failed or restored, not 'x'"),
         ({"op": "register", "job": "", "policy": "opus", "groups": []}, "job: must be a non-empty string, not ''"),

@@ -77,7 +77,7 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"width": 4}, "width: must be odd"),
         ({"height": 0}, "height: must be from 1"),
         ({"matching": "0-44"}, "matching: port 44 is not on a mesh of 7 x 3"),
-        ({"matching": "0-3,3-4"}, "port 3 stands in circuit 0-3 and in circuit 3-4"),
+        ({"matching": "0-3,3-4"}, "port 3 is in circuit 0-3 and in circuit 3-4"),
         ({"matching": "3-3"}, "port 3 to itself"),
         ({"matching": "0-3", "ports": "8"}, "matching: port 3 is not one of those used, which are 0, 5, 11"),
         ({"matching": "0-3", "choose": True}, "choose: looks for ports"),
