@@ -1,1 +1,1 @@
-"""The policies: which circuits a group of ranks needs, one class per published system or baseline."""
+"""Policies, which choose the circuits of a group of ranks: one class per published system or baseline."""

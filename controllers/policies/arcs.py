@@ -1,8 +1,8 @@
-"""Groups that talk over circuits which stand for another: expert-parallel ones on the rings of data-parallel ones.
+"""Arcs: the paths of expert-parallel groups over the rings of data-parallel groups.
 
-All-to-alls have no circuits of their own (Opus, arXiv 2602.12521, expert parallelism): what they move is forwarded from
-member to member over the ring of the moment. The members of an EP group stand next to each other on it, as the EP index
-runs faster than the DP index (``workloads.training.ranks``): they have an arc of the ring, or all of it.
+All-to-alls have no circuits of their own (Opus, arXiv 2602.12521, expert parallelism): their data is forwarded from
+member to member over the ring of the data-parallel group. The members of an EP group are neighbours on that ring, as
+the EP index runs faster than the DP index (``workloads.training.ranks``): they have an arc of the ring, or all of it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from workloads.program import Group
 
 
 def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, tuple[Hop, ...]]:
-    """By name of each EP group on the rails whose members are all in one DP group of its stage: the paths it has there.
+    """The paths of each EP group on the ring of the DP group of its stage that has all its members, by group name.
 
-    An EP group of which no DP group has all members is not among them. ``ConfigError`` for one whose members do not
-    stand next to each other on the ring, in its order.
+    EP groups without such a DP group are left out. ``ConfigError`` for a group whose members are not neighbours on the
+    ring, in the order of the group.
     """
     groups = [group for group in groups if group.domain == "scale-out"]
     found = {}
@@ -30,8 +30,8 @@ def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, t
         arc = _arc(group_paths(ring, low, high), ring.members, group.members)
         if arc is None:
             raise ConfigError(
-                f"the members of group {group.name} ({_listed(group.members)}) do not stand next to each other, in "
-                f"this order, on the ring of group {ring.name} ({_listed(ring.members)}); they must, to talk over it",
+                f"the members of group {group.name} ({_listed(group.members)}) must be neighbours, in this order, on "
+                f"the ring of group {ring.name} ({_listed(ring.members)}) to communicate over it",
                 key="groups",
             )
         found[group.name] = arc
@@ -46,7 +46,7 @@ def _ring_below(group: Group, groups: Iterable[Group]) -> Group | None:
 
 
 def _arc(paths: Sequence[Hop], ring: Sequence[int], members: Sequence[int]) -> tuple[Hop, ...] | None:
-    """Of ``paths`` round ``ring`` those between ``members``, None where they are no arc; a whole ring has all."""
+    """The paths of ``ring`` between ``members``: all if they are the whole ring, None if they are no arc of it."""
     count = len(ring)
     for run in (tuple(members), tuple(reversed(members))):
         start = ring.index(run[0])

@@ -1,4 +1,4 @@
-"""Policies by name: ours by a word, a user's own as ``module:Class`` or ``path/to/file.py:Class``."""
+"""Catalog of policies: those of Railyard by name, a user's own as ``module:Class`` or ``path/to/file.py:Class``."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ POLICIES: dict[str, type[Policy]] = {
     "torus": TorusPolicy,
     "migrate": MigratePolicy,
 }
-"""The policies that come with Railyard."""
+"""The policies of Railyard by name."""
 
 
 def load_policy(name: str, plan: FabricPlan) -> Policy:
-    """The policy ``name`` for ``plan``; ``ConfigError`` naming what is wrong with the name or with what it names."""
+    """A policy ``name`` for the fabric ``plan``; ``ConfigError`` if it cannot be loaded or does not fit the fabric."""
     return policy_class(name)(plan)
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The class that ``name`` stands for; ``ConfigError`` if there is none."""
+    """The class of policy ``name``; ``ConfigError`` if there is none or it cannot be imported."""
     if name in POLICIES:
         return POLICIES[name]
     module_name, colon, class_name = name.rpartition(":")
@@ -69,7 +69,7 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
-                f"there is no module {name}; give one that Python can import from here, or a path that ends in .py",
+                f"there is no module {name}; name one that Python can import from here, or a path that ends in .py",
                 key="policy",
             ) from None
         raise ConfigError(f"module {name} cannot be imported: {error}", key="policy") from error
@@ -80,7 +80,7 @@ def _load_module(name: str) -> ModuleType:
 def _load_file(name: str) -> ModuleType:
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(f"there is no file {name}", key="policy")
+        raise ConfigError(f"there is no file {name}; name a Python file that exists", key="policy")
     module_name = f"railyard_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None

@@ -1,7 +1,7 @@
-"""Electrical rails under a control plane: groups ask as on an OCS, and are granted at once.
+"""Electrical rails with the control path of an OCS: groups send requests, which are granted at once.
 
-The baseline that pays for the control path and for nothing else. Each group sends over the same ports as it would
-on an OCS, so both fabrics carry the same bytes over the same host links.
+This baseline has the overhead of the control path and no other. Each group sends over the same ports as on an OCS, so
+both fabrics carry the same bytes over the same host links.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from workloads.program import Group
 
 
 class ElectricalPolicy(Policy):
-    """No circuits; the port assignment of the Opus wiring."""
+    """Packet switches without circuits, with the port assignment of the Opus wiring."""
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """Nothing: packet switches reach everybody."""
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """No circuits: packet switches reach all ranks."""
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """Ring or pair over lanes 0 and 1 (over lane 0 alone where a GPU has one port)."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The ring or pair of ``group`` over lanes 0 and 1 (over lane 0 alone where a GPU has one port)."""
         rail_of_group(self.plan, group)
         return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))

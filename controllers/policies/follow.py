@@ -1,8 +1,8 @@
-"""Circuits that follow a schedule: each collective asks for the circuits of its rounds, one by one, as it gets there.
+"""Circuits that follow a schedule: each collective requests the circuits of its rounds one by one.
 
-A circuit group (two members, ``lanes``, ``parent``) gets its circuit from whoever had the two ports; the collective's
-own group does not ask. Any other group on the rails gets its ring or pair the same way. The circuits that are asked for
-first stand from the start. On packet switches there is nothing to change: groups are told their paths.
+A circuit group (two members, ``lanes``, ``parent``) gets its circuit in place of those that used its two ports; the
+group of the whole collective sends no requests. Any other group on the rails gets its ring or pair the same way. The
+circuits that are requested first are up from the start. On packet switches nothing changes: groups get their paths.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from workloads.program import Group
 
 
 class FollowPolicy(Policy):
-    """A circuit for whoever asks, taken from whoever had its ports."""
+    """Sets up the circuits of each request in place of all that share a port with them."""
 
     def start(self, groups: Sequence[Group]) -> Wiring:
-        """For each port the circuit of the first group that wants it. ``ConfigError`` for a pair on two rails."""
+        """For each port the circuit of the first group that uses it. ``ConfigError`` for a pair on two rails."""
         self._parents = {group.parent for group in groups if group.parent}
         wiring: dict[str, Matching] = {}
         for group in groups:
@@ -30,39 +30,39 @@ class FollowPolicy(Policy):
             switch = rail_of_group(self.plan, group)
             if switch.kind != "ocs":
                 continue
-            wanted = Matching(path_circuits(switch, self._meant(group)))
-            standing = wiring.get(switch.name, Matching())
-            if not standing.ports & wanted.ports:
-                wiring[switch.name] = Matching([*standing, *wanted])
+            wanted = Matching(path_circuits(switch, self._own_paths(group)))
+            others = wiring.get(switch.name, Matching())
+            if not others.ports & wanted.ports:
+                wiring[switch.name] = Matching([*others, *wanted])
         return wiring
 
     def asks(self, group: Group) -> bool:
-        """Every group on the rails but those whose circuits ask for themselves."""
+        """Whether ``group`` sends requests: all groups on the rails do, except parents of circuit groups."""
         return group.domain == "scale-out" and group.name not in self._parents
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """The group's circuits; whatever stood on their ports is gone."""
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """The circuits of ``group`` in place of all that share a port with them."""
         switch = rail_of_group(self.plan, group)
         if switch.kind != "ocs":
             return {}
-        here = standing.get(switch.name, Matching())
-        return {switch.name: here.replaced_by(Matching(path_circuits(switch, self._meant(group))))}
+        here = current.get(switch.name, Matching())
+        return {switch.name: here.replaced_by(Matching(path_circuits(switch, self._own_paths(group))))}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """The group's own paths, on an optical rail those whose circuits stand."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""
         if group.name in self._parents:
             return ()
-        switch, meant = rail_of_group(self.plan, group), self._meant(group)
+        switch, own = rail_of_group(self.plan, group), self._own_paths(group)
         if switch.kind != "ocs":
-            return meant
-        here = standing.get(switch.name, Matching())
-        return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
+            return own
+        here = current.get(switch.name, Matching())
+        return tuple(p for p, c in zip(own, path_circuits(switch, own), strict=True) if c in here)
 
-    def _meant(self, group: Group) -> tuple[Hop, ...]:
+    def _own_paths(self, group: Group) -> tuple[Hop, ...]:
         if group.lanes is None:
             return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))
         if len(group.members) != 2:
-            raise ConfigError(f"group {group.name} has lanes and {len(group.members)} members; a circuit joins 2")
+            raise ConfigError(f"group {group.name} has lanes and {len(group.members)} members; it must have 2 members")
         (a, b), (lane_a, lane_b) = group.members, group.lanes
         missing = [lane for lane in group.lanes if lane >= self.plan.ports_per_gpu]
         if missing:

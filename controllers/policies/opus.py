@@ -1,13 +1,13 @@
-"""The Opus policy: for each pipeline stage and rail, which parallelism dimension has the ports.
+"""The Opus policy: the parallelism dimension that has the ports of each pipeline stage on each rail.
 
 Bit 0: the stage's ports form the ring of its data-parallel group. Bit 1: they are joined, per data-parallel index,
 to those of the adjacent stages whose bit is 1 too (a chain, no wrap). A pipeline request between stages s and s + 1
-sets both bits, a data-parallel request of stage s clears bit s; stages may diverge. When to ask (on-demand or
-provisioned) is the agents' business, so one policy serves both.
+sets both bits, a data-parallel request of stage s clears bit s; stages may diverge. Agents decide when to request
+(on-demand or provisioned), so one policy serves both.
 
-With expert parallelism an all-to-all talks over the data-parallel ring, hop by hop (``controllers.policies.arcs``), so
-it clears the bit like one. Where experts need rings of their own for their gradients (dimension ``edp``), that is a
-third state of a stage; circuits that take turns (``controllers.policies.rotor``) are a fourth.
+With expert parallelism an all-to-all is sent over the data-parallel ring, hop by hop (``controllers.policies.arcs``),
+so it clears the bit too. Experts that need their own rings for gradients (dimension ``edp``) are a third state of a
+stage, and rotating circuits (``controllers.policies.rotor``) a fourth.
 
 Source: Opus, arXiv 2602.12521, control plane.
 """
@@ -26,85 +26,91 @@ from railyard.protocol import Hop
 from topos.plan import SwitchPlan
 from workloads.program import Dimension, Group
 
-RING, CHAIN, EXPERT_RING, TURNING = 0, 1, 2, 3
-"""What the ports of a stage are: its ring, parts of the chain, the rings of its experts, or circuits in turns."""
+RING, CHAIN, EXPERT_RING, ROTATING = 0, 1, 2, 3
+"""The states of a stage, whose ports form its ring, parts of the chain, the rings of its experts, or a rotation."""
 STATES: dict[Dimension, int] = {"dp": RING, "ep": RING, "edp": EXPERT_RING, "pp": CHAIN}
-"""What the ports of a stage must be for a group of each dimension."""
-NOTHING = Matching()
+"""The state that a stage must be in for a group of each dimension."""
+NO_CIRCUITS = Matching()
 
 
 @dataclass
 class RailGroups:
-    """The circuits of one job on one rail: rings by stage (``RING`` or ``EXPERT_RING``), chains by upstream stage, and
-    by stage every circuit that takes turns there.
+    """The circuits of one job on one rail.
+
+    ``rings`` are by state (``RING`` or ``EXPERT_RING``) and stage, ``chains`` by upstream stage; ``rotating`` are the
+    circuits of all slots of the rotations of each stage.
     """
 
     switch: SwitchPlan
     rings: dict[tuple[int, int], Matching] = field(default_factory=dict)
     chains: dict[int, Matching] = field(default_factory=dict)
-    turns: dict[int, frozenset[Circuit]] = field(default_factory=dict)
+    rotating: dict[int, frozenset[Circuit]] = field(default_factory=dict)
 
     def add(self, group: Group) -> None:
-        """Take in one group; ``CircuitError`` if it takes a port that another group of its kind and stage has."""
+        """Add the circuits of ``group``; ``CircuitError`` if a group of its kind and stage uses one of the ports."""
         circuits = path_circuits(self.switch, group_paths(group))
         if group.dimension == "pp":
-            self.chains[group.stage] = Matching([*self.chains.get(group.stage, NOTHING), *circuits])
+            self.chains[group.stage] = Matching([*self.chains.get(group.stage, NO_CIRCUITS), *circuits])
         else:
             place = STATES[group.dimension], group.stage
-            self.rings[place] = Matching([*self.rings.get(place, NOTHING), *circuits])
+            self.rings[place] = Matching([*self.rings.get(place, NO_CIRCUITS), *circuits])
 
-    def add_turns(self, stage: int, circuits: Sequence[Circuit]) -> None:
-        """Take in the circuits that a group of ``stage`` has in turns."""
-        self.turns[stage] = self.turns.get(stage, frozenset()).union(circuits)
+    def add_rotation(self, stage: int, circuits: Sequence[Circuit]) -> None:
+        """Add the circuits of all slots of a group of ``stage``."""
+        self.rotating[stage] = self.rotating.get(stage, frozenset()).union(circuits)
 
     @property
     def stages(self) -> list[int]:
-        """All pipeline stages that have a group here."""
-        return sorted({*(s for _, s in self.rings), *self.chains, *(s + 1 for s in self.chains), *self.turns})
+        """All pipeline stages that have a group on the rail, ascending."""
+        return sorted({*(s for _, s in self.rings), *self.chains, *(s + 1 for s in self.chains), *self.rotating})
 
     def ring(self, stage: int, state: int = RING) -> Matching:
-        """The rings of one stage (empty where the stage has none of two members or more)."""
-        return self.rings.get((state, stage), NOTHING)
+        """The rings of ``stage`` in ``state`` (empty if it has none of two members or more)."""
+        return self.rings.get((state, stage), NO_CIRCUITS)
 
     def ports(self) -> frozenset[int]:
         """Every port that any configuration of this rail uses."""
         matchings = (*self.rings.values(), *self.chains.values())
-        in_turns = (port for circuits in self.turns.values() for c in circuits for port in c.ports)
-        return frozenset(in_turns).union(*(m.ports for m in matchings))
+        rotating = (port for circuits in self.rotating.values() for c in circuits for port in c.ports)
+        return frozenset(rotating).union(*(m.ports for m in matchings))
 
 
-def wire(rail: RailGroups, bits: Mapping[int, int], standing: Matching = NOTHING) -> Matching:
-    """The circuits of a rail for the state of each stage; of circuits in turns those that are ``standing``."""
-    circuits = [c for s in rail.stages for c in rail.ring(s, bits[s])]
+def wire(rail: RailGroups, states: Mapping[int, int], current: Matching = NO_CIRCUITS) -> Matching:
+    """The circuits of a rail for the state of each stage; of rotating circuits those that are in ``current``."""
+    circuits = [c for s in rail.stages for c in rail.ring(s, states[s])]
     for stage, chain in rail.chains.items():
-        if bits[stage] == CHAIN and bits[stage + 1] == CHAIN:
+        if states[stage] == CHAIN and states[stage + 1] == CHAIN:
             circuits += chain
-    for stage, turns in rail.turns.items():
-        if bits[stage] == TURNING:
-            circuits += turns & standing.circuits
+    for stage, circuits_of_slots in rail.rotating.items():
+        if states[stage] == ROTATING:
+            circuits += circuits_of_slots & current.circuits
     return Matching(circuits)
 
 
-def read_bits(rail: RailGroups, standing: Matching) -> dict[int, int]:
-    """The state of each stage that ``standing`` shows: a stage is in its ring if a circuit of that ring stands.
+def read_states(rail: RailGroups, current: Matching) -> dict[int, int]:
+    """The state of each stage, read from the ``current`` circuits of the rail.
 
-    One that stands in turns and in the ring alike says nothing against the ring.
+    A stage is rotating if it has a circuit that is only in its slots, otherwise in a ring if it has a circuit of that
+    ring, otherwise in the chain.
     """
 
     def state(stage: int) -> int:
         rings = {which: rail.ring(stage, which).circuits for which in (RING, EXPERT_RING)}
-        if (rail.turns.get(stage, frozenset()) - rings[RING] - rings[EXPERT_RING]) & standing.circuits:
-            return TURNING
-        return next((which for which, ring in rings.items() if ring & standing.circuits), CHAIN)
+        if (rail.rotating.get(stage, frozenset()) - rings[RING] - rings[EXPERT_RING]) & current.circuits:
+            return ROTATING
+        return next((which for which, ring in rings.items() if ring & current.circuits), CHAIN)
 
     return {stage: state(stage) for stage in rail.stages}
 
 
 class OpusPolicy(Policy):
-    """On-demand and provisioned reconfiguration of one OCS per rail."""
+    """On-demand and provisioned reconfiguration of one OCS per rail, by the state of each stage."""
 
     def start(self, groups: Sequence[Group]) -> Wiring:
-        """Every stage in its ring; one without data parallelism in the chain (a pipeline-only job never changes)."""
+        """Every stage in its ring, or in the chain without data parallelism (a pipeline-only job never changes).
+
+        ``ConfigError`` for groups that do not fit on their rail or that this policy does not know.
+        """
         self._rails: dict[str, RailGroups] = {}
         groups = [group for group in groups if group.domain == "scale-out"]
         self._arcs = arcs_of(groups)
@@ -115,36 +121,36 @@ class OpusPolicy(Policy):
             for name, rail in self._rails.items()
         }
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """The rail with the group's stages in the state that it needs; other stages' and other jobs' circuits stay."""
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """The circuits of the rail with the stages of ``group`` in the state it needs; all other circuits stay."""
         rail = self._rail(group)
-        here = standing.get(rail.switch.name, NOTHING)
-        bits = read_bits(rail, here)
-        bits[group.stage] = STATES[group.dimension]
+        here = current.get(rail.switch.name, NO_CIRCUITS)
+        states = read_states(rail, here)
+        states[group.stage] = STATES[group.dimension]
         if group.dimension == "pp":
-            bits[group.stage + 1] = CHAIN
-        return {rail.switch.name: Matching([*here.without_ports(rail.ports()), *wire(rail, bits, here)])}
+            states[group.stage + 1] = CHAIN
+        return {rail.switch.name: Matching([*here.without_ports(rail.ports()), *wire(rail, states, here)])}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """Those of the group's own paths whose circuits stand; an EP group's are those of the ring below it."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The paths of ``group`` whose circuits are in ``current``; an EP group has those of the ring it uses."""
         rail = self._rail(group)
-        here = standing.get(rail.switch.name, NOTHING)
-        meant = self._arcs.get(group.name) or group_paths(group)
-        circuits = path_circuits(rail.switch, meant)
-        return tuple(path for path, circuit in zip(meant, circuits, strict=True) if circuit in here)
+        here = current.get(rail.switch.name, NO_CIRCUITS)
+        own = self._arcs.get(group.name) or group_paths(group)
+        circuits = path_circuits(rail.switch, own)
+        return tuple(path for path, circuit in zip(own, circuits, strict=True) if circuit in here)
 
     def _rail(self, group: Group) -> RailGroups:
         return self._rails[rail_of_group(self.plan, group).name]
 
-    def _groups_of(self, group: Group) -> RailGroups:
-        """Those of the rail of ``group``."""
+    def _rail_groups(self, group: Group) -> RailGroups:
+        """The circuits of the job on the rail of ``group``; ``ConfigError`` if the rail is not optical."""
         switch = rail_of_group(self.plan, group)
         if switch.kind != "ocs":
             raise ConfigError(f"the opus policy needs optical rails; {switch.name} is {switch.kind}", key="fabric.kind")
         return self._rails.setdefault(switch.name, RailGroups(switch))
 
     def _add(self, group: Group) -> None:
-        rail = self._groups_of(group)
+        rail = self._rail_groups(group)
         if group.dimension not in STATES:
             raise ConfigError(
                 f"group {group.name} has dimension {group.dimension} on the rails; the opus policy wires "

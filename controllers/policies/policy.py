@@ -1,8 +1,8 @@
-"""What a policy is: given a group that wants to talk, which circuits must stand.
+"""The base class of policies, which choose the circuits that a group needs to communicate.
 
-A policy is pure: no switch, no socket, no clock of its own. The engine (``controllers.engine.engine``) does the rest
-for every policy: it waits until all members have asked, sees that nothing is in flight on the ports that change, keeps
-the ports dark for the configured delay, and acknowledges.
+A policy is pure: it has no switch, socket or clock. The engine (``controllers.engine.engine``) does the rest for every
+policy: it waits until all members have sent their request, ensures that nothing is in flight on the ports that change,
+keeps the ports dark for the configured delay, and acknowledges.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from topos.plan import FabricPlan
 from workloads.program import Group
 
 Wiring = Mapping[str, Matching]
-"""Switch name -> the circuits that stand, or shall stand, on it."""
+"""Switch name -> its circuits, present or wanted."""
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """``policies`` are those of the other jobs, in order of registration, and ``ranks`` all who are or were in these.
+    """The cluster as the policy of one job sees it: the other jobs and all failed chips.
 
-    ``circuits`` are those between ``ranks`` that stand, are being tuned, or come back if what is being tuned fails.
+    ``policies`` are those of the other jobs, in order of registration, ``ranks`` their present and former members.
+    ``circuits`` are those between ``ranks`` that are up, are tuning, or return if a reconfiguration under way fails.
     ``dead`` are all chips that have failed.
     """
 
@@ -37,23 +38,23 @@ class ClusterState:
 class Policy:
     """Base of all policies; a user's own policy subclasses it and is named ``module:Class``.
 
-    ``plan`` is the fabric. Only ``wanted`` must be written.
+    ``plan`` is the fabric. Only ``wanted`` must be overridden.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
         self.plan = plan
 
     def see(self, state: ClusterState) -> None:
-        """What is there beside this job: other jobs' policies and circuits, and every dead chip.
+        """Take the cluster state: the policies and circuits of other jobs, and all dead chips.
 
-        Called before each ``start`` and ``replace`` of the engine. Default: it does not matter.
+        Called before each ``start`` and ``replace`` of the engine. Default: ignored.
         """
         return
 
     def prepare(self, cycle: Cycle | None) -> None:
-        """How the job wants circuits to take turns (None: it does not say). Called once, before ``start``.
+        """Take the parameters of rotations of the job (None: it gives none). Called once, before ``start``.
 
-        ``ConfigError`` for what cannot be done. Default: it does not matter.
+        ``ConfigError`` for parameters that the policy cannot meet. Default: ignored.
         """
         return
 
@@ -62,50 +63,52 @@ class Policy:
         return {}
 
     def asks(self, group: Group) -> bool:
-        """Whether ``group`` asks before each phase. False: it is told its paths once and never asks again."""
+        """Whether ``group`` requests circuits before each phase; otherwise it gets its paths once, at check-in."""
         return group.domain == "scale-out"
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """The complete circuits of every switch that must change so that ``group`` can talk.
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """The complete circuits of every switch that must change so that ``group`` can communicate.
 
-        ``standing`` holds all circuits now. Called when every member of ``group`` has asked. Return ``{}`` (or the
-        standing circuits) if nothing has to change: the group is then acknowledged at once. Must not depend on being
-        called once: while ports are in use the engine asks again later.
+        ``current`` holds all present circuits. Called when every member of ``group`` has sent its request. Return
+        ``{}`` (or the present circuits) if nothing has to change: the group is then acknowledged at once. The engine
+        may call this several times for one request, while ports are in use.
         """
         raise NotImplementedError
 
     def rotation(self, group: Group) -> tuple[Slot, ...]:
-        """The slots that the circuits of ``group`` go through, again and again, while it talks; ``wanted`` and
-        ``paths`` are then not asked. Default: none, its circuits stand until it is done.
+        """The slots that the circuits of ``group`` go through cyclically while it communicates.
+
+        ``wanted`` and ``paths`` are then not called for it. Default: none; its circuits stay up until the release.
         """
         return ()
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
-        """Who stands in when chip ``dead`` of the job with ``groups`` has failed: old rank -> new rank.
+        """The replacement for the failed chip ``dead`` of the job with ``groups``: old rank -> new rank.
 
-        ``free``: the spares that live and are in no job, in the plan's order. ``dead`` must be among the old ranks;
-        others may move as well. The circuits of the new groups are then those of ``start``. Default: nobody can.
+        ``free``: the spares that work and are in no job, in the order of the plan. ``dead`` must be among the old
+        ranks; other ranks may move as well. The circuits of the new groups are then those of ``start``. Default:
+        empty, no replacement is possible.
         """
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """The paths that ``group`` may use: by default every standing circuit between two of its members."""
-        return tuple(circuit_paths(self.plan, group, standing))
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The paths that ``group`` may use: by default every circuit of ``current`` between two of its members."""
+        return tuple(circuit_paths(self.plan, group, current))
 
 
 def slots_alone(policy: Policy, group: Group, cycle: Cycle | None) -> tuple[Slot, ...]:
-    """The slots of ``group`` under a fresh ``policy``, were it the only group of its job."""
+    """The slots of ``group`` under a new ``policy``, as the only group of its job."""
     policy.prepare(cycle)
     policy.start([group])
     return policy.rotation(group)
 
 
-def circuit_paths(plan: FabricPlan, group: Group, standing: Wiring) -> Iterable[Hop]:
-    """Every standing circuit that joins two members of ``group``, as a path."""
+def circuit_paths(plan: FabricPlan, group: Group, current: Wiring) -> Iterable[Hop]:
+    """Every circuit of ``current`` that joins two members of ``group``, as a path."""
     members = set(group.members)
     for switch in plan.network("rail"):
-        here = {p.number: p for p in switch.ports}
-        for circuit in standing.get(switch.name, Matching()):
-            a, b = here[circuit.a], here[circuit.b]
+        ports = {p.number: p for p in switch.ports}
+        for circuit in current.get(switch.name, Matching()):
+            a, b = ports[circuit.a], ports[circuit.b]
             if a.rank in members and b.rank in members:
                 yield Hop(a.rank, a.lane, b.rank, b.lane)

@@ -1,4 +1,4 @@
-"""What the policies of racks have in common: groups do not ask; circuits change at allocation and on failure only."""
+"""Base class of rack policies, whose circuits change only at allocation and on failures, without requests."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from workloads.program import Group
 
 
 class RackPolicy(Policy):
-    """Base of them: groups are told their paths at check-in, and nobody asks."""
+    """Base of the policies of racks: groups get their paths at check-in and send no requests."""
 
     def asks(self, group: Group) -> bool:
-        """Never: the paths are told once, at check-in."""
+        """Always false: groups get their paths once, at check-in."""
         return False
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """Nothing changes while a job runs."""
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """No changes: circuits stay up while a job runs."""
         return {}
 
     @property
     def rack(self) -> RackPlan:
-        """The rack; ``ConfigError`` on a fabric that is none."""
+        """The rack of the plan; ``ConfigError`` if the fabric is not a rack."""
         if self.plan.rack is None:
             raise ConfigError(
-                f"this policy needs a rack of accelerators on a torus; fabric {self.plan.fabric} is none", key="policy"
+                f"this policy needs a rack of accelerators on a torus; fabric {self.plan.fabric} has none", key="policy"
             )
         return self.plan.rack
 
     @property
     def torus(self) -> Torus:
-        """The geometry of one rack."""
+        """The torus of chips and servers of one rack."""
         return Torus(self.rack.torus, self.rack.server)
 
     def scale_out(self, groups: Sequence[Group], kind: SwitchKind) -> list[Group]:
-        """The scale-out groups; ``ConfigError`` where one has a rank that is unknown or on a switch of another kind."""
+        """The scale-out groups; ``ConfigError`` for a rank that is unknown or on a switch of another kind."""
         found = [group for group in groups if group.domain == "scale-out"]
         rails = self.plan.network("rail")
         for group in found:

@@ -1,10 +1,10 @@
-"""Expert-parallel groups on circuits that take turns: everybody meets everybody, or for as long as a demand says.
+"""Rotations of circuits for expert-parallel groups: a rotor, whatever the traffic, or slots made for a demand.
 
-All other groups have the circuits that the Opus policy gives them; a rotation takes the ports it needs from them, and
-they take them back when they ask. On electrical rails nothing turns: packet switches reach everybody at once.
+All other groups have the circuits of the Opus policy; a rotation takes the ports it needs from them, and they take them
+back with their next request. On electrical rails there is no rotation: packet switches reach all ranks at once.
 
-Sources: RotorNet, SIGCOMM'17 (turns that know nothing of the traffic); PIP, arXiv 2501.18136 (matchings of a switch
-whose ports send and receive, cyclic shifts where those are apart); Solstice, CoNEXT'15 (turns made for a demand).
+Sources: RotorNet, SIGCOMM'17 (slots independent of the traffic); PIP, arXiv 2501.18136 (matchings of a switch whose
+ports send and receive, cyclic shifts where those are separate); Solstice, CoNEXT'15 (slots made for a demand).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
 
 Pacing = tuple[Pairs, float | None]
-"""Positions of a group that have circuits in a slot, and for how long (seconds; None: until all have sent)."""
+"""Pairs of positions of a group that have circuits in a slot, and for how long (s; None: until all have sent)."""
 
 
 class RotorPolicy(OpusPolicy):
-    """EP groups go through matchings that join each member to each other one exactly once.
+    """Rotates EP groups through matchings that join each two members exactly once.
 
-    Without ``Cycle.simplex`` those of ``one_factorization`` (of an odd number one is left out in turn), as many at a
-    time as a GPU has ports, each on a port of its own; with it the cyclic shifts, from port 1 of the sender to port 0
-    of the receiver. Every slot lasts ``Cycle.slot_s``.
+    Without ``Cycle.simplex`` these are the matchings of ``one_factorization`` (with an odd number of members, each
+    leaves out another one), as many in a slot as a GPU has ports, each on its own port. With it they are the cyclic
+    shifts, from port 1 of the sender to port 0 of the receiver. Every slot lasts ``Cycle.slot_s``.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
@@ -45,7 +45,7 @@ class RotorPolicy(OpusPolicy):
         self._slots: dict[Group, tuple[Slot, ...]] = {}
 
     def prepare(self, cycle: Cycle | None) -> None:
-        """Remember it; None is a cycle whose slots end when everybody has sent its part."""
+        """Keep ``cycle``; None is a cycle whose slots end when all members have sent their data."""
         self.cycle = cycle or Cycle()
 
     def start(self, groups: Sequence[Group]) -> Wiring:
@@ -55,43 +55,43 @@ class RotorPolicy(OpusPolicy):
         wiring = super().start([group for group in optical if not self._rotates(group)])
         for group in optical:
             if self._rotates(group):
-                rail = self._groups_of(group)
+                rail = self._rail_groups(group)
                 circuits = [c for slot in self.rotation(group) for c in slot.wiring[rail.switch.name]]
-                rail.add_turns(group.stage, circuits)
+                rail.add_rotation(group.stage, circuits)
         return wiring
 
     def rotation(self, group: Group) -> tuple[Slot, ...]:
-        """The slots of an EP group on an optical rail; () for any other.
+        """The slots of an EP group on an optical rail; () for any other group.
 
-        ``ConfigError`` where the members lack a port, or the cycle does not fit the group.
+        ``ConfigError`` if the members lack a port, or the cycle does not fit the group.
         """
         if not (self._rotates(group) and self._is_optical(group)):
             return ()
         if group not in self._slots:
             switch = rail_of_group(self.plan, group)
-            at_once = 1 if self.cycle.simplex else self.plan.ports_per_gpu
-            turns = list(self.pacing(group))
-            together = [turns[k : k + at_once] for k in range(0, len(turns), at_once)]
-            self._slots[group] = tuple(self._slot(switch, group, slot) for slot in together)
+            per_slot = 1 if self.cycle.simplex else self.plan.ports_per_gpu
+            pacings = list(self.pacing(group))
+            batches = [pacings[k : k + per_slot] for k in range(0, len(pacings), per_slot)]
+            self._slots[group] = tuple(self._slot(switch, group, batch) for batch in batches)
         return self._slots[group]
 
     def pacing(self, group: Group) -> Sequence[Pacing]:
-        """Who has circuits to whom in each slot of ``group``, by position, and for how long."""
+        """The pairs of positions that each matching of the rotation of ``group`` joins, and for how long."""
         n = len(group.members)
         if self.cycle.simplex:
             return [(tuple(enumerate(shift)), self.cycle.slot_s) for shift in cyclic_shifts(n)]
         return [(pairs, self.cycle.slot_s) for pairs in one_factorization(n)]
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """As Opus wants it; the circuits of a rotation in another stage stay. Nothing on electrical rails."""
-        return super().wanted(group, standing) if self._is_optical(group) else {}
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """The circuits of the Opus policy; rotations of other stages stay. Nothing on electrical rails."""
+        return super().wanted(group, current) if self._is_optical(group) else {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """As Opus tells them; on electrical rails by the same ports, for an EP group port 0 of every two members."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The paths of the Opus policy; on electrical rails the same ports, for an EP group port 0 of every pair."""
         if self._is_optical(group):
-            return super().paths(group, standing)
+            return super().paths(group, current)
         if not self._rotates(group):
-            return self._packets.paths(group, standing)
+            return self._packets.paths(group, current)
         members = group.members
         return tuple(Hop(a, 0, b, 0) for i, a in enumerate(members) for b in members[i + 1 :])
 
@@ -101,31 +101,34 @@ class RotorPolicy(OpusPolicy):
     def _rotates(self, group: Group) -> bool:
         return group.dimension == "ep" and group.domain == "scale-out" and len(group.members) > 1
 
-    def _slot(self, switch: SwitchPlan, group: Group, turns: Sequence[Pacing]) -> Slot:
-        """Turn k of ``turns`` on port k of each member; from port 1 to port 0 where circuits are used one way."""
+    def _slot(self, switch: SwitchPlan, group: Group, pacings: Sequence[Pacing]) -> Slot:
+        """The slot with matching k of ``pacings`` on port k of each member (one way: from port 1 to port 0)."""
         members = group.members
-        ends = [(1, 0)] if self.cycle.simplex else [(lane, lane) for lane in range(len(turns))]
+        ends = [(1, 0)] if self.cycle.simplex else [(lane, lane) for lane in range(len(pacings))]
         paths = tuple(
             Hop(members[a], out, members[b], into)
-            for (pairs, _), (out, into) in zip(turns, ends, strict=True)
+            for (pairs, _), (out, into) in zip(pacings, ends, strict=True)
             for a, b in pairs
         )
-        seconds = [length for _, length in turns if length is not None]
+        seconds = [length for _, length in pacings if length is not None]
         return Slot({switch.name: Matching(path_circuits(switch, paths))}, paths, max(seconds, default=None))
 
 
 class DemandPolicy(RotorPolicy):
-    """EP groups go through matchings made for ``Cycle.demand``, at most ``Cycle.most_slots``, as short as can be.
+    """Rotates EP groups through the shortest slots made for ``Cycle.demand``, at most ``Cycle.most_slots`` of them.
 
-    With ``Cycle.simplex`` those of ``birkhoff_von_neumann``, otherwise of ``covering_matchings``. Where the cycle gives
-    a ``slot_s``, each slot lasts as long as its demand takes, whatever that ``slot_s`` is: the demand then must be in
-    bytes of payload as they go over the emulated wire, since it becomes seconds by the goodput of the members' ports;
-    ``Cycle.guard_s`` is added, and what is not planned for on this machine (``workloads.agent.transport.pacing``).
-    Without a demand everybody demands as much of everybody: the turns of a rotor.
+    With ``Cycle.simplex`` the slots are those of ``birkhoff_von_neumann``, otherwise of ``covering_matchings``. If the
+    cycle has a ``slot_s`` of any value, each slot lasts as long as its demand takes: the demand must then be in bytes
+    of payload on the emulated wire, which become seconds by the goodput of the members' ports; ``Cycle.guard_s`` and
+    an allowance for this machine (``workloads.agent.transport.pacing``) are added. Without a demand the demand is
+    uniform, and the slots are those of a rotor.
     """
 
     def pacing(self, group: Group) -> Sequence[Pacing]:
-        """The turns of the demand. ``ConfigError`` for one that is not between as many as the group has members."""
+        """The slots made for the demand, longest first.
+
+        ``ConfigError`` for a demand that is not n x n for a group of n members, or that needs more slots.
+        """
         cycle = self.cycle
         if not cycle.demand:
             return super().pacing(group)
@@ -133,20 +136,20 @@ class DemandPolicy(RotorPolicy):
         if len(cycle.demand) != n:
             raise ConfigError(
                 f"is between {len(cycle.demand)} positions, but group {group.name} has {n} members; "
-                f"a matrix of {n} x {n} is right",
+                f"use a matrix of {n} x {n}",
                 key="demand",
             )
         demand = check_demand(cycle.demand, n)
         most = cycle.most_slots
-        if cycle.simplex and cycle.slot_s is None:  # what has a circuit is sent whole, so it must not have two
+        if cycle.simplex and cycle.slot_s is None:  # a demand is sent whole in its first slot, so no pair must have two
             most = most or most_partners(demand)
         decompose = birkhoff_von_neumann if cycle.simplex else covering_matchings
-        turns = sorted(decompose(demand, most), key=lambda turn: -turn.length)
+        slots = sorted(decompose(demand, most), key=lambda slot: -slot.length)
         if cycle.slot_s is None:
-            return [(turn.pairs, None) for turn in turns]
+            return [(slot.pairs, None) for slot in slots]
         bytes_per_s = self._goodput(group)
-        beside_s = HEADROOM_BYTES / bytes_per_s + LATE_S + cycle.guard_s
-        return [(turn.pairs, turn.length / bytes_per_s + beside_s) for turn in turns]
+        overhead_s = HEADROOM_BYTES / bytes_per_s + LATE_S + cycle.guard_s
+        return [(slot.pairs, slot.length / bytes_per_s + overhead_s) for slot in slots]
 
     def _goodput(self, group: Group) -> float:
         """Payload bytes per second of the slowest port that the slots of ``group`` use."""

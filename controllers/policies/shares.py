@@ -1,8 +1,8 @@
-"""How many circuits per hop each ring gets where the fibres do not do for all.
+"""Shares of the fibres: how many circuits per hop each ring gets when there are not enough fibres for all.
 
-Every hop of a ring gets as many as its others, since a ring is as fast as its slowest hop. Of several rings none gets
-another circuit as long as one that could have it has fewer. (MORPHLUX, arXiv 2508.03674, has 4 fibres between adjacent
-servers and says nothing of what becomes of a ring that needs more; this rule is ours.)
+All hops of a ring get the same number, since a ring is as fast as its slowest hop. No ring gets another circuit per hop
+while a ring with fewer could have it. (MORPHLUX, arXiv 2508.03674, has 4 fibres between adjacent servers and does not
+say how rings that need more are served; this rule is Railyard's.)
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True)
 class PortDemand:
-    """What a ring would use: ``rounds[k]`` are the circuits that it has more with k + 1 per hop than with k."""
+    """The circuits that a ring can use: ``rounds[k]`` are those that it gains with k + 1 per hop instead of k."""
 
     name: str
     rounds: tuple[Mapping[SwitchCircuit, Ends], ...]
 
     def circuits(self, count: int) -> dict[SwitchCircuit, Ends]:
-        """Its circuits with ``count`` per hop."""
-        return {light: ends for added in self.rounds[:count] for light, ends in added.items()}
+        """The circuits of the ring with ``count`` per hop, and the chips that each joins."""
+        return {circuit: ends for added in self.rounds[:count] for circuit, ends in added.items()}
 
 
 @dataclass(frozen=True)
 class Shares:
-    """``routes`` of all circuits, ``counts`` of circuits per hop by claim; ``limits``: why a claim got no more."""
+    """The result of sharing: ``routes`` of all circuits, and by name of the demand its circuits per hop (``counts``)
+    and the reason why it got no more (``limits``).
+    """
 
     routes: Mapping[SwitchCircuit, Route]
     counts: Mapping[str, int]
@@ -41,19 +43,20 @@ class Shares:
 
 def share(
     plant: FibrePlant,
-    claims: Sequence[PortDemand],
+    demands: Sequence[PortDemand],
     kept: Mapping[SwitchCircuit, Route] | None = None,
     preferred: Mapping[SwitchCircuit, Route] | None = None,
 ) -> Shares:
-    """The fibres of ``plant`` beside ``kept``, shared out: first as many circuits per hop for all as fit at once.
+    """Share the fibres of ``plant`` that ``kept`` leaves free among ``demands``.
 
-    Then one more for each ring in turn, in the order of ``claims``, for as long as it fits. A circuit takes its
-    ``preferred`` route if that is free. The same claims always get the same.
+    First all rings get the highest number of circuits per hop that fits for all; then each ring gets one more, in the
+    order of ``demands``, as long as it fits. A circuit takes its ``preferred`` route if that is free. The result is
+    deterministic.
     """
     limits: dict[str, str] = {}
-    level, routes = _level(plant, claims, kept or {}, preferred or {})
-    counts = {demand.name: min(level, len(demand.rounds)) for demand in claims}
-    growing = [demand for demand in claims if counts[demand.name] < len(demand.rounds)]
+    level, routes = _level(plant, demands, kept or {}, preferred or {})
+    counts = {demand.name: min(level, len(demand.rounds)) for demand in demands}
+    growing = [demand for demand in demands if counts[demand.name] < len(demand.rounds)]
     while growing:
         for demand in list(growing):
             try:
@@ -70,13 +73,13 @@ def share(
 
 def _level(
     plant: FibrePlant,
-    claims: Iterable[PortDemand],
+    demands: Iterable[PortDemand],
     kept: Mapping[SwitchCircuit, Route],
     preferred: Mapping[SwitchCircuit, Route],
 ) -> tuple[int, dict[SwitchCircuit, Route]]:
-    """The most circuits per hop that all claims can have at once, and their routes beside ``kept``."""
-    for level in range(max((len(demand.rounds) for demand in claims), default=0), 0, -1):
-        wanted = {light: ends for demand in claims for light, ends in demand.circuits(level).items()}
+    """The most circuits per hop that all demands can have at once, and the routes, including ``kept``."""
+    for level in range(max((len(demand.rounds) for demand in demands), default=0), 0, -1):
+        wanted = {circuit: ends for demand in demands for circuit, ends in demand.circuits(level).items()}
         try:
             return level, plant.routed(wanted, kept, preferred)
         except CircuitError:

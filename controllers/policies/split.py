@@ -1,8 +1,9 @@
-"""Which ports of a chip go to which of its groups.
+"""The division of the ports of a chip among its groups.
 
-A chip that is in several groups on one fabric divides its ports evenly among them; a group can use what its poorest
-member has for it, because every hop of its ring must carry the same (MORPHLUX, arXiv 2508.03674: evenly over the
-groups of a fabric, then the minimum across fabrics; a chip with a TP ring and a DP ring holds 4 circuits).
+A chip that is in several groups on one fabric divides its ports evenly among them. A group uses as many ports of each
+member as the member with the fewest has for it, because every hop of its ring must carry the same (MORPHLUX, arXiv
+2508.03674: evenly over the groups of a fabric, then the minimum across fabrics; a chip with a TP ring and a DP ring
+holds 4 circuits).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from topos.plan import FabricPlan
 from workloads.program import Group
 
 Lanes = tuple[tuple[int, ...], ...]
-"""The lanes that each member uses, in the order of members; as many for every member, but not always the same ones.
+"""The lanes that each member uses, in the order of members: the same number for all, but not always the same lanes.
 Position k of one member's lanes is matched with the positions of the next as
 ``controllers.policies.wiring.matched_paths`` says.
 """
@@ -25,9 +26,9 @@ Position k of one member's lanes is matched with the positions of the next as
 def split_ports(plan: FabricPlan, groups: Sequence[Group]) -> dict[str, Lanes]:
     """The lanes of every scale-out group of two members or more, by its name.
 
-    A ring of more than two members uses an even number (two per circuit and hop); what an even split leaves over stays
-    dark. A chip deals its lanes out in the order of ``groups``, so a chip that takes over the position of another has
-    the lanes of that one. ``ConfigError`` naming the group for which a chip has no port left, and how many it needs.
+    A ring of more than two members uses an even number (two per circuit and hop); ports that an even split leaves over
+    stay dark. A chip assigns its lanes in the order of ``groups``, so a chip that takes over the position of another
+    has the same lanes. ``ConfigError`` naming the group for which a chip has no port left, and the ports it needs.
     """
     shared = [g for g in groups if g.domain == "scale-out" and len(g.members) > 1]
     for group in shared:
@@ -35,26 +36,26 @@ def split_ports(plan: FabricPlan, groups: Sequence[Group]) -> dict[str, Lanes]:
     ports = Counter(port.rank for switch in plan.network("rail") for port in switch.ports)
     _check_need(shared, ports)
     load = Counter(rank for group in shared for rank in group.members)
-    dealt: Counter[int] = Counter()
+    assigned: Counter[int] = Counter()
     split: dict[str, Lanes] = {}
     for group in shared:
         even = min(ports[rank] // load[rank] for rank in group.members)
         least = ports_needed(group)
         count = max(least, even - even % least)
-        split[group.name] = tuple(tuple(range(dealt[r], dealt[r] + count)) for r in group.members)
-        dealt.update(dict.fromkeys(group.members, count))
+        split[group.name] = tuple(tuple(range(assigned[r], assigned[r] + count)) for r in group.members)
+        assigned.update(dict.fromkeys(group.members, count))
     return split
 
 
 def ports_needed(group: Group) -> int:
-    """Ports of a member for one circuit per hop: two on a ring, one between two members, none for one alone."""
+    """Ports that a member needs for one circuit per hop: two on a ring, one in a group of two, none in one of one."""
     return min(2, len(group.members) - 1)
 
 
 def _check_need(groups: Sequence[Group], ports: Mapping[int, int]) -> None:
-    """``ConfigError`` unless every chip has one circuit per hop for each of its groups.
+    """Raise ``ConfigError`` unless every chip has ports for one circuit per hop for each of its groups.
 
-    That is also enough: where the even share of a ring is one port, the shares of the chip's other groups are one too.
+    That is also sufficient: if the even share of a ring is one port, the shares of the chip's other groups are one too.
     """
     needed: Counter[int] = Counter()
     for group in groups:

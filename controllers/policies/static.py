@@ -1,4 +1,4 @@
-"""Circuits given once and no control path afterwards (``native`` on electrical rails)."""
+"""Static circuits, set up once without requests afterwards (mode ``native`` on electrical rails)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from workloads.program import Group
 
 
 class StaticPolicy(Policy):
-    """Every group of the job is wired at the start; nobody asks.
+    """Sets up the circuits of all groups at the start; groups send no requests.
 
-    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group talks
-    over the ring of the DP group that has its members. On electrical rails there is nothing to install.
+    On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group uses
+    the ring of the DP group that has its members. On electrical rails there are no circuits.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
@@ -31,7 +31,7 @@ class StaticPolicy(Policy):
         return 0, 0 if one_port else 1
 
     def asks(self, group: Group) -> bool:
-        """Never: the paths are told once, at check-in."""
+        """Always false: groups get their paths once, at check-in."""
         return False
 
     def start(self, groups: Sequence[Group]) -> Wiring:
@@ -41,41 +41,41 @@ class StaticPolicy(Policy):
         for group in groups:
             if self._is_optical(group) and group.name not in self._arcs:
                 switch = rail_of_group(self.plan, group)
-                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._meant(group)))
+                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._own_paths(group)))
         try:
             return {name: Matching(found) for name, found in circuits.items()}
         except CircuitError as error:
             raise ConfigError(
-                f"the circuits of all groups do not fit at once: {error}; more ports per GPU would", key="fabric.ports"
+                f"the circuits of all groups do not fit at once: {error}; use more ports per GPU", key="fabric.ports"
             ) from None
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
-        """Nothing ever changes."""
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """No changes: the circuits of the start stay up."""
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """The group's paths; on an optical rail those whose circuits stand."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""
         if self._found_by_packets(group):
             return ()
         switch = rail_of_group(self.plan, group)
-        meant = self._meant(group)
+        own = self._own_paths(group)
         if switch.kind != "ocs":
-            return meant
-        here = standing.get(switch.name, Matching())
-        return tuple(p for p, c in zip(meant, path_circuits(switch, meant), strict=True) if c in here)
+            return own
+        here = current.get(switch.name, Matching())
+        return tuple(p for p, c in zip(own, path_circuits(switch, own), strict=True) if c in here)
 
     def _found_by_packets(self, group: Group) -> bool:
-        """A group over several rails (a hierarchical collective) on packet switches, which find each transfer's way."""
+        """Whether ``group`` spans several rails of packet switches (a hierarchical collective) and needs no paths."""
         optical = any(switch.kind == "ocs" for switch in self.plan.network("rail"))
         return not optical and len(rails_of_group(self.plan, group)) > 1
 
     def _is_optical(self, group: Group) -> bool:
-        """Whether it is on the rails, and they are optical."""
+        """Whether ``group`` is on an optical rail."""
         if group.domain != "scale-out" or self._found_by_packets(group):
             return False
         return rail_of_group(self.plan, group).kind == "ocs"
 
-    def _meant(self, group: Group) -> tuple[Hop, ...]:
+    def _own_paths(self, group: Group) -> tuple[Hop, ...]:
         if group.name in self._arcs:
             return self._arcs[group.name]
         low, high = self.lanes(group)

@@ -1,7 +1,7 @@
-"""Electrical racks: a torus of packet switches, where a failed chip is worked around or the job moves out.
+"""Policies of electrical racks, a torus of packet switches: a failed chip is replaced, or the job migrates.
 
-Both are baselines of MORPHLUX (arXiv 2508.03674), and of LUMION (arXiv 2505.23105) after it: a spare in the same rack
-that is reached over other chips' links (E1), and migration to a rack that stands free (E0).
+Both are baselines of MORPHLUX (arXiv 2508.03674) and LUMION (arXiv 2505.23105): a spare in the same rack that is
+reached over the links of other chips (E1), and migration to a free rack (E0).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from workloads.program import Group
 
 
 class TorusPolicy(RackPolicy):
-    """No circuits: packets find their way hop by hop (``controllers.circuits.torus_routes``), over whoever's links
-    those are.
+    """Routes packets hop by hop over the links of any chips (``controllers.circuits.torus_routes``).
 
     A dead chip is replaced by the free one with the fewest hops to its ring neighbours.
     """
@@ -29,42 +28,42 @@ class TorusPolicy(RackPolicy):
         self._dead: set[int] = set()
 
     def see(self, state: ClusterState) -> None:
-        """Ways lead round every dead chip from now on."""
+        """Take the dead chips of the cluster, which distances avoid from now on."""
         self._dead.update(state.dead)
 
     def start(self, groups: Sequence[Group]) -> Wiring:
-        """Nothing to install; ``ConfigError`` for a group that is not on the torus."""
+        """No circuits; ``ConfigError`` for a group that is not on the torus."""
         self.scale_out(groups, "electrical")
         return {}
 
-    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
-        """None in particular: packet switches find each transfer's way."""
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """No paths: packet switches route each transfer."""
         return ()
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
-        """The free chip with the fewest hops to the ring neighbours, all together.
+        """The replacement of ``dead`` by the free chip with the fewest hops in total to its ring neighbours.
 
-        Of equals the one whose longest way is the shortest (a ring is as fast as that), then the first in the plan.
-        Ways lead round ``dead``, the dead chips that it was told of and those that it was asked about before; a
-        neighbour that is one of these does not count. Nobody if no spare reaches all neighbours.
+        Ties go to the chip whose longest distance is shortest (it limits the speed of the ring), then to the first in
+        the plan. Distances avoid ``dead``, the dead chips of ``see`` and those of earlier calls; neighbours among these
+        do not count. Empty if no spare reaches all neighbours.
         """
         self._dead.add(dead)
-        beside = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]
-        ways = [distances(self.plan, rank, self._dead) for rank in beside if rank not in self._dead]
-        reached = [spare for spare in free if all(spare in way for way in ways)]
-        near = {spare: [way[spare] for way in ways] for spare in reached}
+        neighbours = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]
+        hops_from = [distances(self.plan, rank, self._dead) for rank in neighbours if rank not in self._dead]
+        reachable = [spare for spare in free if all(spare in hops for hops in hops_from)]
+        near = {spare: [hops[spare] for hops in hops_from] for spare in reachable}
         return {dead: min(near, key=lambda spare: (sum(near[spare]), max(near[spare])))} if near else {}
 
 
 class MigratePolicy(TorusPolicy):
-    """The whole job moves to the same places of another rack, if all of them are free there; else nobody can."""
+    """Moves the whole job to the same positions of another rack, if all of them are free there."""
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
-        """Every member and its counterpart in the first later rack where the slice is free."""
+        """Every member and its counterpart in the first later rack where all counterparts are free; else empty."""
         members = sorted({rank for group in groups for rank in group.members})
         chips = self.torus.chips
-        for away in range(chips, chips * self.rack.racks, chips):
-            moved = {rank: rank + away for rank in members}
+        for offset in range(chips, chips * self.rack.racks, chips):
+            moved = {rank: rank + offset for rank in members}
             if set(moved.values()) <= set(free):
                 return moved
         return {}

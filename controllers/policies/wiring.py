@@ -1,6 +1,6 @@
-"""How a ring and a pipeline pair are plugged: port assignments shared by every policy.
+"""The port assignments of rings and pipeline pairs, shared by all policies.
 
-Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring takes both, a pipeline chain one to each side.
+Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring uses both, a pipeline chain one to each side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workloads.program import Group
 
 
 def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Hop, ...]:
-    """Member i's lane ``high`` to member i+1's lane ``low``, all the way round (two members: two paths)."""
+    """The ring of ``members``: lane ``high`` of each to lane ``low`` of the next (two members: two paths)."""
     if len(members) < 2:
         return ()
     following = [*members[1:], members[0]]
@@ -23,15 +23,15 @@ def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Hop
 
 
 def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Hop, ...]:
-    """The ring of ``members`` over all ``lanes``, which every member has: what a rack steers to one group."""
+    """The ring of ``members`` over all ``lanes``, the same for every member."""
     return matched_paths(members, [lanes] * len(members))
 
 
 def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Hop, ...]:
-    """The same where members use different lanes: ``lanes[i]`` are those of member i, as many for each.
+    """The ring of ``members`` over different lanes: ``lanes[i]`` are those of member i, the same number for each.
 
-    Lanes are matched by position: circuit k of a hop joins position 2k + 1 of a member to position 2k of the next.
-    Of an odd number the last stays dark, unless there are two members: then it joins the two as well.
+    Lanes are matched by position: circuit k of a hop joins position 2k + 1 of a member to position 2k of the next. The
+    last of an odd number stays dark, except between two members, which it joins as well.
     """
     if len(members) < 2:
         return ()
@@ -55,21 +55,21 @@ def ring_neighbours(members: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
-    """The upstream stage's lane ``high`` to the downstream stage's lane ``low``."""
+    """The path of a pipeline pair: lane ``high`` of the upstream rank to lane ``low`` of the downstream rank."""
     return (Hop(upstream, high, downstream, low),)
 
 
 def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
-    """The paths ``group`` is meant to have: a pair in dimension pp, a ring in every other."""
+    """The paths that ``group`` needs: a pair in dimension pp, a ring in every other; ``ConfigError`` for a bad pair."""
     if group.dimension == "pp":
         if len(group.members) != 2:
-            raise ConfigError(f"group {group.name} has {len(group.members)} members; a pipeline pair has 2")
+            raise ConfigError(f"group {group.name} has {len(group.members)} members; a pipeline pair must have 2")
         return pair_paths(group.members[0], group.members[1], low, high)
     return ring_paths(group.members, low, high)
 
 
 def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ...]:
-    """The circuits on ``switch`` that light up ``paths``; ``ConfigError`` where a GPU lacks the lane."""
+    """The circuits on ``switch`` for ``paths``, in order; ``ConfigError`` if a GPU lacks a lane."""
     number = {(port.rank, port.lane): port.number for port in switch.ports}
 
     def port(rank: int, lane: int) -> int:
@@ -85,7 +85,7 @@ def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ..
 
 
 def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:
-    """The one rail that all members of ``group`` are on; ``ConfigError`` if they are on several."""
+    """The rail that all members of ``group`` are on; ``ConfigError`` if they are on several."""
     rails = rails_of_group(plan, group)
     if len(rails) != 1:
         raise ConfigError(

@@ -32,8 +32,8 @@ class PairByPair(Policy):
                 wiring.update(self.wanted(group, wiring))
         return wiring
 
-    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
         """The existing circuits of the group's rail, with the group's own circuits in place of those on its ports."""
         rail = rail_of_group(self.plan, group)
         mine = Matching(path_circuits(rail, group_paths(group)))
-        return {rail.name: standing.get(rail.name, Matching()).replaced_by(mine)}
+        return {rail.name: current.get(rail.name, Matching()).replaced_by(mine)}

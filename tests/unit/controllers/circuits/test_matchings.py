@@ -57,7 +57,7 @@ def test_shifts_bring_each_to_each_once(n: int) -> None:
 @pytest.mark.parametrize("n", [3, 5, 31])
 def test_an_odd_number_has_no_perfect_matching_and_hears_what_works(n: int) -> None:
     with pytest.raises(ConfigError, match=rf"n: {n} positions have no perfect matching.*use {n + 1} or {n - 1}.*"
-                       rf"{n} matchings that leave one out each.*one_factorization.*{n - 1} cyclic shifts"):  # fmt: skip
+                       rf"{n} matchings that leave one out.*one_factorization.*{n - 1} cyclic shifts"):  # fmt: skip
         perfect_matchings(n)
 
 

@@ -32,7 +32,7 @@ def test_a_ring_of_two_has_two_circuits_and_of_one_none() -> None:
 
 def test_a_pair_leaves_the_upstream_high_and_enters_the_downstream_low() -> None:
     assert group_paths(Group("p", "pp", (3, 7))) == ((3, 1, 7, 0),)
-    with pytest.raises(ConfigError, match="group p has 3 members; a pipeline pair has 2"):
+    with pytest.raises(ConfigError, match="group p has 3 members; a pipeline pair must have 2"):
         group_paths(Group("p", "pp", (1, 2, 3)))
 
 
@@ -125,7 +125,7 @@ def test_an_arc_may_wrap_and_run_either_way(members: tuple[int, ...], paths: tup
 @pytest.mark.parametrize("members", [(0, 2), (0, 2, 1, 3), (1, 0, 2)])
 def test_members_apart_on_the_ring_cannot_talk_over_it(policy: type[Policy], members: tuple[int, ...]) -> None:
     groups = [Group("dp", "dp", (0, 1, 2, 3)), Group("ep", "ep", members)]
-    with pytest.raises(ConfigError, match=r"members of group ep \([01], .*do not stand next to each other.*group dp"):
+    with pytest.raises(ConfigError, match=r"members of group ep \([01], .*must be neighbours.*group dp"):
         policy(rail_plan(4)).start(groups)
 
 

@@ -178,8 +178,8 @@ def test_without_a_demand_it_is_a_rotor(cycle: Cycle | None) -> None:
 @pytest.mark.parametrize(
     ("cycle", "reason"),
     [
-        (Cycle(demand=((0.0, 1.0), (1.0, 0.0))), "demand: is between 2 positions, but group ep has 4 members; a "
-                                                 "matrix of 4 x 4 is right"),
+        (Cycle(demand=((0.0, 1.0), (1.0, 0.0))), "demand: is between 2 positions, but group ep has 4 members; use "
+                                                 "a matrix of 4 x 4"),
         (Cycle(demand=((0.0, -1.0, 0.0, 0.0),) * 4), r"demand: entry \(0, 1\) must be a finite number"),
         (Cycle(demand=((0.0, 1.0),) * 4), "demand: must be a matrix of 4 x 4"),
         (Cycle(demand=tuple(tuple(float(i != j) for j in range(4)) for i in range(4)), most_slots=2),
