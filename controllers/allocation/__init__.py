@@ -1,1 +1,1 @@
-"""Which chips of a rack a slice gets: contiguous blocks first, else parts put together over fibres (MORPHLUX)."""
+"""Allocation of slices of a rack: contiguous blocks first, else parts joined by circuits over fibres (MORPHLUX)."""

@@ -1,8 +1,8 @@
-"""The slice allocator of a rack: contiguous if there is room, else in fragments that circuits put together.
+"""The slice allocator of a rack: contiguous slices if there is room, otherwise fragments joined by circuits.
 
-Without a photonic fabric inside the servers a slice must be a block of the torus. With one (MORPHLUX, arXiv
-2508.03674) a slice that finds no block is cut into parts for the servers that have free chips, and circuits over the
-fibres between servers join the parts. A rack's allocations are values; nothing here touches a switch.
+Without a photonic fabric inside the servers a slice must be a block of the torus. With one (MORPHLUX, arXiv 2508.03674)
+a slice without a free block is cut into parts for the servers that have free chips, and circuits over the fibres
+between servers join the parts. The allocations of a rack are plain values; nothing here touches a switch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from topos.torus import Extents, Torus
 
 @dataclass(frozen=True)
 class Allocation:
-    """A slice that is rented: its ``chips`` in ring order and the ``fibres`` that it takes between servers.
+    """An allocated slice: its ``chips`` in ring order and the ``fibres`` that it uses between servers.
 
-    A contiguous one is a block of the torus (``slice``), and its circuits are the links of that block. A fragmented one
-    has ``paths``: pairs of a path of servers and the number of circuits along it; ``z`` is then the number of
-    fibres taken on the fullest edge of the rack. ``took_s`` is wall-clock time of the search.
+    A contiguous slice is a block of the torus (``slice``), and its circuits are the links of that block. A fragmented
+    one has ``paths``: pairs of a path of servers and the number of circuits along it; ``z`` is then the number of
+    fibres used on the fullest edge of the rack. ``took_s`` is the wall-clock time of the search.
     """
 
     name: str
@@ -44,16 +44,16 @@ class Allocation:
 
     @property
     def mask(self) -> int:
-        """Its chips as bits."""
+        """The chips of the slice as bits (bit c for chip c)."""
         return mask_of(self.chips)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """No allocation, and why.
+    """The answer to a request that cannot be met, with the reason.
 
-    ``chips``: fewer are free. ``shape``: no block has room, and there is no photonic fabric. ``fibres``: the parts
-    cannot be joined with the fibres that are left (proved). ``time``: no answer within the bound.
+    ``chips``: too few are free. ``shape``: no block is free, and there is no photonic fabric. ``fibres``: the parts
+    cannot be joined with the free fibres (proved). ``time``: no answer was found within the time limit.
     """
 
     reason: Literal["chips", "shape", "fibres", "time"]
@@ -62,10 +62,10 @@ class Refusal:
 
 @dataclass
 class Allocator:
-    """The chips of one rack and who has them.
+    """The chips of one rack and their allocations.
 
-    ``wrap``: blocks may lie across the edge of the rack. ``whole_servers``: what fills servers is made of whole ones.
-    ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request.
+    ``wrap``: blocks may lie across the edge of the rack. ``whole_servers``: slices whose chips fill servers consist of
+    whole ones. ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request, in seconds.
     """
 
     torus: Torus
@@ -85,14 +85,14 @@ class Allocator:
         most = max(self.graph.links.values(), default=0)
         if self.photonic and most > self.fibres:
             raise ConfigError(
-                f"{self.fibres} between adjacent servers cannot carry the {most} links of the torus there; "
-                f"write {most} or more, or make the servers smaller",
+                f"{self.fibres} fibres between adjacent servers cannot carry the {most} links of the torus there; "
+                f"use {most} or more, or smaller servers",
                 key="fibres",
             )
         self.free = (1 << self.torus.chips) - 1
 
     def copy(self, *, photonic: bool | None = None) -> Allocator:
-        """The same rack with the same slices, to try something on; with or without the photonic fabric."""
+        """A copy of the rack with the same slices, for trials; with or without the photonic fabric."""
         twin = Allocator(
             self.torus,
             self.photonic if photonic is None else photonic,
@@ -108,22 +108,22 @@ class Allocator:
     # ---- allocating and releasing --------------------------------------------------------------------------------
 
     def allocate(self, request: int | Extents, name: str) -> Allocation | Refusal:
-        """Rent so many chips, or a block of these extents turned as it may, to ``name``.
+        """Allocate a number of chips, or a block of extents in any orientation, to ``name``.
 
-        ``ConfigError`` for what is no request: no chips, more than the rack has, extents that do not fit, a name that
-        is taken.
+        ``ConfigError`` for an invalid request: no chips, more than the rack has, extents that do not fit, a name in
+        use.
         """
         if name in self.allocations:
-            raise ConfigError(f"{name} has a slice already; release it first, or take another name", key="name")
+            raise ConfigError(f"{name} already has a slice; release it first, or use another name", key="name")
         found = self.find(request, name)
         if isinstance(found, Allocation):
             self._take(found)
         return found
 
     def release(self, name: str) -> Allocation:
-        """Take back the slice of ``name``; ``ConfigError`` if there is none."""
+        """Release the slice of ``name`` and return it; ``ConfigError`` if there is none."""
         if name not in self.allocations:
-            raise ConfigError(f"{name} has no slice here; those that have one: {self._names()}", key="name")
+            raise ConfigError(f"{name} has no slice in this rack; names with one: {self._names()}", key="name")
         gone = self.allocations.pop(name)
         self.free |= gone.mask
         self.used.subtract(gone.fibres)
@@ -131,15 +131,18 @@ class Allocator:
         return gone
 
     def reserve(self, chips: Iterable[int]) -> None:
-        """Keep free chips out of what can be rented: spares, or dead ones."""
+        """Keep free chips, such as spares or dead ones, out of allocations.
+
+        ``ConfigError`` for a chip that is not free.
+        """
         mask = mask_of(chips)
         if mask & self.free != mask:
             taken = chips_of(mask & ~self.free)
-            raise ConfigError(f"chip {taken[0]} is not free; name free chips", key="reserve")
+            raise ConfigError(f"chip {taken[0]} is not free; use free chips", key="reserve")
         self.free &= ~mask
 
     def find(self, request: int | Extents, name: str = "") -> Allocation | Refusal:
-        """What ``allocate`` would do."""
+        """The result that ``allocate`` would have, without allocating anything; errors are the same."""
         begin = time.monotonic()
         chips = self._chips(request)
         if self.free.bit_count() < chips:
@@ -162,7 +165,7 @@ class Allocator:
     # ---- how fragmented it is --------------------------------------------------------------------------------------
 
     def largest(self) -> int:
-        """Chips of the largest slice that could be rented now (any number of chips counts as one)."""
+        """Chips of the largest slice that could be allocated now (of a request by number of chips)."""
         least = largest_box(self.torus, self.free, wrap=self.wrap, whole_servers=self.whole_servers)
         if not self.photonic:
             return least
@@ -172,7 +175,7 @@ class Allocator:
         return least
 
     def fragmentation(self) -> float:
-        """The index I = 1 - S/T: S chips in the largest slice, T chips free; 0 if none is free (MORPHLUX)."""
+        """The index I = 1 - S/T: S chips in the largest slice, T chips free; 0 if no chip is free (MORPHLUX)."""
         free = self.free.bit_count()
         return 1 - self.largest() / free if free else 0.0
 
@@ -192,16 +195,16 @@ class Allocator:
                     f"a slice has from 1 to {self.torus.chips} chips in this rack, not {request}", key="chips"
                 )
             return request
-        if not _turns(request, self.torus.shape):
+        if not _fits(request, self.torus.shape):
             shape = "x".join(map(str, self.torus.shape))
             raise ConfigError(
-                f"{'x'.join(map(str, request))} does not fit into a rack of {shape} chips however it is turned",
+                f"{'x'.join(map(str, request))} does not fit into a rack of {shape} chips in any orientation",
                 key="slice",
             )
         return request[0] * request[1] * request[2]
 
     def _box(self, request: int | Extents) -> Box | None:
-        """The first block whose chips are free, and whose links are too: circuits of others may pass there."""
+        """The first block whose chips are free and whose links have free fibres, which circuits of others may use."""
         chips = self._chips(request)
         wanted = None if isinstance(request, int) else sorted(request)
         whole = self.whole_servers and (wanted is None or _whole(request, self.torus))
@@ -217,10 +220,10 @@ class Allocator:
         return all(self.used[e] + count <= self.fibres for e, count in links.items())
 
     def _fragmented(self, request: int | Extents, name: str, begin: float) -> Allocation | Refusal:
-        """The first layout that finds its way; each may take half of the time that is left, the last all of it."""
+        """The first layout that can be placed; each gets half of the remaining time, the last all of it."""
         before = time.monotonic()
         import_solver()
-        begin += time.monotonic() - before  # once for a process: not the time of this request
+        begin += time.monotonic() - before  # the import, once per process, does not count as time of this request
         free = {s: (self.free >> s * each & (1 << each) - 1).bit_count() for s, each in self._servers()}
         extents = None if isinstance(request, int) else request
         choices = list(layouts(self.graph, self._chips(request), free, self.fibres, extents))
@@ -261,7 +264,7 @@ class Allocator:
 
 
 def check_torus(torus: Torus) -> None:
-    """``ConfigError`` for a torus that servers do not divide, or one without chips."""
+    """Raise ``ConfigError`` for a torus that is not divided into whole servers, or that has no chips."""
     for extent, block in zip(torus.shape, torus.server, strict=True):
         if extent < 1 or block < 1 or extent % block:
             shape, server = ("x".join(map(str, e)) for e in (torus.shape, torus.server))
@@ -272,12 +275,12 @@ def check_torus(torus: Torus) -> None:
 
 
 def _whole(request: int | Extents, torus: Torus) -> bool:
-    """Whether a block can be turned so that it is made of whole servers."""
+    """Whether a block has an orientation in which it consists of whole servers."""
     return isinstance(request, int) or any(
         not any(e % s for e, s in zip(turned, torus.server, strict=True)) for turned in permutations(request)
     )
 
 
-def _turns(extents: Extents, shape: Extents) -> bool:
-    """Whether a block fits, turned as it may."""
+def _fits(extents: Extents, shape: Extents) -> bool:
+    """Whether a block fits into the rack in some orientation."""
     return all(e >= 1 for e in extents) and all(e <= n for e, n in zip(sorted(extents), sorted(shape), strict=True))

@@ -1,7 +1,7 @@
-"""Where a contiguous slice of a torus can lie: every shape of its volume, turned every way, at every origin.
+"""The positions of contiguous slices on a torus: every shape of a volume, in every orientation, at every origin.
 
-Sets of chips are integers with one bit for each chip (bit ``c`` for chip ``c``), so that "all of these are free" is
-one operation: the study of a cluster asks it millions of times.
+Sets of chips are integers with one bit for each chip (bit ``c`` for chip ``c``), so that a test whether all are free is
+one operation: the study of a cluster makes millions of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from topos.torus import Extents, Place, Torus
 
 @dataclass(frozen=True)
 class Box:
-    """A contiguous slice (it may lie across the end of the torus), and the bits of its chips."""
+    """A contiguous slice (it may lie across the end of the torus), and its chips as bits."""
 
     slice: Slice
     mask: int
 
 
 def mask_of(chips: Iterable[int]) -> int:
-    """The chips as bits."""
+    """The chips as bits of an integer (bit c for chip c)."""
     mask = 0
     for chip in chips:
         mask |= 1 << chip
@@ -33,15 +33,15 @@ def mask_of(chips: Iterable[int]) -> int:
 
 
 def chips_of(mask: int) -> tuple[int, ...]:
-    """The chips of a mask, ascending."""
+    """The chips of ``mask``, ascending."""
     return tuple(chip for chip in range(mask.bit_length()) if mask >> chip & 1)
 
 
 def shapes(torus: Torus, chips: int, *, whole_servers: bool = True) -> tuple[Extents, ...]:
-    """The extents of that volume which fit, best first: most rings closed round the torus, then the most compact.
+    """The extents of ``chips`` chips that fit, best first: most rings closed round the torus, then the most compact.
 
-    With ``whole_servers`` a slice of so many chips as fill servers is made of whole servers (a server is one machine,
-    of one tenant); what is no multiple of a server may have any shape.
+    With ``whole_servers`` a slice whose number of chips fills servers consists of whole servers (a server is one
+    machine, of one tenant); any other number of chips may have any shape.
     """
     whole = whole_servers and chips % torus.chips_per_server == 0
     ranges = [range(1, extent + 1) for extent in torus.shape]
@@ -54,7 +54,7 @@ def shapes(torus: Torus, chips: int, *, whole_servers: bool = True) -> tuple[Ext
 
 
 def closed_rings(torus: Torus, extents: Extents) -> int:
-    """In how many dimensions a slice goes all the way round the torus."""
+    """The number of dimensions in which a slice spans the whole torus."""
     return sum(e == n > 1 for e, n in zip(extents, torus.shape, strict=True))
 
 
@@ -62,15 +62,15 @@ def closed_rings(torus: Torus, extents: Extents) -> int:
 def boxes(torus: Torus, chips: int, *, wrap: bool = True, whole_servers: bool = True) -> tuple[Box, ...]:
     """Every contiguous slice of ``chips`` chips, best shape first, then by origin; each set of chips once.
 
-    ``wrap``: whether a slice may lie across the edge of the rack, over the links that close the torus. Whole servers
-    begin where a server begins.
+    ``wrap``: whether a slice may lie across the edge of the rack, over the links that close the torus. Slices of whole
+    servers begin at the origin of a server.
     """
     found: dict[int, Box] = {}
     for extents in shapes(torus, chips, whole_servers=whole_servers):
         for origin in _origins(torus, extents, wrap, whole_servers and chips % torus.chips_per_server == 0):
-            lies = Slice(extents, origin)
-            mask = mask_of(lies.chips(torus))
-            found.setdefault(mask, Box(lies, mask))
+            candidate = Slice(extents, origin)
+            mask = mask_of(candidate.chips(torus))
+            found.setdefault(mask, Box(candidate, mask))
     return tuple(found.values())
 
 
@@ -82,7 +82,7 @@ def _origins(torus: Torus, extents: Extents, wrap: bool, whole: bool) -> Iterato
 
 
 def largest_box(torus: Torus, free: int, *, wrap: bool = True, whole_servers: bool = True) -> int:
-    """Chips of the largest contiguous slice that lies in ``free``; 0 if nothing is free."""
+    """Chips of the largest contiguous slice among the chips ``free``; 0 if no chip is free."""
     most = min(free.bit_count(), prod(torus.shape))
     for chips in range(most, 0, -1):
         found = boxes(torus, chips, wrap=wrap, whole_servers=whole_servers)

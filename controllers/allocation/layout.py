@@ -1,10 +1,10 @@
-"""What a fragmented slice consists of: parts that each fit one server, and which parts are neighbours.
+"""Layouts of a fragmented slice: parts that each fit one server, and the neighbours among the parts.
 
-Whole servers keep the shape that the slice would have as a block (a grid of slots, closed where the block goes round
-the torus); if the fibres do not do for it, or the number has no such shape, the parts form one ring. What is no
-multiple of a server, or more than the wholly free servers hold, is a ring of parts as large as the servers' free chips
-allow; so such a slice shares servers with others. Last of all come rings with half of the
-circuits, and with a single one for each hop: the slice is slower then, but it is there.
+Slices of whole servers keep the shape that they would have as a block (a grid of slots, closed where the block spans
+the torus); if there are not enough fibres for it, or the number has no such shape, the parts form one ring. A slice
+that is not a multiple of a server, or larger than all free servers, is a ring of parts as large as the free chips of
+servers allow, so it shares servers with others. Rings with half of the circuits, and with one circuit per hop, come
+last: such a slice is slower but possible.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from controllers.circuits.fibres import server_pair
 from topos.torus import Extents
 
 CHOICE = 4
-"""A slot may take as many servers as there are slots and 4 more, those nearest together: more choice is only slower."""
+"""The servers beyond the number of slots that a slot may choose from, nearest ones first: more are only slower."""
 
 
 class Parts(NamedTuple):
-    """The chips of each slot, and the slots."""
+    """The parts of a slice: the chips of each slot, and the slots with their candidate servers and edges."""
 
     sizes: tuple[int, ...]
     layout: SlicePlacement
@@ -34,12 +34,12 @@ class Parts(NamedTuple):
 def layouts(
     graph: ServerGraph, chips: int, free: Mapping[int, int], fibres: int, extents: Extents | None = None
 ) -> Iterator[Parts]:
-    """The layouts of a slice of ``chips``, best first; ``free`` gives the number of free chips of each server.
+    """The layouts of a slice of ``chips``, best first; ``free`` is the number of free chips of each server.
 
-    ``extents``: the only block, turned as it may, whose grid is wanted; a ring comes last all the same.
+    ``extents``: the only block, in any orientation, whose grid is wanted; a ring still comes last.
 
     Every edge has as many circuits as two adjacent servers have links (``fibres`` at most): 4. A part of a single chip
-    has but 3 of its 6 ports for each of two neighbours.
+    has only 3 of its 6 ports for each of two neighbours.
     """
     each = graph.torus.chips_per_server
     whole = sorted(server for server, count in free.items() if count == each)
@@ -59,7 +59,7 @@ def layouts(
 
 
 def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:
-    """As few parts as possible, the largest first; empty if there are not so many free chips."""
+    """The sizes of the fewest possible parts, largest first; empty if there are too few free chips."""
     sizes = []
     for count in sorted(free.values(), reverse=True):
         if chips and count:
@@ -69,7 +69,7 @@ def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _grids(graph: ServerGraph, chips: int, circuits: int, wanted: Extents | None) -> list[tuple[SlotEdge, ...]]:
-    """The neighbours in each shape that the block could have; shapes that differ only by turning are one."""
+    """The edges of each shape that the block could have; shapes that differ only in orientation count as one."""
     found: dict[tuple[tuple[int, bool], ...], tuple[SlotEdge, ...]] = {}
     for extents in shapes(graph.torus, chips):
         if wanted is not None and sorted(extents) != sorted(wanted):
@@ -96,13 +96,13 @@ def _grid(blocks: list[int], closed: list[bool], circuits: int) -> tuple[SlotEdg
 
 
 def _rings(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> list[tuple[SlotEdge, ...]]:
-    """The ring with whole bundles, with half of them, and with single circuits."""
+    """The edges of the ring with full bundles of circuits, with half of them, and with single circuits."""
     widths = dict.fromkeys((bundle, max(1, bundle // 2), 1))
     return list(dict.fromkeys(_ring(sizes, graph, width) for width in widths))
 
 
 def _ring(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> tuple[SlotEdge, ...]:
-    """One part after another, the last next to the first; two parts are joined once, one by nothing."""
+    """The edges of a ring of the parts; two parts are joined once, a single part has no edge."""
     if len(sizes) == 1:
         return ()
     ends = list(pairwise(range(len(sizes)))) + ([(0, len(sizes) - 1)] if len(sizes) > 2 else [])
@@ -112,7 +112,7 @@ def _ring(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> tuple[Slot
 
 
 def _nearest(graph: ServerGraph, servers: list[int], count: int) -> tuple[int, ...]:
-    """Of ``servers`` the ``count`` + 4 that are nearest together."""
+    """The servers of ``servers`` that are nearest together: ``count`` and ``CHOICE`` more."""
     if len(servers) <= count + CHOICE:
         return tuple(servers)
     groups = []

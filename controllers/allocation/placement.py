@@ -1,7 +1,7 @@
-"""Which server each slot of a slice should take: near each other, so that circuits pass few servers on their way.
+"""The assignment of the slots of a slice to servers near each other, so that circuits pass few servers.
 
-A quadratic assignment, solved well enough rather than best: from a drawn start, exchanges and moves as long as the
-circuits need fewer fibres. ``controllers.allocation.program`` then says whether the circuits really find their way.
+A quadratic assignment problem, solved approximately: from a random start, slots are exchanged and moved as long as the
+circuits need fewer fibres. ``controllers.allocation.program`` then finds whether the circuits fit.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from random import Random
 
 from controllers.allocation.server_graph import Edge, ServerGraph
 
-_NO_WAY = 1_000
-"""Counts as so many hops: no candidate path has room."""
+_NO_PATH = 1_000
+"""The cost, in hops, of an edge for which no candidate path has room."""
 
 
 @dataclass(frozen=True)
 class SlotEdge:
-    """Slots ``a`` and ``b`` are neighbours in the slice: ``circuits`` between them, all along one path."""
+    """Neighbouring slots ``a`` and ``b`` of a slice, with ``circuits`` between them along one path."""
 
     a: int
     b: int
@@ -27,7 +27,7 @@ class SlotEdge:
 
 
 Placement = tuple[int, ...]
-"""The server of each slot."""
+"""The server of each slot, by number of the slot."""
 
 
 def placement(
@@ -39,9 +39,10 @@ def placement(
     attempts: int,
     seed: int,
 ) -> Iterator[Placement]:
-    """Up to ``attempts`` different assignments, each slot one of its servers and no server twice.
+    """Up to ``attempts`` different assignments, each slot to one of its servers and no server twice.
 
-    None if there is no such assignment, or if none was found that gives every edge of the slice a path with room.
+    Nothing is yielded if there is no such assignment, or if none was found that gives every edge of the slice a path
+    with room.
     """
     random, seen = Random(seed), set[Placement]()
     table = _Table(graph, edges, used, fibres)
@@ -50,13 +51,13 @@ def placement(
         if start is None:
             return
         better = _improved(list(start), slots, table)
-        if better not in seen and table.total(better) < _NO_WAY:
+        if better not in seen and table.total(better) < _NO_PATH:
             seen.add(better)
             yield better
 
 
 class _Table:
-    """What an assignment costs: fibres, over the best candidate path of each edge by itself."""
+    """The cost of assignments in fibres, over the best candidate path of each edge on its own."""
 
     def __init__(self, graph: ServerGraph, edges: Sequence[SlotEdge], used: Mapping[Edge, int], fibres: int) -> None:
         self._graph, self._used, self._fibres = graph, used, fibres
@@ -68,11 +69,11 @@ class _Table:
         self._hops: dict[tuple[int, int, int], int] = {}
 
     def total(self, servers: Sequence[int]) -> int:
-        """Fibres in all."""
+        """The fibres of all edges under the assignment ``servers``."""
         return sum(self._cost(slot_edge, servers) for slot_edge in self._edges)
 
     def of_slots(self, servers: Sequence[int], *slots: int) -> int:
-        """Fibres of the edges of ``slots``."""
+        """The fibres of the edges of ``slots`` under the assignment ``servers``."""
         return sum(self._cost(slot_edge, servers) for slot in slots for slot_edge in self._of_slot.get(slot, ()))
 
     def _cost(self, slot_edge: SlotEdge, servers: Sequence[int]) -> int:
@@ -81,13 +82,13 @@ class _Table:
         if key not in self._hops:
             found = self._graph.candidates(u, v, self._used, self._fibres - slot_edge.circuits)
             self._hops[key] = self._hops[v, u, slot_edge.circuits] = (
-                slot_edge.circuits * (min(map(len, found)) - 1) if found else _NO_WAY
+                slot_edge.circuits * (min(map(len, found)) - 1) if found else _NO_PATH
             )
         return self._hops[key]
 
 
 def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Placement | None:
-    """A start by chance: the slots with the least choice first. None if servers run out."""
+    """A random assignment, slots with the least choice first; None if servers run out."""
     taken: dict[int, int] = {}
     for slot in sorted(range(len(slots)), key=lambda s: (len(slots[s]), random.random())):
         left = [server for server in slots[slot] if server not in taken.values()]
@@ -98,7 +99,7 @@ def _drawn(slots: Sequence[Sequence[int]], random: Random) -> Placement | None:
 
 
 def _improved(servers: list[int], slots: Sequence[Sequence[int]], table: _Table) -> Placement:
-    """Exchange two slots, or move one to a server that nobody has, while that needs fewer fibres."""
+    """The assignment after exchanging slots, or moving one to a free server, while that needs fewer fibres."""
     allowed = [set(choices) for choices in slots]
     better = True
     while better:

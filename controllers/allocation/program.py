@@ -1,19 +1,19 @@
-"""The integer program of a fragmented slice: slots onto free servers, each edge of the slice onto one path.
+"""The integer program of a fragmented slice: it assigns slots to free servers and each edge of the slice to a path.
 
 MORPHLUX (arXiv 2508.03674) minimises z with z >= 4 (paths over e) + b(e) for every edge e between servers: 4 circuits
-for each edge of the slice (a server has 2x2 chips), b(e) the circuits that are there already. It is read here so: z is
-the number of fibres that the fullest edge needs, since each circuit takes a fibre of every edge that it passes. That z
-is not above the fibres there are (4) does not stand in the formula, and a circuit without a fibre does not exist: it is
-a constraint of its own here, and ``check_fibres`` counts again without the solver.
+for each edge of the slice (a server has 2x2 chips), b(e) the circuits already present. Here z is read as the number of
+fibres that the fullest edge needs, since each circuit uses a fibre of every edge that it passes. The formula does not
+bound z by the fibres available (4), but a circuit without a fibre is impossible: that is a separate constraint here,
+and ``check_fibres`` checks it again without the solver.
 
-Variables: x[slot, server], and y[edge, path] for each candidate path (the best 5 of the 50 shortest) between each two
-servers which the ends of the edge may take; the paths that leave a server for an edge add up to x of that end.
+Variables: x[slot, server], and y[edge, path] for each candidate path (the best 5 of the 50 shortest) between any two
+servers that the ends of the edge may take; the paths that leave a server for an edge add up to x of that end.
 
-The whole program has thousands of variables for a slice of half a rack and takes seconds. So slots are first put onto
-servers near each other (``controllers.allocation.placement``), and the program is solved for these servers alone, which
-takes milliseconds. An answer whose z is that of the fullest edge before, or of one edge of the slice alone, cannot be
-bettered and ends it. Only if all such attempts fail is the whole program asked, which can also prove that there is no
-answer. Among answers of the same z for the same servers the one with the fewest fibres is taken.
+The whole program has thousands of variables for a slice of half a rack and takes seconds. So slots are first assigned
+to servers near each other (``controllers.allocation.placement``), and the program is solved for these servers alone,
+which takes milliseconds. An answer whose z is that of the fullest edge before, or of one edge of the slice alone,
+cannot be improved and ends the search. Only if all such attempts fail is the whole program solved, which can also prove
+that there is no answer. Among answers of the same z for the same servers the one with the fewest fibres is taken.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from controllers.allocation.server_graph import BEST_PATHS, Edge, Path, ServerGr
 from railyard.errors import CircuitError
 
 LIMIT_S = 0.5
-"""Wall-clock bound of one program; MORPHLUX reports less than 0.6 s for a request."""
+"""Wall-clock limit of one program; MORPHLUX reports less than 0.6 s for a request."""
 ATTEMPTS = 24
-"""So many assignments of slots to servers are tried before the whole program is."""
+"""The number of assignments of slots to servers that are tried before the whole program."""
 PATH_S = 1e-4
-"""To write down one path of the program and solve it takes about this long: one with no time for that is not begun."""
+"""Time to write down one path of the program and solve it, roughly; a program without enough time is not begun."""
 
 
 @dataclass(frozen=True)
 class SlicePlacement:
-    """The slice to place: for each slot the servers that it may take, and which slots are neighbours."""
+    """The slice to place: for each slot the servers that it may take, and the neighbouring slots (edges)."""
 
     slots: tuple[tuple[int, ...], ...]
     edges: tuple[SlotEdge, ...]
@@ -47,7 +47,7 @@ class SlicePlacement:
 
 @dataclass(frozen=True)
 class Placed:
-    """``servers`` by slot; ``paths`` by edge, from a's server to b's; ``z`` fibres on the fullest edge of the rack."""
+    """A placement: ``servers`` by slot, ``paths`` by edge from a's server to b's, ``z`` fibres on the fullest edge."""
 
     servers: tuple[int, ...]
     paths: tuple[Path, ...]
@@ -58,7 +58,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Unplaced:
-    """``impossible``: proved, with these candidates. ``time``: no answer was found in the time or the attempts."""
+    """A failed placement: ``impossible`` (proved, for these candidates) or ``time`` (no answer within the limits)."""
 
     reason: Literal["impossible", "time"]
     solve_s: float
@@ -74,10 +74,10 @@ def place(
     seed: int = 1,
     whole: bool = True,
 ) -> Placed | Unplaced:
-    """Solve the program with CP-SAT: one worker and a fixed seed, so the same question has the same answer.
+    """Solve the program with CP-SAT: one worker and a fixed seed, so the result is deterministic unless time runs out.
 
-    ``limit_s`` is wall-clock time without importing the solver, the first time; it stops only what takes longer.
-    ``whole``: whether the whole program is asked if the attempts fail.
+    ``limit_s`` is wall-clock time, without the first import of the solver. ``whole``: whether the whole program is
+    solved if the attempts fail.
     """
     import_solver()
     begin = time.monotonic()
@@ -86,8 +86,8 @@ def place(
     attempts = 0
     for servers in placement(graph, layout.slots, layout.edges, used, fibres, ATTEMPTS, seed):
         attempts += 1
-        seated = SlicePlacement(tuple((server,) for server in servers), layout.edges)
-        found = _Program(graph, seated, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
+        assigned = SlicePlacement(tuple((server,) for server in servers), layout.edges)
+        found = _Program(graph, assigned, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
         if not isinstance(found, str):
             placed = _placed(layout, used, found, attempts, begin)
             best = placed if best is None or placed.z < best.z else best
@@ -107,7 +107,7 @@ def place(
 
 
 def import_solver() -> Any:
-    """CP-SAT; 0.3 to 0.7 s the first time, so whoever needs no fragmented slice does not pay for it."""
+    """The module of CP-SAT, imported only when needed: the first import takes 0.3 to 0.7 s."""
     from ortools.sat.python import cp_model
 
     return cp_model
@@ -123,7 +123,7 @@ def _placed(layout: SlicePlacement, used: Mapping[Edge, int], found: Found, atte
 
 
 def fibres_of(edges: Sequence[SlotEdge], paths: Sequence[Path]) -> Counter[Edge]:
-    """The fibres that circuits along ``paths`` take, by edge between servers."""
+    """The number of fibres that circuits along ``paths`` use, by edge between servers."""
     count: Counter[Edge] = Counter()
     for slot_edge, path in zip(edges, paths, strict=True):
         for e in edges_of(path):
@@ -132,16 +132,19 @@ def fibres_of(edges: Sequence[SlotEdge], paths: Sequence[Path]) -> Counter[Edge]
 
 
 def check_fibres(graph: ServerGraph, used: Mapping[Edge, int], fibres: int) -> None:
-    """Count again: ``CircuitError`` names an edge with more circuits than fibres, or servers that are no neighbours."""
+    """Check the fibres in use against ``fibres`` per edge.
+
+    ``CircuitError`` names an edge with too many circuits, or servers that are not adjacent.
+    """
     for (a, b), count in used.items():
         if b not in graph.neighbours(a):
-            raise CircuitError(f"servers {a} and {b} are no neighbours, so no circuit can go from the one to the other")
+            raise CircuitError(f"servers {a} and {b} are not adjacent, so no circuit can join them directly")
         if count > fibres:
-            raise CircuitError(f"servers {a} and {b} have {fibres} fibres and {count} circuits; at most one a fibre")
+            raise CircuitError(f"servers {a} and {b} have {fibres} fibres for {count} circuits; each needs its own")
 
 
 class _Program:
-    """The model, and its variables."""
+    """The integer program of a placement: the model and its variables."""
 
     def __init__(self, graph: ServerGraph, layout: SlicePlacement, used: Mapping[Edge, int], fibres: int) -> None:
         self.cp_model = import_solver()
@@ -167,7 +170,7 @@ class _Program:
                 self.model.add_at_most_one(together)
 
     def _paths(self, graph: ServerGraph, slot_edge: SlotEdge, used: Mapping[Edge, int], fibres: int) -> None:
-        """One path for the edge, from the server of the one end to that of the other."""
+        """Add one path for the edge, from the server of its one end to that of the other."""
         chosen: dict[Path, Any] = {}
         leaving: dict[int, list[Any]] = defaultdict(list)
         arriving: dict[int, list[Any]] = defaultdict(list)
@@ -185,7 +188,7 @@ class _Program:
                 self.model.add(sum(variables[server]) == taken)
 
     def _objective(self, used: Mapping[Edge, int], fibres: int) -> None:
-        """Least z; and where the servers are given, of those answers the one with the fewest fibres."""
+        """Minimise z; if the servers are given, use the fewest fibres among the answers with the least z."""
         least = max(used.values(), default=0)
         z = self.model.new_int_var(least, max(fibres, least), "z")
         for e, terms in self.load.items():
@@ -195,7 +198,7 @@ class _Program:
         self.model.minimize((1 + len(self.load) * fibres) * z + sum(total))
 
     def solve(self, limit_s: float, seed: int) -> Found | str:
-        """Servers by slot and paths by edge; or CP-SAT's word for why there is no answer."""
+        """Servers by slot and paths by edge, or the status of CP-SAT if there is no answer."""
         if not self.complete:
             return "INFEASIBLE"
         if limit_s <= 0:

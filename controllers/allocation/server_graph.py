@@ -1,4 +1,4 @@
-"""The servers of a rack as a graph: which are neighbours, by how many fibres, and the ways between two of them."""
+"""The servers of a rack as a graph: neighbours, the fibres between them, and candidate paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topos.torus import Torus
 Edge = tuple[int, int]
 """Two neighbouring servers, the lower first."""
 Path = tuple[int, ...]
-"""The servers that circuits pass, both ends included; light passes those in between without becoming electrical."""
+"""The servers that circuits pass, both ends included; light passes servers in between without becoming electrical."""
 
 SHORTEST_PATHS = 50
 BEST_PATHS = 5
@@ -28,7 +28,7 @@ def edges_of(path: Path) -> tuple[Edge, ...]:
 
 @dataclass(frozen=True)
 class ServerGraph:
-    """The servers of ``torus``; they are a torus as well, of blocks."""
+    """The servers of ``torus``, which form a torus of blocks themselves."""
 
     torus: Torus
     _links: Mapping[Edge, int] = field(init=False, repr=False, compare=False)
@@ -46,12 +46,12 @@ class ServerGraph:
 
     @property
     def servers(self) -> int:
-        """Number of servers."""
+        """The number of servers of the torus."""
         return self.torus.chips // self.torus.chips_per_server
 
     @property
     def links(self) -> Mapping[Edge, int]:
-        """How many links of the torus of chips each edge stands for: 4 in a rack of 4x4x4 with servers of 2x2x1."""
+        """The links of the torus of chips per edge: 4 in a rack of 4x4x4 with servers of 2x2x1."""
         return self._links
 
     def neighbours(self, server: int) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class ServerGraph:
         return self._neighbours[server]
 
     def links_between(self, mask: int) -> dict[Edge, int]:
-        """Links of the torus among the chips of ``mask`` that join two servers: the fibres of a contiguous slice."""
+        """Links between servers among the chips of ``mask``: the fibres of a contiguous slice."""
         count: Counter[Edge] = Counter()
         for a, b, mine in _torus_links(self.torus):
             if mine & mask == mine:
@@ -67,7 +67,7 @@ class ServerGraph:
         return dict(count)
 
     def paths(self, source: int, target: int) -> tuple[Path, ...]:
-        """The 50 shortest simple paths, shortest first, then by the numbers of their servers."""
+        """The 50 shortest simple paths between two servers, shortest first, then by the numbers of their servers."""
         low, high = server_pair(source, target)
         if (low, high) not in self._found:
             self._found[low, high] = tuple(self._shortest(low, high))
@@ -75,9 +75,9 @@ class ServerGraph:
         return found if source == low else tuple(path[::-1] for path in found)
 
     def candidates(self, source: int, target: int, used: Mapping[Edge, int], room: int) -> tuple[Path, ...]:
-        """The best 5 of them: the least used at their fullest edge, then the shortest.
+        """The best 5 of ``paths``: the least used at their fullest edge, then the shortest.
 
-        Paths with an edge on which more than ``room`` fibres are ``used`` are none.
+        Paths with an edge on which more than ``room`` fibres are ``used`` are left out.
         """
         rated = [(max(used.get(e, 0) for e in edges_of(path)), len(path), path) for path in self.paths(source, target)]
         return tuple(path for fullest, _, path in sorted(rated) if fullest <= room)[:BEST_PATHS]
@@ -95,7 +95,7 @@ class ServerGraph:
         return found
 
     def _shortest(self, source: int, target: int) -> list[Path]:
-        """Depth first for each length in turn; a branch that can no longer arrive in time is not followed."""
+        """The shortest paths by depth-first search for each length; branches that cannot arrive in time are pruned."""
         distances = self.distances(target)
         found: list[Path] = []
         for hops in range(distances[source], self.servers):
@@ -119,7 +119,7 @@ class ServerGraph:
 
 @lru_cache(maxsize=16)
 def _torus_links(torus: Torus) -> tuple[tuple[int, int, int], ...]:
-    """The links of the torus that join two servers: both servers, and both chips as bits."""
+    """The links of the torus between servers: both servers, and both chips as bits."""
     found = []
     for a, _, b, _ in torus.links():
         first, second = torus.server_of(a), torus.server_of(b)
@@ -130,5 +130,5 @@ def _torus_links(torus: Torus) -> tuple[tuple[int, int, int], ...]:
 
 @lru_cache(maxsize=16)
 def server_graph(torus: Torus) -> ServerGraph:
-    """The graph of a torus; one for all who ask, so that its paths are looked for once."""
+    """The server graph of ``torus``, cached so that its paths are searched once."""
     return ServerGraph(torus)

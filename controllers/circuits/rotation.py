@@ -86,7 +86,7 @@ def circuits_in_slot(slots: Iterable[Slot], current: Slot, target: Mapping[str, 
 
 @dataclass
 class RunningRotation:
-    """A rotation under way.
+    """The state of a rotation under way.
 
     ``number`` counts slots; the current one is up or being set up. ``moved`` are the ranks that have sent their data
     for it, ``idle`` those of them that have no data for any other slot either.

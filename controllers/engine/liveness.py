@@ -32,7 +32,7 @@ class Liveness:
         return True
 
     def forget(self, ranks: Iterable[int]) -> None:
-        """Stop watching ``ranks``."""
+        """Stop watching ``ranks`` and forget their heartbeats."""
         for rank in ranks:
             self._timeout_s.pop(rank, None)
             self._heard.pop(rank, None)

@@ -155,7 +155,7 @@ class RequestQueue:
         if pending.tries >= MAX_TRIES:
             return self._refuse(
                 pending,
-                f"the policy asked for other circuits {pending.tries} times for {pending.describe()}; it never settles",
+                f"the policy changed the circuits {pending.tries} times for {pending.describe()} and never settles",
                 now,
             )
         pending.tries += 1

@@ -99,7 +99,7 @@ class GroupRequest(PendingRequest):
         return tuple({(name, port) for slot in slots for name, own in slot.wiring.items() for port in own.ports})
 
     def describe(self) -> str:
-        """The name of the group."""
+        """The name of the group that requests circuits."""
         return self.group.name
 
     def wanted(self, target: Wiring) -> Wiring:

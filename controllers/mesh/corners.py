@@ -1,9 +1,9 @@
-"""Ports that hem each other in at the corners of a mesh, whatever the rest of it does.
+"""Ports at the corners of a mesh that block each other, whatever the states of the other cells.
 
-A cell on the border may have two ports, both on its outer side. In state bar it joins them, so as soon as light is to
-go from one of them to somewhere else it is in state cross. Where two such cells meet, at a corner of the mesh, light
-that enters by the one can be forced out through the other: the ports of both cells cannot be used together. These are
-what makes evenly spaced ports fail first, and they are seen without a search.
+A cell on the border may have two ports, both on its outer side. In state bar it joins them, so it must be in state
+cross as soon as one of them has a circuit to another port. Where two such cells meet, at a corner of the mesh, light
+that enters at one can be forced out of the other: the ports of both cells cannot be used together. Evenly spaced ports
+fail first because of this, and it is found without a search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topos.mesh import Mesh
 def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()) -> dict[int, int]:
     """The ports among ``ports``, all in use at once, whose light can come out at one port only -> that port.
 
-    ``joined`` are the circuits, where they are known: a cell whose two ports are joined to each other is free.
+    ``joined`` are the circuits, if known: a cell whose two ports are joined to each other is not forced into cross.
     """
     ports_of = Counter(port.cell for port in mesh.ports)
     free = {mesh.ports[a].cell for a, b in joined if mesh.ports[a].cell == mesh.ports[b].cell}
@@ -34,8 +34,9 @@ def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()
 
 
 def dead_end(mesh: Mesh, pairs: Collection[Pair]) -> tuple[int, int] | None:
-    """A port of ``pairs`` and the only one where its light can come out, which is not its partner; None if there is
-    no such port (which does not mean that there is a way).
+    """A port of ``pairs`` and the only port where its light can come out, if that is not its partner; else None.
+
+    None does not mean that the circuits can be laid.
     """
     partner = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
     for port, out in sorted(forced_exits(mesh, list(partner), pairs).items()):

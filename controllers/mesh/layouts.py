@@ -1,7 +1,7 @@
-"""How circuits of a PIP switch can lie on its mesh: found once, then remembered. Ports here are the switch's own.
+"""Layouts of circuits on the mesh of a PIP switch: found once, then remembered. Ports here are those of the switch.
 
-A matching that was laid before is laid the same way again wherever the circuits that stand allow it, so the turns of a
-rotation cost a search each only once.
+A matching that was laid before is laid on the same paths again if the present circuits allow it, so the slots of a
+rotation cost one search each.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from topos.mesh import Mesh
 from topos.plan import MeshPlan
 
 SEARCH_S = 0.5
-"""How long the search for a way beside what stands may take. One that succeeds takes milliseconds (5x5, 16 ports)."""
+"""The limit of the search for paths that leave present circuits in place. A successful one takes milliseconds (5x5, 16
+ports).
+"""
 PROOF_S = 2.0
-"""How long it may take to prove that there is none. Only what is about to be refused waits for it."""
+"""The limit of the proof that a matching is impossible, which is only sought before a refusal."""
 HINT_S = 0.05
-"""How long to look for what would work instead, for each circuit left out."""
-MOST_REMEMBERED, MOST_WAYS = 4096, 8
-"""Matchings, and ways of each."""
+"""The limit of the search for a suggestion in an error, for each circuit left out."""
+MAX_MATCHINGS, MAX_LAYOUTS = 4096, 8
+"""The most matchings remembered, and the most layouts of each."""
 
 _Search = tuple[Matching, frozenset[tuple[Pair, tuple[int, ...]]]]
-"""What was searched for, and the paths that had to stay."""
+"""The matching of a search, and the paths that had to stay."""
 
 
 @dataclass(frozen=True)
 class MeshLayout:
-    """Circuits of a switch and how they lie: ``routed`` on the mesh, ``behind`` the mesh port of each port."""
+    """The circuits of a switch with their paths (``routed``); ``behind`` is the mesh port of each switch port."""
 
     matching: Matching
     routed: Routed
@@ -46,30 +48,30 @@ class MeshLayout:
         return self.routed.paths[a, b] if a < b else self.routed.paths[b, a][::-1]
 
     def moved(self, after: MeshLayout) -> frozenset[int]:
-        """Ports of the circuits that both have, on another path."""
+        """The ports of circuits that both layouts have, on different paths."""
         both = self.matching.circuits & after.matching.circuits
         return frozenset(port for c in both if self.path(c) != after.path(c) for port in c.ports)
 
     @cached_property
     def crossed(self) -> frozenset[int]:
-        """The cells that some circuit's light crosses; the state of others does not matter."""
+        """The cells that the light of some circuit crosses; the states of all others do not matter."""
         return frozenset(cell for cells in self.routed.paths.values() for cell in cells)
 
     def over(self, before: MeshLayout) -> MeshLayout:
-        """The same with the cells that no light crosses left as they are in ``before``."""
+        """A copy of the layout in which cells that no light crosses keep their states in ``before``."""
         return MeshLayout(self.matching, settled(before.routed.states, self.routed), self.behind)
 
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Why a matching cannot be laid, and how long a search this came of (inf: it is proved)."""
+    """The reason why a matching cannot be laid, and the length of the search behind it (inf: proved)."""
 
     reason: str
     search_s: float
 
 
 class MeshLayouts:
-    """The ways to lay matchings on the mesh of switch ``name``, whose ports are ``ports`` in order."""
+    """The layouts of matchings on the mesh of switch ``name``, whose ports are ``ports`` in order."""
 
     def __init__(self, name: str, plan: MeshPlan, ports: Sequence[int]) -> None:
         self.name = name
@@ -83,33 +85,33 @@ class MeshLayouts:
 
     @cached_property
     def nothing(self) -> MeshLayout:
-        """No circuit, all cells in state bar."""
+        """The layout without circuits, with all cells in state bar."""
         return MeshLayout(Matching(), Routed((False,) * len(self.mesh.cells), {}, 0), self.behind)
 
     def find(self, after: Matching, now: MeshLayout, search_s: float = SEARCH_S) -> MeshLayout:
-        """How ``after`` lies when ``now`` stands: circuits of both keep their paths, if there is any way so.
+        """The layout of ``after`` in place of ``now``: circuits of both keep their paths if possible.
 
-        Otherwise those that have to move do. ``CircuitError`` if there is no way at all or none was found in
-        ``search_s`` seconds (and ``PROOF_S`` for the proof).
+        Otherwise some of them move. ``CircuitError`` if ``after`` is impossible or no paths were found in ``search_s``
+        seconds (and ``PROOF_S`` for the proof).
         """
         if after.circuits <= now.matching.circuits:
-            return self._less(after, now)
+            return self._without_removed(after, now)
         known = self._found.get(after, [])
         for layout in known:
             if not now.moved(layout):
                 return layout.over(now)
         layout = (
-            self._beside(after, now, search_s)
-            or self._making_way(after, now)
+            self._keeping_all(after, now, search_s)
+            or self._keeping_all_but_one(after, now)
             or self._least_moved(known, now)
-            or self._anew(after, search_s)
+            or self._from_scratch(after, search_s)
         )
         return layout.over(now)
 
     def traced(self, states: Sequence[bool], blocked: Iterable[int]) -> MeshLayout:
-        """The circuits that light makes of a state per cell (True: cross), between all ports that are not ``blocked``.
+        """The layout that results from a state per cell (True: cross) between all ports that are not ``blocked``.
 
-        ``CircuitError`` where the light of a port comes out at none, or at one that is blocked.
+        ``CircuitError`` if the light of a port comes out at no port of the switch, or at a blocked one.
         """
         dark = frozenset(blocked)
         paths: dict[Pair, tuple[int, ...]] = {}
@@ -130,18 +132,18 @@ class MeshLayouts:
         routed = Routed(tuple(states), paths, sum(map(len, paths.values())))
         return MeshLayout(Matching(circuits), routed, self.behind)
 
-    def joined(self, kept: MeshLayout, back: Iterable[Circuit], was: MeshLayout) -> MeshLayout:
-        """``kept`` and beside it the circuits of ``back`` as they lay in ``was``, as far as no cell is taken."""
+    def joined(self, kept: MeshLayout, back: Iterable[Circuit], before: MeshLayout) -> MeshLayout:
+        """``kept`` with those circuits of ``back`` that can return to their paths in ``before``."""
         states, taken = list(kept.routed.states), set(kept.crossed)
         paths, circuits = dict(kept.routed.paths), list(kept.matching)
         for circuit in sorted(back):
-            cells = was.path(circuit)
-            if any(cell in taken and states[cell] != was.routed.states[cell] for cell in cells):
+            cells = before.path(circuit)
+            if any(cell in taken and states[cell] != before.routed.states[cell] for cell in cells):
                 continue
             for cell in cells:
-                states[cell] = was.routed.states[cell]
+                states[cell] = before.routed.states[cell]
             taken.update(cells)
-            paths[self._pair(circuit)] = was.routed.paths[self._pair(circuit)]
+            paths[self._pair(circuit)] = before.routed.paths[self._pair(circuit)]
             circuits.append(circuit)
         return MeshLayout(Matching(circuits), Routed(tuple(states), paths, sum(map(len, paths.values()))), self.behind)
 
@@ -151,20 +153,20 @@ class MeshLayouts:
         a, b = (self.behind[port] for port in circuit.ports)
         return (a, b) if a < b else (b, a)
 
-    def _less(self, after: Matching, now: MeshLayout) -> MeshLayout:
-        """Circuits that all stand, and no cell changes for them."""
+    def _without_removed(self, after: Matching, now: MeshLayout) -> MeshLayout:
+        """The layout of ``after``, all of whose circuits are in ``now``: no cell changes."""
         if after == now.matching:
             return now
         paths = {pair: now.routed.paths[pair] for pair in map(self._pair, after)}
         routed = Routed(now.routed.states, paths, sum(map(len, paths.values())))
         return MeshLayout(after, routed, self.behind)
 
-    def _beside(self, after: Matching, now: MeshLayout, search_s: float) -> MeshLayout | None:
-        """``after`` with the paths of what stands kept; None if no way was found."""
+    def _keeping_all(self, after: Matching, now: MeshLayout, search_s: float) -> MeshLayout | None:
+        """The layout of ``after`` in which all present circuits keep their paths; None if none was found."""
         return self._search(after, now, after.circuits & now.matching.circuits, search_s)
 
-    def _making_way(self, after: Matching, now: MeshLayout) -> MeshLayout | None:
-        """The same with one of those free to move."""
+    def _keeping_all_but_one(self, after: Matching, now: MeshLayout) -> MeshLayout | None:
+        """The layout of ``after`` in which one of the present circuits may move; None if none was found."""
         both = after.circuits & now.matching.circuits
         found = (self._search(after, now, both - {circuit}, HINT_S) for circuit in sorted(both))
         return next((layout for layout in found if layout is not None), None) if len(both) > 1 else None
@@ -178,7 +180,7 @@ class MeshLayouts:
             return None
         routed = route(self.mesh, map(self._pair, after), fixed=kept, time_s=search_s)
         if routed is None:
-            if len(self._unfound) >= MOST_REMEMBERED:
+            if len(self._unfound) >= MAX_MATCHINGS:
                 self._unfound.clear()
             self._unfound[key] = search_s
             return None
@@ -187,15 +189,15 @@ class MeshLayouts:
     def _least_moved(self, known: Sequence[MeshLayout], now: MeshLayout) -> MeshLayout | None:
         return min(known, key=lambda layout: len(now.moved(layout)), default=None)
 
-    def _anew(self, after: Matching, search_s: float) -> MeshLayout:
-        """``after`` with every path free; ``CircuitError`` if there is no way, or none was found."""
+    def _from_scratch(self, after: Matching, search_s: float) -> MeshLayout:
+        """The layout of ``after`` with all paths free; ``CircuitError`` if it is impossible or none was found."""
         before = self._refused.get(after)
         if before is not None and before.search_s >= search_s:
             raise CircuitError(before.reason)
         layout = self._search(after, self.nothing, (), search_s)
         if layout is not None:
             return layout
-        from controllers.mesh.exact import route_exact  # loads a solver, which few ever need
+        from controllers.mesh.exact import route_exact  # here, because it loads a solver that is rarely needed
 
         found = route_exact(self.mesh, map(self._pair, after), time_s=PROOF_S)
         if isinstance(found, Routed):
@@ -208,24 +210,24 @@ class MeshLayouts:
     def _keep(self, after: Matching, routed: Routed) -> MeshLayout:
         check(self.mesh, routed, map(self._pair, after))
         layout = MeshLayout(after, routed, self.behind)
-        if after not in self._found and len(self._found) >= MOST_REMEMBERED:
+        if after not in self._found and len(self._found) >= MAX_MATCHINGS:
             del self._found[next(iter(self._found))]
-        self._found[after] = [layout, *self._found.get(after, [])][:MOST_WAYS]
+        self._found[after] = [layout, *self._found.get(after, [])][:MAX_LAYOUTS]
         return layout
 
     def _reason(self, after: Matching, proved: bool) -> str:
-        """Why ``after`` is refused and what would work, in one sentence."""
+        """The reason why ``after`` is refused and what would work, in one sentence."""
         size = f"{self.plan.width}x{self.plan.height}"
         circuits = " ".join(map(str, after))
-        how = "has no way for" if proved else "was searched in vain for a way for"
-        sure = f"proved{self._because(after)}" if proved else "not proved that there is none"
-        return (
-            f"the mesh of {self.name} ({size}) {how} {circuits} at once ({sure}); {self._hint(after)}other mesh ports "
-            f"may do (mesh={size}@choose), or a larger mesh"
-        )
+        switch = f"the mesh of {self.name} ({size})"
+        if proved:
+            problem = f"{switch} cannot carry {circuits} at once (proved{self._proof(after)})"
+        else:
+            problem = f"no paths were found on {switch} for {circuits} at once (not proved impossible)"
+        return f"{problem}; {self._suggestion(after)}other mesh ports may do (mesh={size}@choose), or a larger mesh"
 
-    def _because(self, after: Matching) -> str:
-        """The shortest proof, where it is that short."""
+    def _proof(self, after: Matching) -> str:
+        """A proof that fits in an error, for circuits that a corner of the mesh rules out; empty otherwise."""
         lost = dead_end(self.mesh, [self._pair(circuit) for circuit in after])
         if lost is None:
             return ""
@@ -233,8 +235,8 @@ class MeshLayouts:
         where = f"mesh port {lost[1]}, which is no port of {self.name}" if out is None else f"port {out}"
         return f": light of port {port} can only come out at {where}"
 
-    def _hint(self, after: Matching) -> str:
-        """One circuit without which it would work, if there is one."""
+    def _suggestion(self, after: Matching) -> str:
+        """A circuit whose removal makes the others possible, as part of an error; empty if there is none."""
         for circuit in sorted(after, reverse=True):
             rest = [self._pair(other) for other in after if other != circuit]
             if rest and route(self.mesh, rest, time_s=HINT_S) is not None:

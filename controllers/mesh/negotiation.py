@@ -1,8 +1,8 @@
-"""Circuits laid on a mesh fast: negotiated congestion, as FPGA routers do.
+"""Fast routing of circuits on a mesh by negotiated congestion, as in FPGA routers.
 
-Source: L. McMurchie and C. Ebeling, PathFinder, FPGA'95, section 3. Every circuit takes its cheapest path, even where
-that clashes; what clashes becomes dearer, now and for good, until nothing does. Two things clash here: two circuits on
-one waveguide, and two that want one cell in different states.
+Source: L. McMurchie and C. Ebeling, PathFinder, FPGA'95, section 3. Every circuit takes its cheapest path, even one
+that clashes with others; clashing resources become more expensive, now and for all later rounds, until there are no
+clashes. A clash is two circuits on one waveguide, or two that need one cell in different states.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from itertools import count
 from random import Random
 
 from controllers.mesh.corners import dead_end
-from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, laid, ordered_pairs, standing_ways
+from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, fixed_steps, laid, ordered_pairs
 from topos.mesh import Mesh
 
 ROUNDS = 60
-"""So many rounds of negotiation, then anew in another order."""
+"""Rounds of negotiation before it starts again in another order."""
 
 FIRST_PRICE = 0.5
-PRICE_GROWS = 1.25
-MOST_PRICE = 5.0
-"""What a clash costs in the first round (in cells crossed), by how much more in each later one, and the most."""
+PRICE_GROWTH = 1.25
+MAX_PRICE = 5.0
+"""The price of a clash in the first round (in cells crossed), its growth factor per round, and its maximum."""
 
-REMEMBERED = 1.0
-"""What every round of clash adds to the price for good. Of the matchings of crowded meshes (3x3 with 12 ports to 7x7
-with 32) these two prices lay 7 % more than 40.0 and 0.4 do, in as many rounds.
+HISTORY_PRICE = 1.0
+"""The permanent price added by every round of clash. On matchings of crowded meshes (3x3 with 12 ports to 7x7 with 32)
+these two prices lay 7 % more than 40.0 and 0.4 do, in as many rounds.
 """
 
-AGAIN = 40
-TOGETHER = 3
-"""When nothing clashes any more: so many times so many circuits are laid again, to make them shorter."""
+IMPROVE_TIMES = 40
+IMPROVE_CIRCUITS = 3
+"""How often, once there are no clashes, and how many circuits are laid again to shorten their paths."""
 
 NEVER = float("inf")
 
@@ -47,26 +47,26 @@ def route(
     time_s: float = 10.0,
     tries: int | None = None,
 ) -> Routed | None:
-    """Lay a circuit between the two ports of every pair; None if no way was found in ``time_s`` seconds, or in
-    ``tries`` negotiations, which proves nothing (``route_exact`` does).
+    """Lay a circuit between the two ports of every pair; None if no paths were found.
 
-    ``fixed`` are circuits that stand: they keep their cells and these their states, and are part of the answer. The
-    same call gives the same answer, unless time ran out. ``ConfigError`` for a port that is not on the mesh,
-    ``CircuitError`` for one that stands in two pairs, and for ``fixed`` cells that are no path.
+    The search ends after ``time_s`` seconds or ``tries`` negotiations; None proves nothing (``route_exact`` does).
+    ``fixed`` are circuits that stay: they keep their cells with their states, and are part of the answer. The result is
+    deterministic unless time runs out. ``ConfigError`` for a port that is not on the mesh, ``CircuitError`` for a port
+    in two pairs, and for ``fixed`` cells that are no path.
     """
-    standing = standing_ways(mesh, fixed)
-    asked = ordered_pairs(mesh, [*pairs, *standing])
-    new = [pair for pair in asked if pair not in standing]
+    kept = fixed_steps(mesh, fixed)
+    asked = ordered_pairs(mesh, [*pairs, *kept])
+    new = [pair for pair in asked if pair not in kept]
     until = time.monotonic() + time_s
     if dead_end(mesh, asked):
         return None
     random = Random(seed)
     for _ in count() if tries is None else range(tries):
-        negotiation = _Negotiation(mesh, new, standing)
-        ways = negotiation.settle(random, until)
-        if ways is not None:
-            return laid(mesh, {**ways, **standing})
-        if negotiation.hopeless or time.monotonic() >= until:
+        negotiation = _Negotiation(mesh, new, kept)
+        steps = negotiation.settle(random, until)
+        if steps is not None:
+            return laid(mesh, {**steps, **kept})
+        if negotiation.impossible or time.monotonic() >= until:
             break
     return None
 
@@ -76,7 +76,7 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     """For every end by which light can enter a cell: the fewest cells that it crosses to come out at ``port``."""
     far = len(mesh.facing)
     left = [far] * len(mesh.facing)
-    # Light can be followed backwards: what leaves by an end came in by one of the two at the other vertex.
+    # Light can be followed backwards: light that leaves by an end came in by one of the two at the other vertex.
     front = [mesh.ports[port].end]
     crossed = 0
     while front:
@@ -91,97 +91,97 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     return tuple(left)
 
 
-def _length(ways: Mapping[Pair, Sequence[CellStep]], pairs: Iterable[Pair]) -> int:
-    return sum(len(ways[pair]) for pair in pairs)
+def _length(steps: Mapping[Pair, Sequence[CellStep]], pairs: Iterable[Pair]) -> int:
+    return sum(len(steps[pair]) for pair in pairs)
 
 
 class _Negotiation:
-    """The circuits to lay, what each cell and waveguide is asked for, and what it costs."""
+    """The circuits to lay, the use of each cell and waveguide, and their prices."""
 
-    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], standing: Mapping[Pair, Sequence[CellStep]]) -> None:
+    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[CellStep]]) -> None:
         self.mesh = mesh
         self.pairs = list(pairs)
-        self.ways: dict[Pair, tuple[CellStep, ...]] = {}
-        self.hopeless = False
+        self.steps: dict[Pair, tuple[CellStep, ...]] = {}
+        self.impossible = False
         ends = len(mesh.facing)
         self.price = FIRST_PRICE
-        # A waveguide goes by the lower of its two ends, a cell in a state by 2 * cell + state.
+        # The index of a waveguide is the lower of its two ends, that of a cell in a state is 2 * cell + state.
         self.guide = [min(end, other) if other >= 0 else end for end, other in enumerate(mesh.facing)]
         self.guide_users = [0] * ends
-        self.guide_memory = [0.0] * ends
+        self.guide_history = [0.0] * ends
         self.guide_cost = [0.0] * ends
         self.cell_users = [0] * (ends // 2)
-        self.cell_memory = [0.0] * (ends // 2)
+        self.cell_history = [0.0] * (ends // 2)
         self.cell_cost = [1.0] * (ends // 2)
-        for way in standing.values():
-            for end, crossed in way:
-                self.cell_memory[(end >> 1 & ~1) + (not crossed)] = NEVER
+        for path_steps in kept.values():
+            for end, crossed in path_steps:
+                self.cell_history[(end >> 1 & ~1) + (not crossed)] = NEVER
                 for side in (end, end ^ 3 if crossed else end ^ 2):
-                    self.guide_memory[self.guide[side]] = NEVER
+                    self.guide_history[self.guide[side]] = NEVER
 
     def settle(self, random: Random, until: float) -> dict[Pair, tuple[CellStep, ...]] | None:
-        """Negotiate until nothing clashes, then straighten; None after ``ROUNDS`` rounds or at ``until``."""
-        turn = list(self.pairs)
-        random.shuffle(turn)
+        """Negotiate until there are no clashes, then shorten paths; None after ``ROUNDS`` rounds or at ``until``."""
+        waiting = list(self.pairs)
+        random.shuffle(waiting)
         self._reprice()
         for _ in range(ROUNDS):
-            for pair in turn:
-                self._lift(pair)
-                way = self._cheapest(pair)
-                if way is None:
-                    self.hopeless = True
+            for pair in waiting:
+                self._remove(pair)
+                path_steps = self._cheapest(pair)
+                if path_steps is None:
+                    self.impossible = True
                     return None
-                self._lay(pair, way)
-            turn = self._clashing()
-            if not turn:
-                self._straighten(random)
-                return self.ways
+                self._lay(pair, path_steps)
+            waiting = self._clashing()
+            if not waiting:
+                self._shorten(random)
+                return self.steps
             if time.monotonic() >= until:
                 return None
-            random.shuffle(turn)
-            self._remember()
-            self.price = min(self.price * PRICE_GROWS, MOST_PRICE)
+            random.shuffle(waiting)
+            self._raise_history()
+            self.price = min(self.price * PRICE_GROWTH, MAX_PRICE)
             self._reprice()
         return None
 
-    def _straighten(self, random: Random) -> None:
-        """Lay a few circuits again, ``AGAIN`` times, where only free ways count; keep what is not longer."""
+    def _shorten(self, random: Random) -> None:
+        """Lay a few circuits again, ``IMPROVE_TIMES`` times, over free cells; keep paths that are not longer."""
         self.price = NEVER
-        self.guide_memory = [m if m == NEVER else 0.0 for m in self.guide_memory]
-        self.cell_memory = [m if m == NEVER else 0.0 for m in self.cell_memory]
+        self.guide_history = [m if m == NEVER else 0.0 for m in self.guide_history]
+        self.cell_history = [m if m == NEVER else 0.0 for m in self.cell_history]
         self._reprice()
-        for _ in range(AGAIN if self.pairs else 0):
-            lifted = random.sample(self.pairs, min(TOGETHER, len(self.pairs)))
-            before = {pair: self.ways[pair] for pair in lifted}
-            for pair in lifted:
-                self._lift(pair)
-            if not all(map(self._lay_free, lifted)) or _length(self.ways, lifted) > _length(before, lifted):
-                for pair in lifted:
-                    self._lift(pair)
-                for pair, way in before.items():
-                    self._lay(pair, way)
+        for _ in range(IMPROVE_TIMES if self.pairs else 0):
+            removed = random.sample(self.pairs, min(IMPROVE_CIRCUITS, len(self.pairs)))
+            before = {pair: self.steps[pair] for pair in removed}
+            for pair in removed:
+                self._remove(pair)
+            if not all(map(self._lay_free, removed)) or _length(self.steps, removed) > _length(before, removed):
+                for pair in removed:
+                    self._remove(pair)
+                for pair, path_steps in before.items():
+                    self._lay(pair, path_steps)
 
     def _lay_free(self, pair: Pair) -> bool:
-        """Lay one circuit where nothing clashes; a search does not see where its path would clash with itself."""
-        way = self._cheapest(pair)
-        if way is not None:
-            self._lay(pair, way)
-        return way is not None and not self._clashes(way)
+        """Lay one circuit; whether nothing clashes (the search does not see a path that clashes with itself)."""
+        path_steps = self._cheapest(pair)
+        if path_steps is not None:
+            self._lay(pair, path_steps)
+        return path_steps is not None and not self._clashes(path_steps)
 
     def _cheapest(self, pair: Pair) -> tuple[CellStep, ...] | None:
-        """A* from the one port to the other, over (cell entered, end)."""
+        """The cheapest path between the two ports by A*, over (cell entered, end); None if there is none."""
         facing, cell_cost, guide_cost = self.mesh.facing, self.cell_cost, self.guide_cost
         left = cells_to(self.mesh, pair[1])
         start, goal = self.mesh.ports[pair[0]].end, -1 - pair[1]
         spent = [NEVER] * (len(facing) + 1)
-        came = [-1] * (len(facing) + 1)
+        came_from = [-1] * (len(facing) + 1)
         spent[start] = 0.0
         front = [(float(left[start]), start)]
         arrived = len(facing)
         while front:
             total, end = heappop(front)
             if end == arrived:
-                return self._walked(came, arrived)
+                return self._followed(came_from, arrived)
             so_far = spent[end]
             if total > so_far + left[end]:
                 continue
@@ -198,28 +198,28 @@ class _Negotiation:
                     continue
                 if cost < spent[beyond]:
                     spent[beyond] = cost
-                    came[beyond] = 2 * end + crossed
+                    came_from[beyond] = 2 * end + crossed
                     heappush(front, (cost + ahead, beyond))
         return None
 
     @staticmethod
-    def _walked(came: Sequence[int], end: int) -> tuple[CellStep, ...]:
-        way = []
-        while came[end] >= 0:
-            way.append((came[end] >> 1, bool(came[end] & 1)))
-            end = came[end] >> 1
-        return tuple(reversed(way))
+    def _followed(came_from: Sequence[int], end: int) -> tuple[CellStep, ...]:
+        path_steps = []
+        while came_from[end] >= 0:
+            path_steps.append((came_from[end] >> 1, bool(came_from[end] & 1)))
+            end = came_from[end] >> 1
+        return tuple(reversed(path_steps))
 
-    def _lay(self, pair: Pair, way: tuple[CellStep, ...]) -> None:
-        self.ways[pair] = way
-        self._count(way, 1)
+    def _lay(self, pair: Pair, path_steps: tuple[CellStep, ...]) -> None:
+        self.steps[pair] = path_steps
+        self._count(path_steps, 1)
 
-    def _lift(self, pair: Pair) -> None:
-        if pair in self.ways:
-            self._count(self.ways.pop(pair), -1)
+    def _remove(self, pair: Pair) -> None:
+        if pair in self.steps:
+            self._count(self.steps.pop(pair), -1)
 
-    def _count(self, way: Sequence[CellStep], by: int) -> None:
-        for end, crossed in way:
+    def _count(self, path_steps: Sequence[CellStep], by: int) -> None:
+        for end, crossed in path_steps:
             guide = self.guide[end]
             self.guide_users[guide] += by
             self._price_guide(guide)
@@ -236,28 +236,28 @@ class _Negotiation:
 
     def _price_guide(self, guide: int) -> None:
         users = self.guide_users[guide]
-        cost = self.guide_memory[guide] + (self.price * users if users else 0.0)
+        cost = self.guide_history[guide] + (self.price * users if users else 0.0)
         self.guide_cost[guide] = cost
         if self.mesh.facing[guide] >= 0:
             self.guide_cost[self.mesh.facing[guide]] = cost
 
     def _price_cell(self, state: int) -> None:
         others = self.cell_users[state ^ 1]
-        self.cell_cost[state] = 1.0 + self.cell_memory[state] + (self.price * others if others else 0.0)
+        self.cell_cost[state] = 1.0 + self.cell_history[state] + (self.price * others if others else 0.0)
 
-    def _remember(self) -> None:
+    def _raise_history(self) -> None:
         for guide, users in enumerate(self.guide_users):
             if users > 1:
-                self.guide_memory[guide] += REMEMBERED * (users - 1)
+                self.guide_history[guide] += HISTORY_PRICE * (users - 1)
         for state in range(0, len(self.cell_users), 2):
             if self.cell_users[state] and self.cell_users[state + 1]:
-                self.cell_memory[state] += REMEMBERED
-                self.cell_memory[state + 1] += REMEMBERED
+                self.cell_history[state] += HISTORY_PRICE
+                self.cell_history[state + 1] += HISTORY_PRICE
 
     def _clashing(self) -> list[Pair]:
-        """The circuits whose path clashes with another one's, or with itself."""
-        return [pair for pair, way in self.ways.items() if self._clashes(way)]
+        """The circuits whose path clashes with another one, or with itself."""
+        return [pair for pair, path_steps in self.steps.items() if self._clashes(path_steps)]
 
-    def _clashes(self, way: Sequence[CellStep]) -> bool:
+    def _clashes(self, path_steps: Sequence[CellStep]) -> bool:
         users, guides, guide = self.cell_users, self.guide_users, self.guide
-        return any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in way)
+        return any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in path_steps)

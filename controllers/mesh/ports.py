@@ -1,7 +1,7 @@
-"""Which ports of a mesh to use, in which order, so that all matchings of an all-to-all have a way between them.
+"""The choice of mesh ports, and of their order, such that every matching of an all-to-all can be laid.
 
-Evenly spaced ports are tried first, then such that stay clear of each other at the corners, from several starting
-points; then the same ports in other orders, which is another 1-factorization over them; then any.
+Evenly spaced ports are tried first, then ports that do not block each other at the corners, from several starting
+points; then the same ports in other orders, which is another 1-factorization over them; then random ports.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
 SEARCH_S = 60.0
-"""How long to look for ports; those of 9x9 with 32 take a second."""
+"""The limit of the search for ports; those of 9x9 with 32 take a second."""
 
 STARTS = 4
-"""Starting points of ports that are spread out."""
+"""The number of starting points of evenly spaced ports."""
 
 ORDERS = 6
-"""Orders of the same ports."""
+"""The number of orders tried of the same ports."""
 
 DRAWN = 40
-"""Choices of any ports."""
+"""The number of random choices of ports."""
 
 TRIES = (2, 8, 40)
 """Negotiations for each matching: few for all choices first, then more."""
 
 PROOF_S = 20.0
-"""How long ``why_not`` looks for a proof."""
+"""The limit of ``why_not`` for a proof, in seconds."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Ports between which everybody can meet everybody: position i of ``one_factorization`` stands at ``ports[i]``,
-    ``matchings`` is how its matchings lie, in order, and ``how`` says in words which choice it is.
+    """Ports between which every matching of an all-to-all can be laid.
+
+    Position i of ``one_factorization`` is at ``ports[i]``, ``matchings`` are its matchings as laid, in order, and
+    ``how`` describes the choice in words.
     """
 
     ports: tuple[int, ...]
@@ -51,49 +53,49 @@ class Choice:
 
 
 def choose_ports(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> tuple[int, ...]:
-    """The ports of ``choose``."""
+    """The ports that ``choose`` finds, in order."""
     return choose(mesh, n, seed=seed, time_s=time_s).ports
 
 
 @lru_cache(maxsize=64)
 def choose(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> Choice:
-    """``n`` ports of the mesh, in an order in which every matching of ``one_factorization(n)`` has a way.
+    """``n`` ports of the mesh, in an order in which every matching of ``one_factorization(n)`` can be laid.
 
-    The same call gives the same choice, unless time runs out. ``ConfigError`` if the mesh has fewer ports, or if no
-    choice was found in ``time_s`` seconds.
+    The result is deterministic unless time runs out. ``ConfigError`` if the mesh has fewer ports, or if no choice was
+    found in ``time_s`` seconds.
     """
-    evenly_spaced(mesh, n)  # it has so many
+    evenly_spaced(mesh, n)  # checks that the mesh has n ports
     until = time.monotonic() + time_s
-    turns = one_factorization(n)
+    matchings = one_factorization(n)
     for tries in TRIES:
         for ports, how in choices(mesh, n, seed):
-            found = _all_routed(mesh, [[(ports[a], ports[b]) for a, b in turn] for turn in turns], tries, until)
+            found = _all_routed(mesh, [[(ports[a], ports[b]) for a, b in turn] for turn in matchings], tries, until)
             if found is not None:
                 return Choice(ports, found, how)
             if time.monotonic() > until:
                 break
     raise ConfigError(
-        f"no {n} ports of a mesh of {mesh.width} x {mesh.height} were found between which all {len(turns)} matchings "
-        "of an all-to-all have a way; take fewer ports or a larger mesh",
+        f"no {n} ports of a mesh of {mesh.width} x {mesh.height} were found between which all {len(matchings)} "
+        "matchings of an all-to-all can be laid; use fewer ports or a larger mesh",
         key="ports",
     )
 
 
 def choices(mesh: Mesh, n: int, seed: int = 0) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Ports to try and what they are, in words; those that hem each other in are left out."""
+    """Choices of ports to try, each with a description; ports that block each other are left out."""
     seen: set[tuple[int, ...]] = set()
-    for ports, how in _wanted(mesh, n, Random(seed)):
+    for ports, how in _candidates(mesh, n, Random(seed)):
         if ports not in seen and not forced_exits(mesh, ports):
             seen.add(ports)
             yield ports, how
 
 
-def _wanted(mesh: Mesh, n: int, random: Random) -> Iterator[tuple[tuple[int, ...], str]]:
+def _candidates(mesh: Mesh, n: int, random: Random) -> Iterator[tuple[tuple[int, ...], str]]:
     spread = [(evenly_spaced(mesh, n), "evenly spaced")]
     for start in _starts(mesh, n):
         ports = spaced_clear(mesh, n, start)
         if ports is not None:
-            spread.append((ports, f"evenly spaced from {start:g}, clear of each other at the corners"))
+            spread.append((ports, f"evenly spaced from {start:g}, not blocking each other at the corners"))
     yield from spread
     for order in range(ORDERS):
         for ports, how in spread:
@@ -105,29 +107,29 @@ def _wanted(mesh: Mesh, n: int, random: Random) -> Iterator[tuple[tuple[int, ...
 
 
 def spaced_clear(mesh: Mesh, n: int, start: float = 0.0) -> tuple[int, ...] | None:
-    """``n`` ports, the k-th of them near ``start + k P / n`` of P, that do not hem each other in at the corners."""
+    """``n`` ports, the k-th of them near ``start + k P / n`` of P, that do not block each other at the corners."""
     count = len(mesh.ports)
     places = (int(start + k * count / n) for k in range(n))
-    nearest = (sorted(range(count), key=lambda port: _apart(port, place, count)) for place in places)
-    taken = _taken_clear(mesh, nearest)
+    nearest = (sorted(range(count), key=lambda port: _distance(port, place, count)) for place in places)
+    taken = _first_clear(mesh, nearest)
     return None if taken is None else tuple(sorted(taken))
 
 
-def _apart(port: int, place: int, count: int) -> tuple[int, bool]:
-    """How far a port is from a place going round; of two equally far the later is nearer."""
+def _distance(port: int, place: int, count: int) -> tuple[int, bool]:
+    """Distance of a port from a place along the border; of two equally far ports the later is nearer."""
     ahead = (port - place) % count
     return min(ahead, count - ahead), ahead > count - ahead
 
 
 def _drawn(mesh: Mesh, n: int, random: Random) -> tuple[int, ...] | None:
-    """Any ports in any order."""
+    """A random choice of ports in random order; None if they would block each other."""
     order = random.sample(range(len(mesh.ports)), len(mesh.ports))
-    taken = _taken_clear(mesh, [order] * n)
+    taken = _first_clear(mesh, [order] * n)
     return None if taken is None else tuple(taken)
 
 
-def _taken_clear(mesh: Mesh, wishes: Iterable[Sequence[int]]) -> list[int] | None:
-    """For each wish the first of its ports that is free and hems nobody in; None if one gets nothing."""
+def _first_clear(mesh: Mesh, wishes: Iterable[Sequence[int]]) -> list[int] | None:
+    """For each wish the first of its ports that is free and blocks no other; None if a wish cannot be met."""
     taken: list[int] = []
     for ports in wishes:
         fitting = (p for p in ports if p not in taken and not forced_exits(mesh, [*taken, p]))
@@ -139,12 +141,12 @@ def _taken_clear(mesh: Mesh, wishes: Iterable[Sequence[int]]) -> list[int] | Non
 
 
 def _starts(mesh: Mesh, n: int) -> tuple[float, ...]:
-    """Starting points over one gap between two ports."""
+    """Starting points spread over one gap between two ports."""
     return tuple(round(k * len(mesh.ports) / n / STARTS, 2) for k in range(STARTS))
 
 
 def _all_routed(mesh: Mesh, matchings: Iterable[Sequence[Pair]], tries: int, until: float) -> tuple[Routed, ...] | None:
-    """Every matching laid; None as soon as one is not."""
+    """Every matching as laid on the mesh; None as soon as one cannot be laid."""
     found = []
     for pairs in matchings:
         routed = route(mesh, pairs, tries=tries, time_s=until - time.monotonic())
@@ -155,8 +157,9 @@ def _all_routed(mesh: Mesh, matchings: Iterable[Sequence[Pair]], tries: int, unt
 
 
 def why_not(mesh: Mesh, pairs: Iterable[Pair], *, fixed: Paths | None = None, time_s: float = PROOF_S) -> str | None:
-    """Why the mesh does not carry ``pairs`` (with the circuits ``fixed`` staying as they are), and what it does, in
-    one sentence; None if it carries them. Errors as in ``route``.
+    """The reason why the mesh cannot carry ``pairs`` and what it could carry, in one sentence; None if it carries them.
+
+    The circuits ``fixed`` stay as they are. Errors are as in ``route``.
     """
     asked = ordered_pairs(mesh, [*pairs, *(fixed or {})])
     if route(mesh, asked, fixed=fixed, time_s=time_s / 4) is not None:
@@ -166,12 +169,12 @@ def why_not(mesh: Mesh, pairs: Iterable[Pair], *, fixed: Paths | None = None, ti
         return None
     size = f"a mesh of {mesh.width} x {mesh.height}"
     circuits = ", ".join(f"{a}-{b}" for a, b in asked)
-    said = (
+    finding = (
         f"no configuration of {size} carries the circuits {circuits} at once (proved{_why(mesh, asked)})"
         if isinstance(found, Infeasible)
-        else f"no way was found for the circuits {circuits} at once on {size} (and no proof that there is none)"
+        else f"no paths were found for the circuits {circuits} at once on {size} (not proved impossible)"
     )
-    return f"{said}; {_offer(mesh, asked, fixed, time_s)}"
+    return f"{finding}; {_suggestion(mesh, asked, fixed, time_s)}"
 
 
 def _why(mesh: Mesh, pairs: Sequence[Pair]) -> str:
@@ -179,11 +182,11 @@ def _why(mesh: Mesh, pairs: Sequence[Pair]) -> str:
     return "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
 
 
-def _offer(mesh: Mesh, pairs: Sequence[Pair], fixed: Paths | None, time_s: float) -> str:
+def _suggestion(mesh: Mesh, pairs: Sequence[Pair], fixed: Paths | None, time_s: float) -> str:
     if fixed and route(mesh, pairs, time_s=time_s / 4) is not None:
-        return "it does when the circuits that stand may take other paths"
+        return "it can if the present circuits may take other paths"
     try:
         other = choose(mesh, 2 * len(pairs), time_s=time_s)
     except (ConfigError, CircuitError):
-        return "take fewer ports or a larger mesh"
-    return f"between ports {', '.join(map(str, other.ports))}, in this order, every matching has a way ({other.how})"
+        return "use fewer ports or a larger mesh"
+    return f"between ports {', '.join(map(str, other.ports))}, in this order, every matching can be laid ({other.how})"

@@ -1,8 +1,8 @@
-"""An optical switch made of a programmable photonic mesh (PIP): it holds the matchings that its mesh has paths for.
+"""A programmable photonic mesh as an optical switch (PIP): it holds the matchings that can be laid on its mesh.
 
-Source: arXiv 2501.18136. Beside its circuits it holds a layout: the state of every cell and each circuit's path. A
-port keeps its light through a reconfiguration if it keeps its circuit and its path; a circuit that has to move to make
-way for another goes dark with it.
+Source: arXiv 2501.18136. Besides its circuits the switch holds a layout: the state of every cell and the path of each
+circuit. A port stays up through a reconfiguration if it keeps its circuit and its path; a circuit that moves to make
+room for another goes dark with it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from railyard.errors import CircuitError
 from topos.plan import SwitchPlan
 
 STATES = ("bar", "cross")
-"""The states of a cell, as people write them."""
+"""The names of the two states of a cell, bar first."""
 
 
 class LaidMatching(Matching):
-    """A matching that comes with the layout it shall have."""
+    """A matching with a given layout on the mesh."""
 
     __slots__ = ("layout",)
 
@@ -32,7 +32,7 @@ class LaidMatching(Matching):
 
 @dataclass(frozen=True)
 class Relaying(Change):
-    """A change with the layout that it leads to: ``ports`` includes those whose circuit stays and whose path moves."""
+    """A change with its new layout; ``ports`` includes those whose circuit stays and whose path moves."""
 
     layout: MeshLayout = field(compare=False, kw_only=True)
 
@@ -40,8 +40,7 @@ class Relaying(Change):
 class PipSwitch(OpticalSwitch):
     """An OCS whose matchings are limited by the mesh of ``plan``.
 
-    ``layout`` is how the circuits of ``target`` lie. ``latency``: whether packets are held back for as long as light
-    is under way in the mesh, in words.
+    ``layout`` has the paths of the circuits of ``target``. ``latency`` is the state of the latency emulation in words.
     """
 
     def __init__(self, plan: SwitchPlan) -> None:
@@ -52,63 +51,66 @@ class PipSwitch(OpticalSwitch):
         self.layouts = MeshLayouts(plan.name, plan.mesh, numbers)
         self.layout = self.layouts.nothing
         self.latency = "not emulated"
-        self._was: dict[int, MeshLayout] = {}
+        self._before: dict[int, MeshLayout] = {}
 
     def change_to(self, after: Matching) -> Change | None:
-        """As of any OCS; ``CircuitError`` if the mesh has no paths for ``after``, or none were found."""
+        """The change that leads to ``after``, as of any OCS; ``CircuitError`` if no paths were found on the mesh."""
         after.check_ports(self.ports, self.name)
         layout = after.layout if isinstance(after, LaidMatching) else self.layouts.find(after, self.layout)
         ports = self.target.changed_ports(after) | self.layout.moved(layout)
         if ports:
             return Relaying(ports, self.target, after, layout=layout)
-        self.layout = layout  # the cells that no light crosses may be set at any time
+        self.layout = layout  # cells that no light crosses may change at any time
         return None
 
     def begin(self, change: Change, reconfiguration_id: int) -> None:
-        """As of any OCS: cells are set at once, the ports of ``change`` pass light when they have settled."""
+        """Begin ``change``, as of any OCS: cells are set at once, and ports are up once the cells have settled."""
         layout = change.layout if isinstance(change, Relaying) else self.layouts.find(change.after, self.layout)
         if not self.layout.moved(layout) <= change.ports:
             raise CircuitError(f"{self.name} has changed since this reconfiguration was planned; plan it again")
         super().begin(change, reconfiguration_id)
-        self._was[reconfiguration_id] = self.layout
+        self._before[reconfiguration_id] = self.layout
         self.layout, self.target = layout, layout.matching
 
     def finish(self, reconfiguration_id: int) -> Change:
-        """As of any OCS."""
-        self._was.pop(reconfiguration_id, None)
+        """End a reconfiguration, as of any OCS; its former layout is forgotten."""
+        self._before.pop(reconfiguration_id, None)
         return super().finish(reconfiguration_id)
 
     def abort(self, reconfiguration_id: int) -> Change:
-        """As of any OCS, with the paths of before; a circuit whose cells others have taken since does not come back."""
+        """Undo a reconfiguration, as of any OCS, with the former paths.
+
+        A circuit whose cells other circuits have used since does not return.
+        """
         change = super().abort(reconfiguration_id)
-        was, mine = self._was.pop(reconfiguration_id), change.ports - self.dark
-        back = [circuit for circuit in self.target if mine.issuperset(circuit.ports)]
-        kept = self.layouts.find(self.target.without_ports(mine), self.layout)
-        self.layout = self.layouts.joined(kept, back, was)
+        before, own = self._before.pop(reconfiguration_id), change.ports - self.dark
+        back = [circuit for circuit in self.target if own.issuperset(circuit.ports)]
+        kept = self.layouts.find(self.target.without_ports(own), self.layout)
+        self.layout = self.layouts.joined(kept, back, before)
         self.target = self.layout.matching
         return change
 
     def return_of_repaired(self) -> Change | None:
-        """As of any OCS; nothing comes back if the mesh has no way for it any more."""
+        """The change that restores circuits of repaired ports, as of any OCS; None if the mesh has no paths."""
         try:
             return super().return_of_repaired()
         except CircuitError:
             return None
 
     def warm(self, matchings: Iterable[Matching], search_s: float = SEARCH_S) -> None:
-        """Find the layouts of a rotation before its first turn: from each matching to the next and round again.
+        """Find the layouts of a rotation before its first slot: from each matching to the next, cyclically.
 
-        ``search_s``: seconds for each. ``CircuitError`` for the first that the mesh cannot hold.
+        ``search_s``: the limit for each, in seconds. ``CircuitError`` for the first matching that the mesh cannot hold.
         """
-        layout, turns = self.layout, list(matchings)
-        for matching in [*turns, *turns[:1]]:
+        layout, matchings = self.layout, list(matchings)
+        for matching in [*matchings, *matchings[:1]]:
             layout = self.layouts.find(matching, layout, search_s)
 
     def with_cells(self, states: Sequence[bool], blocked: Iterable[int] = ()) -> LaidMatching:
-        """The circuits that a state per cell (True: cross) makes, and the states with them.
+        """The circuits that a state per cell (True: cross) produces, with these states as their layout.
 
         ``blocked`` ports hold no circuit, wherever their light would go. ``CircuitError`` if the number of states is
-        wrong, or if light of another port comes out where it is no use.
+        wrong, or if the light of another port comes out at no usable port.
         """
         count = len(self.layouts.mesh.cells)
         if len(states) != count:
@@ -123,5 +125,5 @@ class PipSwitch(OpticalSwitch):
         return self.layout.path(circuit)
 
     def latency_us(self, circuit: Circuit) -> float:
-        """How long its light is under way in the mesh, in emulated microseconds."""
+        """The latency of ``circuit`` in the mesh, in emulated microseconds."""
         return len(self.path(circuit)) * self.mesh.cell_latency_us

@@ -40,7 +40,7 @@ class ChannelClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the job channel."""
         self._socket.close()
 
     def fileno(self) -> int:

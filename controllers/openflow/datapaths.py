@@ -87,7 +87,7 @@ class Datapaths:
         self.transactions: dict[int, Transaction] = {}
 
     def next_xid(self) -> int:
-        """A new transaction id."""
+        """A new transaction id, never used before."""
         return next(self._xids)
 
     def plan_of(self, dpid: int) -> SwitchPlan | None:

@@ -65,7 +65,7 @@ def test_a_matching_that_cannot_be_is_refused_and_nothing_changes(fabric: Fabric
     with pytest.raises(ControlError) as refused:
         rewire(fabric, (1, 3), (2, 4))
     reason = str(refused.value)
-    assert reason.startswith("the mesh of rail0 (3x3) has no way for 1-3 2-4 at once (proved: ")
+    assert reason.startswith("the mesh of rail0 (3x3) cannot carry 1-3 2-4 at once (proved: ")
     assert "\n" not in reason
     assert cells(fabric) == before
     assert matrix(fabric) == {0: [1], 1: [0], 2: [3], 3: [2]}

@@ -230,7 +230,7 @@ def test_a_rotation_that_a_mesh_cannot_hold_is_refused_at_registration() -> None
         with pytest.raises(ControlError) as refused:
             session.register(rotating_job("all", (0, 1, 2, 3)), "rotor")
         sentence = str(refused.value)
-        assert sentence.startswith("the mesh of rail0 (3x3) has no way for ")
+        assert sentence.startswith("the mesh of rail0 (3x3) cannot carry ")
         assert "at once (proved: " in sentence and "\n" not in sentence
         session.register(rotating_job("two", (0, 1)), "rotor")
 

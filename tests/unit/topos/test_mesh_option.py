@@ -68,7 +68,7 @@ def test_json_round_trip(ports: int) -> None:
         (
             "mesh",
             {"servers": 14, "gpus": 1, "mesh": "3x3@choose", "choose_ports": choose_ports},
-            "take fewer ports or a larger mesh",
+            "use fewer ports or a larger mesh",
         ),
         (
             "mesh",

@@ -90,7 +90,7 @@ def test_circuits_of_others_keep_a_block_from_being_contiguous() -> None:
     rack.used[0, 1] = 1  # somebody's light passes between servers 0 and 1
     found = rented(rack.allocate(64, "all"))
     assert found.kind == "fragmented"  # the block of the whole rack would need all four fibres there
-    with pytest.raises(CircuitError, match="servers 0 and 1 have 4 fibres and 5 circuits"):
+    with pytest.raises(CircuitError, match="servers 0 and 1 have 4 fibres for 5 circuits"):
         check_fibres(rack.graph, {(0, 1): 5}, 4)
 
 
@@ -250,9 +250,9 @@ def test_bad_requests_are_named() -> None:
     with pytest.raises(ConfigError, match="5x1x1 does not fit into a rack of 4x4x4"):
         rack.allocate((5, 1, 1), "a")
     rented(rack.allocate(4, "a"))
-    with pytest.raises(ConfigError, match="a has a slice already"):
+    with pytest.raises(ConfigError, match="a already has a slice"):
         rack.allocate(4, "a")
-    with pytest.raises(ConfigError, match="b has no slice here; those that have one: a"):
+    with pytest.raises(ConfigError, match="b has no slice in this rack; names with one: a"):
         rack.release("b")
     with pytest.raises(ConfigError, match="reserve: chip 0 is not free"):
         rack.reserve([0])
@@ -261,6 +261,6 @@ def test_bad_requests_are_named() -> None:
 def test_racks_that_cannot_be_are_named() -> None:
     with pytest.raises(ConfigError, match="servers of 2x2x1 do not divide a rack of 3x4x4 chips"):
         Allocator(Torus((3, 4, 4), (2, 2, 1)), photonic=False)
-    with pytest.raises(ConfigError, match="2 between adjacent servers cannot carry the 4 links"):
+    with pytest.raises(ConfigError, match="2 fibres between adjacent servers cannot carry the 4 links"):
         Allocator(RACK, photonic=True, fibres=2)
     assert prod(Allocator(RACK, photonic=False, fibres=2).graph.torus.blocks) == 16

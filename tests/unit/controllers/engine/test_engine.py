@@ -110,7 +110,7 @@ def test_a_pipeline_without_data_parallelism_never_changes() -> None:
     [
         (0, "nobody", 0, "no job has registered a group nobody"),
         (2, "dp-s0-r0", 0, "rank 2 is not a member of group dp-s0-r0; its members are 0, 1"),
-        (0, "dp-s0-r0", 1, "rank 0 asked for index 1 of group dp-s0-r0; its next index is 0"),
+        (0, "dp-s0-r0", 1, "rank 0 sent a request with index 1 of group dp-s0-r0; its next index is 0"),
     ],
 )
 def test_wrong_requests_are_named(rank: int, group: str, index: int, reason: str) -> None:
@@ -283,7 +283,7 @@ class Broken(Policy):
 
 
 @pytest.mark.parametrize(
-    ("policy", "reason"), [(Restless, "it never settles"), (Broken, "the policy failed with ZeroDivisionError: oops")]
+    ("policy", "reason"), [(Restless, "never settles"), (Broken, "the policy failed with ZeroDivisionError: oops")]
 )
 def test_a_bad_policy_is_refused_and_named(policy: type[Policy], reason: str) -> None:
     plan = rail_plan(2)

@@ -45,7 +45,7 @@ def test_the_optima_of_5x5(number: int, cells: int) -> None:
 def test_a_hint_with_detours_is_improved(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = Mesh.of(7, 3)
     pairs = turns(mesh, 8)[5]
-    monkeypatch.setattr("controllers.mesh.negotiation.AGAIN", 0)
+    monkeypatch.setattr("controllers.mesh.negotiation.IMPROVE_TIMES", 0)
     hint = route(mesh, pairs)
     assert hint is not None
     found = route_exact(mesh, pairs, hint=hint)
@@ -63,9 +63,9 @@ def test_a_hint_that_lays_other_circuits_or_moves_what_stands_is_refused() -> No
     alone = next(
         laid for pair in together.paths if (laid := route(mesh, [pair])) and laid.paths[pair] != together.paths[pair]
     )
-    with pytest.raises(CircuitError, match="is asked and not laid"):
+    with pytest.raises(CircuitError, match="is wanted but not laid"):
         route_exact(mesh, pairs, hint=alone)
-    with pytest.raises(CircuitError, match="otherwise than it stands; it has to stay"):
+    with pytest.raises(CircuitError, match="on another path than its fixed one"):
         route_exact(mesh, pairs, fixed=alone.paths, hint=together)
 
 

@@ -45,9 +45,9 @@ def test_a_flipped_cell_is_found_by_its_light(routed: Routed) -> None:
 
 
 def test_circuits_too_many_or_too_few_are_found(routed: Routed) -> None:
-    with pytest.raises(CircuitError, match="7-14 is not asked and laid"):
+    with pytest.raises(CircuitError, match="7-14 is not wanted but laid"):
         check(MESH, routed, PAIRS[:1])
-    with pytest.raises(CircuitError, match="1-3 is asked and not laid"):
+    with pytest.raises(CircuitError, match="1-3 is wanted but not laid"):
         check(MESH, routed, [*PAIRS, (3, 1)])
     with pytest.raises(ConfigError, match="port 28 is not on a mesh"):
         check(MESH, routed, [(0, 28)])

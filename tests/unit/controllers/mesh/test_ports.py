@@ -42,7 +42,7 @@ def test_ports_that_the_mesh_has_not_or_cannot_use_together() -> None:
     mesh = Mesh.of(3, 3)
     with pytest.raises(ConfigError, match="it has 28"):
         choose_ports(mesh, 30)
-    with pytest.raises(ConfigError, match="take fewer ports or a larger mesh"):
+    with pytest.raises(ConfigError, match="use fewer ports or a larger mesh"):
         choose_ports(mesh, 28, time_s=1)
 
 
@@ -86,7 +86,7 @@ def test_why_not_says_what_is_proved_and_what_works() -> None:
     said = why_not(mesh, [(7, 40), (12, 50)])
     assert said is not None
     assert "carries the circuits 7-40, 12-50 at once (proved: light of port 7 can only come out at port 12)" in said
-    assert "between ports 0, 19, 38, 57, in this order, every matching has a way (evenly spaced)" in said
+    assert "between ports 0, 19, 38, 57, in this order, every matching can be laid (evenly spaced)" in said
 
 
 def test_why_not_offers_to_move_what_stands() -> None:
@@ -95,7 +95,7 @@ def test_why_not_offers_to_move_what_stands() -> None:
     said = why_not(mesh, pairs, fixed=fixed)
     assert said is not None
     assert "proved" in said
-    assert said.endswith("it does when the circuits that stand may take other paths")
+    assert said.endswith("it can if the present circuits may take other paths")
 
 
 def _in_the_way(mesh: Mesh) -> tuple[list[tuple[int, int]], dict[tuple[int, int], tuple[int, ...]]]:

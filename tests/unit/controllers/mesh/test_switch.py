@@ -110,7 +110,7 @@ def test_a_matching_without_paths_is_refused_with_a_proof_and_what_would_work() 
         switch.change_to(Matching([(1, 3), (2, 4)]))
     text = str(refused.value)
     assert text.startswith(
-        "the mesh of rail0 (3x3) has no way for 1-3 2-4 at once (proved: light of port 3 can only come out at port 4); "
+        "the mesh of rail0 (3x3) cannot carry 1-3 2-4 at once (proved: light of port 3 can only come out at port 4); "
         "without 2-4 it works, "
     )
     assert "mesh=3x3@choose" in text and "\n" not in text
@@ -142,7 +142,7 @@ def test_a_rotation_that_was_warmed_costs_no_search(monkeypatch: pytest.MonkeyPa
 
 
 def test_warming_says_which_turn_cannot_be() -> None:
-    with pytest.raises(CircuitError, match="no way for 1-4 2-3 at once"):
+    with pytest.raises(CircuitError, match="cannot carry 1-4 2-3 at once"):
         pip(4, at=CROWDED).warm([Matching([(1, 2), (3, 4)]), Matching([(1, 4), (2, 3)])])
 
 

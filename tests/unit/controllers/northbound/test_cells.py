@@ -118,7 +118,7 @@ def test_a_matching_that_the_mesh_cannot_hold_is_refused_and_nothing_changes() -
     crowded.ask("PUT", "/circuits/rail0", {"circuits": [[1, 2], [3, 4]]})
     before = crowded.get(CELLS)
     status, answer = crowded.ask("PUT", "/circuits/rail0", {"circuits": [[1, 3], [2, 4]]})
-    assert status == 409 and answer["error"].startswith("the mesh of rail0 (3x3) has no way for 1-3 2-4 at once")
+    assert status == 409 and answer["error"].startswith("the mesh of rail0 (3x3) cannot carry 1-3 2-4 at once")
     assert crowded.get(CELLS) == before
     crowded.close()
 
