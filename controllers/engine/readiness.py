@@ -50,7 +50,7 @@ class Readiness:
         expected = self._next[rank]
         if index != expected:
             raise ControlError(
-                f"rank {rank} sent a request with index {index} of group {self.group.name}; its next index is {expected}"
+                f"rank {rank} sent request {index} of group {self.group.name}; its next request must be {expected}"
             )
         self._next[rank] = expected + 1
         current = self.rounds.setdefault(index, Round(index, now, now))

@@ -110,7 +110,7 @@ def test_a_pipeline_without_data_parallelism_never_changes() -> None:
     [
         (0, "nobody", 0, "no job has registered a group nobody"),
         (2, "dp-s0-r0", 0, "rank 2 is not a member of group dp-s0-r0; its members are 0, 1"),
-        (0, "dp-s0-r0", 1, "rank 0 sent a request with index 1 of group dp-s0-r0; its next index is 0"),
+        (0, "dp-s0-r0", 1, "rank 0 sent request 1 of group dp-s0-r0; its next request must be 0"),
     ],
 )
 def test_wrong_requests_are_named(rank: int, group: str, index: int, reason: str) -> None:
@@ -122,7 +122,7 @@ def test_wrong_requests_are_named(rank: int, group: str, index: int, reason: str
 def test_an_index_that_repeats_is_refused() -> None:
     world = player()
     world.ask("dp-s0-r0", 0, (0,))
-    with pytest.raises(ControlError, match="its next index is 1"):
+    with pytest.raises(ControlError, match="its next request must be 1"):
         world.engine.request(0, "dp-s0-r0", 0, 0.0)
 
 

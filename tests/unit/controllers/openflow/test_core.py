@@ -236,7 +236,7 @@ def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path
         dying = ChannelClient(path, 5)
         dying.send(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
         a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
-        waiting = served.core._north.pending_replies
+        waiting = served.core._operations.pending_replies
         served.until(lambda: waiting.check_ins and waiting.requests)
         dying.close()
         answer = json.loads(a.receive())

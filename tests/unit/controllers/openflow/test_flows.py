@@ -52,7 +52,9 @@ def test_a_bundle_is_atomic_and_ends_in_a_barrier_under_one_xid() -> None:
 
 def test_a_plain_circuit_takes_the_place_of_a_plain_one_by_itself() -> None:
     before, after = Matching([(1, 2), (3, 4), (5, 6)]), Matching([(1, 3), (2, 4)])
-    mods = [m.inner for m in parse(flows.darken(darken(before, after, 0.0), 77, rotation_ports={2})) if m.msg_type == 34]
+    mods = [
+        m.inner for m in parse(flows.darken(darken(before, after, 0.0), 77, rotation_ports={2})) if m.msg_type == 34
+    ]
     taken_out = [dict(mod.match.items())["in_port"] for mod in mods if mod.command == flows.DELETE]
     assert taken_out == [2, 5, 6], "what may hold a flow of a rotation, and what only loses its circuit"
     assert [dict(mod.match.items())["in_port"] for mod in mods if mod.command == flows.ADD] == [1, 2, 3, 4]

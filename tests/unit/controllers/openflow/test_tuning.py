@@ -131,7 +131,7 @@ def test_a_switch_holds_the_last_circuits_and_nothing_of_those_before(
 ) -> None:
     """Changes of rotations and others, in any order: a flow of the other kind would send packets astray."""
     south, switch = South(rail_plan(4)), FakeSwitch()
-    south.engine.lit = lambda *_, **__: []  # type: ignore[method-assign]
+    south.engine.reconfigured = lambda *_, **__: []  # type: ignore[method-assign]
     line, standing = south.datapaths.connected["rail0"], Matching()
     line.send = switch.take
     for number, (after, quiet, delay_s) in enumerate(steps):
