@@ -22,10 +22,10 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.all_to_all.report import print_all_to_all, redraw_all_to_all
-from experiments.all_to_all.row import all_to_all_columns, foreseen_row
+from experiments.all_to_all.row import all_to_all_columns, predicted_all_to_all_row
 from experiments.all_to_all.settings import STUDIES, AllToAllExperiment
 from experiments.all_to_all.slot_reach import meetings, slot_reach
-from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from experiments.command import base_values, given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.report import exit_status
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
@@ -77,7 +77,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> AllToAllExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, AllToAllExperiment, "studies, ranks, sizes, delays_ms")
+    values = base_values(options, QUICK, AllToAllExperiment, "studies, ranks, sizes, delays_ms")
     plain = ("studies", "policies", "ranks", "sizes", "delays_ms", "slots_ms", "guard_ms", "demand", "simplex")
     values |= given(options, *plain, "most_slots", "mesh", "port_gbps", "mtu", "iterations", "verify", "rest", "seed")
     put_section(values, "scale", given(options, "rate", "time"))
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     plan = TrialPlan("all-to-all", experiment, experiment.scale.scale(), experiment.iterations)
     trials = list(experiment.trials())
     if options.predict:
-        print_all_to_all([foreseen_row(trial, plan) for trial in trials], console)
+        print_all_to_all([predicted_all_to_all_row(trial, plan) for trial in trials], console)
         return 0
     if options.reach:
         need_root("all_to_all.py")
@@ -131,4 +131,4 @@ def reach(experiment: AllToAllExperiment, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("all_to_all.py", lambda: run(parse())))
+    sys.exit(run_script("all_to_all.py", lambda: run(parse())))

@@ -22,7 +22,7 @@ from rich.console import Console
 from experiments.allocation.report import print_allocation, redraw_allocation
 from experiments.allocation.settings import MIXES, STUDIES, AllocationExperiment
 from experiments.allocation.studies import Studies
-from experiments.command import carry_out, given, results_folder, under_options, words
+from experiments.command import base_values, given, results_folder, run_script, words
 from experiments.record import Record
 from experiments.settings import validated
 from measure.results.manifest import build_manifest
@@ -60,7 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> AllocationExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, AllocationExperiment, "studies, racks, mix, freed")
+    values = base_values(options, QUICK, AllocationExperiment, "studies, racks, mix, freed")
     values |= given(options, "studies", "racks", "clusters", "torus", "server", "fibres", "mix", "freed", "request")
     values |= given(options, "failures", "slo", "wrap", "limit_ms", "seed")
     return validated(AllocationExperiment, values)
@@ -106,4 +106,4 @@ def finish(record: Record, options: argparse.Namespace, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("allocation.py", lambda: run(parse())))
+    sys.exit(run_script("allocation.py", lambda: run(parse())))

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.calibrate.survey import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
+from experiments.calibrate.machine import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
 from measure.live.calibration import (
     CALIBRATION_FILE,
     Calibration,

@@ -26,13 +26,13 @@ from rich.table import Table
 
 from experiments.collective.nccl_table import format_table, table_row
 from experiments.collective.settings import CollectiveExperiment
-from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from experiments.command import base_values, given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.report import exit_status, verdict_lines
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
 from experiments.trials.progress import TrialProgress
 from experiments.trials.report import redraw_trials, trial_place
-from experiments.trials.run import TrialRun, foresee_row
+from experiments.trials.run import TrialRun, predicted_row
 from measure.results.ownership import hand_over
 from measure.results.results import plain
 from measure.results.row import Row
@@ -76,7 +76,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, CollectiveExperiment, "algorithms, ranks, sizes")
+    values = base_values(options, QUICK, CollectiveExperiment, "algorithms, ranks, sizes")
     plain = ("algorithms", "collective", "ranks", "sizes", "straggler", "iterations", "lockstep", "verify", "seed")
     values |= given(options, *plain)
     fabric = given(options, "reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps", "scale_up_gbps")
@@ -117,7 +117,7 @@ def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console
             column, justify="right" if column in ("ranks", "size", "rounds", "time s", "bound s") else "left"
         )
     for trial in experiment.trials():
-        row = foresee_row(trial, plan)
+        row = predicted_row(trial, plan)
         table.add_row(
             trial.schedule.algorithm,
             str(trial.schedule.n),
@@ -175,4 +175,4 @@ def finish(
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("collective.py", lambda: run(parse())))
+    sys.exit(run_script("collective.py", lambda: run(parse())))

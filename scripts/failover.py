@@ -21,8 +21,17 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
-from experiments.failover.run import FailoverRun, foresee_rows
+from experiments.command import (
+    base_values,
+    given,
+    need_root,
+    print_progress,
+    put_section,
+    results_folder,
+    run_script,
+    words,
+)
+from experiments.failover.run import FailoverRun, predicted_rows
 from experiments.failover.settings import FABRICS, FailoverExperiment
 from experiments.racks.redraw import redraw_failover
 from experiments.racks.report import print_predictions, print_recoveries
@@ -63,7 +72,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> FailoverExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, FailoverExperiment, "fabrics, kill, steps")
+    values = base_values(options, QUICK, FailoverExperiment, "fabrics, kill, steps")
     plain = ("fabrics", "policy", "kill", "random_kills", "steps", "reconfiguration_delay_ms", "stages")
     values |= given(options, *plain, "spare_servers", "controller_dies_after_ms", "verify", "seed")
     if options.random_kills is not None and options.kill is None:
@@ -87,11 +96,11 @@ def run(options: argparse.Namespace) -> int:
     for name in experiment.fabrics:
         experiment.kills(experiment.plan(experiment.setting(name), scale))
     if options.predict:
-        print_predictions(foresee_rows(experiment), console)
+        print_predictions(predicted_rows(experiment), console)
         return 0
     need_root("failover.py")
     out = results_folder(options.out, "failover")
-    failover = FailoverRun(experiment, out, tell)
+    failover = FailoverRun(experiment, out, print_progress)
     try:
         failover.run()
     finally:
@@ -103,4 +112,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("failover.py", lambda: run(parse())))
+    sys.exit(run_script("failover.py", lambda: run(parse())))

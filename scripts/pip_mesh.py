@@ -26,7 +26,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.command import carry_out, given, tell
+from experiments.command import given, print_progress, run_script
 from experiments.mesh.report import print_mesh, routable_in_words
 from experiments.mesh.study import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
 from experiments.settings import validated
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     with Console(stderr=True).status("searching for what works"):
         advice = what_works(study, found)
     if advice:
-        tell(f"pip_mesh.py: {advice}")
+        print_progress(f"pip_mesh.py: {advice}")
     return NOT_FOUND_EXIT_STATUS if any(answer.routable is None for answer in found) else 0
 
 
@@ -139,4 +139,4 @@ def write(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("pip_mesh.py", lambda: run(parse())))
+    sys.exit(run_script("pip_mesh.py", lambda: run(parse())))

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controllers.engine.jobs import Job
-from experiments.command import carry_out, given, need_root, put_section, results_folder, words
+from experiments.command import given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.forecast import forecast
 from experiments.rails.job import load_job, policy_name, program_on
 from experiments.rails.layout import topology_options
@@ -173,7 +173,7 @@ def measure(experiment: Experiment, workload: Workload, out: Path | None, consol
 def main() -> int:
     """Exit status 0 for a run that can be trusted; the errors of railyard.errors otherwise."""
     sys.path.insert(1, os.getcwd())  # a policy of one's own is found beside the experiment
-    return carry_out("rail_reconfiguration.py", lambda: run(parse()))
+    return run_script("rail_reconfiguration.py", lambda: run(parse()))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,16 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.command import carry_out, given, need_root, put_section, results_folder, tell, under_options, words
+from experiments.command import (
+    base_values,
+    given,
+    need_root,
+    print_progress,
+    put_section,
+    results_folder,
+    run_script,
+    words,
+)
 from experiments.racks.redraw import redraw_failover
 from experiments.racks.report import print_server_fabric
 from experiments.rails.report import exit_status
@@ -49,7 +58,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> ServerFabricExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, ServerFabricExperiment, "studies, shapes, batch")
+    values = base_values(options, QUICK, ServerFabricExperiment, "studies, shapes, batch")
     values |= given(options, "studies", "shapes", "batch", "iperf_s", "verify", "seed")
     put_section(values, "scale", given(options, "rate", "time"))
     return validated(ServerFabricExperiment, values)
@@ -62,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     experiment.check()
     need_root("server_fabric.py")
     out = results_folder(options.out, "server-fabric")
-    server_fabric = ServerFabricRun(experiment, out, tell)
+    server_fabric = ServerFabricRun(experiment, out, print_progress)
     try:
         server_fabric.run()
     finally:
@@ -74,4 +83,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("server_fabric.py", lambda: run(parse())))
+    sys.exit(run_script("server_fabric.py", lambda: run(parse())))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from experiments.command import base_values, given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.report import exit_status
 from experiments.settings import validated
 from experiments.straggler.findings import print_findings, print_predictions
@@ -64,7 +64,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def experiment_of(options: argparse.Namespace) -> StragglerExperiment:
     """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, StragglerExperiment, "studies, ranks, sizes, delays_ms")
+    values = base_values(options, QUICK, StragglerExperiment, "studies, ranks, sizes, delays_ms")
     plain = ("studies", "algorithms", "ranks", "sizes", "straggler", "delays_ms", "reconfiguration_delays_ms")
     values |= given(options, *plain, "inject", "fabric", "port_gbps", "iterations", "verify", "seed")
     if options.inject and options.studies is None:
@@ -106,4 +106,4 @@ def run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("straggler.py", lambda: run(parse())))
+    sys.exit(run_script("straggler.py", lambda: run(parse())))

@@ -9,7 +9,7 @@ from statistics import fmean
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
 from experiments.trials.plan import TrialPlan
-from experiments.trials.run import foresee_row
+from experiments.trials.run import predicted_row
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes
@@ -101,9 +101,9 @@ def _judged(row: Row, checks: Sequence[Check]) -> Row:
     }
 
 
-def foreseen_row(trial: Trial, plan: TrialPlan) -> Row:
+def predicted_all_to_all_row(trial: Trial, plan: TrialPlan) -> Row:
     """What can be said of a case without running it."""
-    row = foresee_row(trial, plan)
+    row = predicted_row(trial, plan)
     return {
         "experiment": plan.experiment,
         "study": trial.study,

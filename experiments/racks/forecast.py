@@ -10,7 +10,7 @@ from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
 from experiments.racks.job_prediction import JobPrediction, predicted_jobs
 from experiments.racks.job_spec import JobSpec
-from experiments.racks.predicted_recovery import PredictedRecovery, Restart, foresee_recovery
+from experiments.racks.predicted_recovery import PredictedRecovery, Restart, predict_recovery
 from experiments.rails.forecast import costs
 from measure.live.calibration import load_calibration
 from measure.model.prediction import predict
@@ -124,7 +124,7 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
     return False
 
 
-def foresee(
+def predict_outage(
     spec: JobSpec, before: JobWindow, after: JobWindow, plan: FabricPlan, scale: Scale, *, has_checkpoint: bool
 ) -> PredictedRecovery:
     """The recovery between two windows of the job ``spec``."""
@@ -139,4 +139,4 @@ def foresee(
         step_time_before_s=before.jobs[spec.name].step_time_s,
         step_time_after_s=after.jobs[spec.name].step_time_s,
     )
-    return foresee_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))
+    return predict_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))

@@ -160,7 +160,7 @@ class JobGroup:
         pace = self._pace.get(job.spec.name)
         if pace is None or pace.done < kill.whole_steps:
             return None
-        return pace.since + kill.share * (pace.took or job.spec.foreseen_step_s)
+        return pace.since + kill.share * (pace.took or job.spec.predicted_step_s)
 
     def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members

@@ -26,7 +26,7 @@ class JobSpec:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
-    foreseen_step_s: float = 1.0
+    predicted_step_s: float = 1.0
     """What a step should take (wall-clock seconds)."""
 
     def program(self, members: Sequence[int], ranks: int) -> Program:

@@ -97,7 +97,7 @@ class PredictedRecovery:
         )
 
 
-def foresee_recovery(
+def predict_recovery(
     restart: Restart, detection: Detection, plan: FabricPlan, scale: Scale, costs: Costs | None = None
 ) -> PredictedRecovery:
     """The recovery of a job on ``plan``, whose rates are those of ``scale``.

@@ -96,8 +96,8 @@ class RackRun:
     ) -> Played:
         """Bring a fabric up and let its jobs run to their end; events are on disk afterwards, whatever happened."""
         seen = windows(specs, plan, self.scale, [kill.rank for kill in kills])
-        foreseen = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
-        specs = [dataclasses.replace(s, foreseen_step_s=step) for s, step in zip(specs, foreseen, strict=True)]
+        predicted = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
+        specs = [dataclasses.replace(s, predicted_step_s=step) for s, step in zip(specs, predicted, strict=True)]
         assert self._launcher is not None
         began, counters = time.monotonic(), list[Event]()
         with Session(self.experiment, self.experiment.topology(setting, self.scale)) as session:

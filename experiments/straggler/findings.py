@@ -12,7 +12,7 @@ from experiments.straggler.figures import PUBLISHED_SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import StragglerExperiment
 from experiments.trials.plan import TrialPlan
-from experiments.trials.run import foresee_row
+from experiments.trials.run import predicted_row
 from measure.results.row import Row
 from railyard.size import in_words
 
@@ -24,7 +24,7 @@ def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console:
     for column in ("study", "algorithm", "ranks", "size", "fabric", "late s", "time s", "after arrival s"):
         table.add_column(column, justify="left" if column in ("study", "algorithm", "fabric") else "right")
     for trial in experiment.trials():
-        row = foresee_row(trial, plan)
+        row = predicted_row(trial, plan)
         table.add_row(
             trial.study,
             trial.schedule.algorithm,

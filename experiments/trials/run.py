@@ -85,9 +85,9 @@ class Measured:
     times: CollectiveTimes
 
 
-def foresee(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
+def predict_trial(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
     """What a case should measure, by the model."""
-    fabric = trial.foreseen_fabric.plan(plan.scale)
+    fabric = trial.predicted_fabric.plan(plan.scale)
     return predict(
         program,
         fabric,
@@ -106,10 +106,10 @@ def cycle_of(trial: Trial, scale: Scale) -> Cycle | None:
     return trial.cycle and trial.cycle.scaled(scale.time, scale.rate * scale.time)
 
 
-def foresee_row(trial: Trial, plan: TrialPlan) -> Row:
+def predicted_row(trial: Trial, plan: TrialPlan) -> Row:
     """The predicted columns of a case's row, without running it. No root."""
     program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
-    predicted = collective_times(foresee(trial, plan, program).events, trial.schedule, WORLD, 1)
+    predicted = collective_times(predict_trial(trial, plan, program).events, trial.schedule, WORLD, 1)
     return predicted_columns(trial, plan, predicted)
 
 
@@ -157,8 +157,8 @@ class TrialRun:
         plan = self.plan
         program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
         session = self._session_on(trial.fabric)
-        prediction = foresee(trial, plan, program)
-        point = self._point(trial, trial.foreseen_fabric.plan(plan.scale), program, prediction)
+        prediction = predict_trial(trial, plan, program)
+        point = self._point(trial, trial.predicted_fabric.plan(plan.scale), program, prediction)
         expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
         self._listener.trial(trial, expected_s)
         assert self._launcher is not None

@@ -153,7 +153,7 @@ class Trial:
         return found is not None and (found.persistence < 1 or not isinstance(found.gaps, Fixed | None))
 
     @property
-    def foreseen_fabric(self) -> TrialFabric:
+    def predicted_fabric(self) -> TrialFabric:
         """The fabric as the model sees it: what other traffic takes of a port is not there."""
         if not self.background_share:
             return self.fabric

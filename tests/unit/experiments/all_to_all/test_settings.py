@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.all_to_all.row import foreseen_row
+from experiments.all_to_all.row import predicted_all_to_all_row
 from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllExperiment
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
@@ -32,7 +32,7 @@ def label(trial: Trial, name: str) -> Any:
 def foreseen(**values: Any) -> list[dict[str, Any]]:
     made = experiment(**values)
     plan = TrialPlan("all-to-all", made, made.scale.scale(), made.iterations)
-    return [foreseen_row(trial, plan) for trial in made.trials()]
+    return [predicted_all_to_all_row(trial, plan) for trial in made.trials()]
 
 
 # ---- studies ---------------------------------------------------------------------------------------------------------

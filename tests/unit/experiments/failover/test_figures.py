@@ -14,7 +14,7 @@ from rich.console import Console
 from controllers.engine.jobs import Detection
 from experiments.failover.figures import recovery_breakdown, step_times, throughput_over_time
 from experiments.racks.neighbour import neighbour_effect
-from experiments.racks.predicted_recovery import Restart, foresee_recovery
+from experiments.racks.predicted_recovery import Restart, predict_recovery
 from experiments.racks.recovery import recoveries
 from experiments.racks.redraw import fabric_run, redraw_failover
 from experiments.racks.report import print_predictions, print_recoveries, print_server_fabric
@@ -41,7 +41,7 @@ ISSUE_COLUMNS = ["experiment", "system", "fabric", "tenant", "event", *TIMES, *S
 
 def predicted(after: float) -> Any:
     known = Restart(0.05, 0.0, 3e8, 1, {"library": 3.4, "data": 10.0}, 0.2, after, STEP, after)
-    return foresee_recovery(known, Detection(0.25, 3), RACK, SCALE)
+    return predict_recovery(known, Detection(0.25, 3), RACK, SCALE)
 
 
 def rows_of(fabric: str, after: float, verdict: Verdict = GOOD, **options: Any) -> list[Row]:
