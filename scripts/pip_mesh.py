@@ -116,7 +116,7 @@ def show(study: MeshStudy, used: Used, found: Sequence[Answer], options: argpars
 
 def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> None:
     """A panel for each matching; one without a way shows the mesh without light."""
-    from experiments.mesh.figure import Lit, drawn, mesh_figure  # matplotlib takes a second
+    from experiments.mesh.figure import MeshPicture, mesh_figure, render  # matplotlib takes a second
 
     dark = (False,) * len(study.mesh.cells)
     pictures = []
@@ -124,9 +124,9 @@ def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> N
         routed = answer.routed
         said = routable_in_words(answer) if routed is None else f"{routed.cells} cells"
         title = f"{'matching' if study.matching else f'matching {answer.number}'}: {said}"
-        pictures.append(Lit(title, routed.states if routed else dark, answer.pairs if routed else ()))
+        pictures.append(MeshPicture(title, routed.states if routed else dark, answer.pairs if routed else ()))
     title = f"{study.width} x {study.height} mesh, {len(used.ports)} of {len(study.mesh.ports)} ports"
-    write(path, drawn(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
+    write(path, render(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
 
 
 def write(path: Path, content: bytes) -> None:
