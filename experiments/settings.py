@@ -23,7 +23,7 @@ class Section(BaseModel):
 class ScaleSection(Section):
     """Scale of an experiment.
 
-    ``rate`` is emulated / real link rate: a number, ``1/250`` or ``auto``. ``time`` is emulated seconds per real second.
+    ``rate`` is emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` emulated seconds per real second.
     """
 
     rate: float | Literal["auto"] = "auto"

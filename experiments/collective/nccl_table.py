@@ -71,7 +71,7 @@ def table_row(
 ) -> TableRow:
     """The row of one float32 collective over ``members`` ranks.
 
-    ``size_bytes`` is as in ``Collective.bytes``, ``time_s`` in real seconds. ``ConfigError`` unless the time is above 0.
+    ``size_bytes`` is as in ``Collective.bytes``; ``time_s`` is in real seconds, and a ``ConfigError`` unless above 0.
     """
     if not time_s > 0:
         raise ConfigError(f"a {kind} must take more than 0 s, not {time_s:g} s", key="time_s")

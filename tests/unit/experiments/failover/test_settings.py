@@ -120,10 +120,10 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
 def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
     made = experiment(random_kills=3)
     plan = plan_of(made, "photonic")
-    assert FailoverRun(made, tmp_path / "out", print)._rounds(plan) == [
+    assert FailoverRun(made, tmp_path / "out", print)._kills_by_run(plan) == [
         (made.random_kill(plan, number),) for number in range(3)
     ]
-    assert FailoverRun(experiment(), tmp_path / "out", print)._rounds(plan) == [(Kill(1, step=4.5),)]
+    assert FailoverRun(experiment(), tmp_path / "out", print)._kills_by_run(plan) == [(Kill(1, step=4.5),)]
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
