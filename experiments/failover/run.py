@@ -14,7 +14,7 @@ from experiments.racks.kill import Kill
 from experiments.racks.neighbour import neighbour_effect
 from experiments.racks.recovery import Recovery
 from experiments.racks.row import fault_row, neighbour_row, prediction_row, with_ratios
-from experiments.racks.run import Played, RackRun, Say
+from experiments.racks.run import RackResult, RackRun, Say
 from experiments.racks.supervisor import JobSupervisor
 from measure.results.row import Row
 from railyard.protocol import Hop
@@ -118,54 +118,54 @@ class FailoverRun:
         return [(experiment.random_kill(plan, number),) for number in range(experiment.random_kills)]
 
 
-def failover_rows(experiment: FailoverExperiment, played: Played) -> list[Row]:
+def failover_rows(experiment: FailoverExperiment, result: RackResult) -> list[Row]:
     """A row for every fault that hit a job, and one for every job that no fault hit; empty without any such fault."""
-    struck = [(number, r) for number, r in enumerate(played.recoveries) if r.job and r.state != "no member"]
+    struck = [(number, r) for number, r in enumerate(result.recoveries) if r.job and r.state != "no member"]
     if not struck:
         return []
-    columns = {job.spec.name: _columns(experiment, played, job) for job in played.jobs}
-    rows = [_fault_row(played, recovery, number, columns[recovery.job]) for number, recovery in struck]
-    spared = [job.spec.name for job in played.jobs if job.spec.name not in {r.job for _, r in struck}]
-    return rows + [_neighbour_row(played, name, struck[0][1], columns[name]) for name in spared]
+    columns = {job.spec.name: _columns(experiment, result, job) for job in result.jobs}
+    rows = [_fault_row(result, recovery, number, columns[recovery.job]) for number, recovery in struck]
+    spared = [job.spec.name for job in result.jobs if job.spec.name not in {r.job for _, r in struck}]
+    return rows + [_neighbour_row(result, name, struck[0][1], columns[name]) for name in spared]
 
 
-def _columns(experiment: FailoverExperiment, played: Played, job: JobSupervisor) -> dict[str, Any]:
+def _columns(experiment: FailoverExperiment, result: RackResult, job: JobSupervisor) -> dict[str, Any]:
     """The columns that all rows of a job have in common."""
     return {
         "experiment": experiment.experiment,
-        "system": played.setting.system,
-        "fabric": played.setting.name,
-        "plan": played.plan,
-        "checksum_ok": played.checksum_ok(job),
-        "verdicts": [point.judge() for point in played.points if point.job == job.spec.name],
+        "system": result.setting.system,
+        "fabric": result.setting.name,
+        "plan": result.plan,
+        "checksum_ok": result.checksum_ok(job),
+        "verdicts": [point.judge() for point in result.points if point.job == job.spec.name],
         "seed": experiment.seed,
-        "rate_scale": played.scale.rate,
-        "time_scale": played.scale.time,
+        "rate_scale": result.scale.rate,
+        "time_scale": result.scale.time,
     }
 
 
-def _fault_row(played: Played, recovery: Recovery, number: int, columns: Mapping[str, Any]) -> Row:
-    job = next(job for job in played.jobs if job.spec.name == recovery.job)
-    before, after, predicted = played.window(number), played.window(number + 1), None
+def _fault_row(result: RackResult, recovery: Recovery, number: int, columns: Mapping[str, Any]) -> Row:
+    job = next(job for job in result.jobs if job.spec.name == recovery.job)
+    before, after, predicted = result.window(number), result.window(number + 1), None
     if before is not None and after is not None:
         stored = recovery.checkpoint_s is not None
-        predicted = predict_outage(job.spec, before, after, played.plan, played.scale, has_checkpoint=stored)
+        predicted = predict_outage(job.spec, before, after, result.plan, result.scale, has_checkpoint=stored)
     return fault_row(
         recovery,
         predicted,
         **columns,
-        kill=",".join(map(str, played.kills)),
+        kill=",".join(map(str, result.kills)),
         acknowledged_checkpoints=[step for step, _ in job.acknowledged],
         resumed=[list(pair) for pair in job.resumed],
     )
 
 
-def _neighbour_row(played: Played, name: str, struck: Recovery, columns: Mapping[str, Any]) -> Row:
-    after = played.window(1)
+def _neighbour_row(result: RackResult, name: str, struck: Recovery, columns: Mapping[str, Any]) -> Row:
+    after = result.window(1)
     return neighbour_row(
-        neighbour_effect(played.events, played.scale, struck, name),
+        neighbour_effect(result.events, result.scale, struck, name),
         **columns,
-        predicted_before_s=played.windows[0].jobs[name].step_time_s,
+        predicted_before_s=result.windows[0].jobs[name].step_time_s,
         predicted_after_s=after.jobs[name].step_time_s if after is not None else None,
     )
 

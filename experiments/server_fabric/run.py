@@ -15,7 +15,7 @@ from experiments.racks.job_spec import JobSpec
 from experiments.racks.kill import parse_kills
 from experiments.racks.recovery import all_reduce_bandwidth
 from experiments.racks.row import with_ratios
-from experiments.racks.run import Played, RackRun, Say
+from experiments.racks.run import RackResult, RackRun, Say
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, server_fabric_row
 from experiments.server_fabric.settings import PAPER_EPOCH_S, PORT_GBPS, ServerFabricExperiment
 from experiments.session import Session
@@ -86,9 +86,9 @@ class ServerFabricRun:
             if for_iperf:
                 found.append(self._iperf(session, specs[0]))
 
-        played = rack.play(setting, plan, specs, before=before)
+        result = rack.play(setting, plan, specs, before=before)
         rows = [self._iperf_row(epoch, specs[0], result) for result in found]
-        rows += list(self._epoch_rows(epoch, specs[0], played)) if whole else []
+        rows += list(self._epoch_rows(epoch, specs[0], result)) if whole else []
         rack.add_rows(rows)
         for row in rows:
             rack.say(f"  {epoch.name}, {row['measure']}: {row['value']:.2f} {row['unit']}")
@@ -118,21 +118,21 @@ class ServerFabricRun:
             **self._scale_columns,
         )
 
-    def _epoch_rows(self, epoch: Epoch, spec: JobSpec, played: Played) -> Iterator[Row]:
+    def _epoch_rows(self, epoch: Epoch, spec: JobSpec, result: RackResult) -> Iterator[Row]:
         scale = self._rack.scale
-        incarnation, *more_incarnations = incarnations_of(read_incarnations(played.events), spec.name)
+        incarnation, *more_incarnations = incarnations_of(read_incarnations(result.events), spec.name)
         bandwidth = all_reduce_bandwidth(incarnation, scale)
         if more_incarnations or len(incarnation.steps.complete) != spec.steps or bandwidth is None:
             raise AgentError(
                 f"{len(incarnation.steps.complete)} of {spec.steps} steps of the epoch {epoch.name} "
                 "ended without an interruption"
             )
-        verdicts = [point.judge() for point in played.points]
-        model = played.windows[0].jobs[spec.name]
+        verdicts = [point.judge() for point in result.points]
+        model = result.windows[0].jobs[spec.name]
         (reduce_s,) = model.operations_s.values()
         n = len(spec.members)
         first, last = incarnation.steps.complete[0], incarnation.steps.complete[-1]
-        common = {"system": played.setting.system, "batch": epoch.batch, **self._scale_columns}
+        common = {"system": result.setting.system, "batch": epoch.batch, **self._scale_columns}
         if epoch.name == epoch.shape:
             yield server_fabric_row(
                 "all-reduce",
@@ -153,7 +153,7 @@ class ServerFabricRun:
             verdicts=verdicts,
             paper_s=epoch.paper_s,
             steps=spec.steps,
-            checksum_ok=played.checksum_ok(played.jobs[0]),
+            checksum_ok=result.checksum_ok(result.jobs[0]),
             **common,
             **more,
         )
@@ -167,8 +167,8 @@ class ServerFabricRun:
         tenant = rack.experiment.job.model_copy(update={"checkpoint_every": 2})
         more = {"stages": dict(PAPER_STAGES), "steps": 6, "job": tenant}
         specs = self._specs(setting, plan, self._experiment.batch, **more)
-        played = rack.play(setting, plan, specs, parse_kills(KILL))
-        rack.add_rows(failover_rows(rack.experiment, played), with_ratios)
+        result = rack.play(setting, plan, specs, parse_kills(KILL))
+        rack.add_rows(failover_rows(rack.experiment, result), with_ratios)
 
     # ---- units ---------------------------------------------------------------------------------------------------
 

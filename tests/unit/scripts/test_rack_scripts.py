@@ -89,7 +89,7 @@ def test_predict_takes_the_options_and_the_file(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--fabric", "optical"], "fabrics.0"),
-        (["--kill", "1@10"], "1@10 is after the job's last step; it has 10 steps"),
+        (["--kill", "1@10"], "1@10 is after the last step of the job, which has 10 steps"),
         (["--kill", "1@2", "--random-kills", "3"], "exclude each other"),
         (["--detect", "exit,smell"], "detection.smell: is not a key"),
         (["--policy", "best"], "policy: 'best' is not a policy"),

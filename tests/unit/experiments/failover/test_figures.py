@@ -128,7 +128,7 @@ def test_the_tables_say_it_all() -> None:
     text = printed(print_recoveries, all_rows())
     assert "detect 91%, decide 2%, rewire 8%" in text and "paper 1.2 s" in text
     assert "1.6 to 2" in text and "2.00" in text
-    assert "step of tenant B changed by +50.0%" in text
+    assert "step time of tenant B changed by +50.0%" in text
     assert "4 of 20" in text and "Faithful" in text
     assert max(map(len, text.splitlines())) <= 150
 
