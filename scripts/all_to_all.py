@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         need_root("all_to_all.py")
         return reach(experiment, console)
     for trial in trials:
-        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
+        trial.program(plan.scale, plan.total_steps(trial), experiment.seed)
     need_root("all_to_all.py")
     out = results_folder(options.out, "all-to-all")
     progress = TrialProgress(Console(stderr=True))
@@ -121,7 +121,7 @@ def reach(experiment: AllToAllExperiment, console: Console) -> int:
     status = 0
     for n in experiment.ranks or (8, 16):
         found = list(slot_reach(experiment, experiment.fabric("rotor", n), experiment.simplex))
-        wrong = [one.slot for one in found if not one.right]
+        wrong = [one.slot for one in found if not one.as_expected]
         once = set(meetings(found).values()) == {1} and len(meetings(found)) == n * (n - 1)
         text = f"{n} ranks: {len(found)} slots; matched partners hear each other and nobody else in "
         text += "all" if not wrong else f"all but {', '.join(map(str, wrong))}"

@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
         print_predictions(experiment, plan, console)
         return 0
     for trial in trials:
-        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
+        trial.program(plan.scale, plan.total_steps(trial), experiment.seed)
     need_root("collective.py")
     out = results_folder(options.out, "collective")
     progress = TrialProgress(Console(stderr=True))

@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         print_predictions(experiment, plan, console)
         return 0
     for trial in experiment.trials():
-        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
+        trial.program(plan.scale, plan.total_steps(trial), experiment.seed)
     need_root("straggler.py")
     out = results_folder(options.out, "straggler")
     progress = TrialProgress(Console(stderr=True))
