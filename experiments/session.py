@@ -52,7 +52,7 @@ class Session:
 
     @property
     def plan(self) -> FabricPlan:
-        """The plan of the fabric."""
+        """Plan of the fabric that is up."""
         return self.net.plan
 
     @property

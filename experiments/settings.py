@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 class ScaleSection(Section):
-    """Scale of an experiment.
+    """Scale section of an experiment file.
 
     ``rate`` is emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` emulated seconds per real second.
     """

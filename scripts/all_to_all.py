@@ -19,6 +19,7 @@ import _venv  # noqa: F401 # must be first: restarts the script in the virtual e
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -62,7 +63,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--sizes",
         type=words,
         metavar="BYTES,...",
-        help="bytes from each rank to each other (default 1250000; study bytes 312500 to 2500000)",
+        help="bytes from each rank to each other (default 1250000; study bytes 312500,625000,1250000,2500000)",
     )
     add(
         "--delays",
@@ -93,6 +94,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add("--most-slots", metavar="K", help="largest number of slots for a demand (default 0: no limit)")
     add("--mesh", metavar="WxH", help="size of a photonic mesh as the optical switch, in hexagons (default none)")
+    add_run_options(add)
+    return parser.parse_args(arguments)
+
+
+def add_run_options(add: Callable[..., object]) -> None:
+    """Add the options on ports, measurement and output to the parser."""
     add("--port-gbps", metavar="GBPS", help="rate of a rank, in Gb/s (default 0.05)")
     add("--mtu", metavar="BYTES", help="MTU of the links, in bytes (default 9000)")
     add("--iterations", metavar="N", help="measured iterations after one warm-up (default 3)")
@@ -106,7 +113,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--pcap", action="store_true", help="capture of every packet in captures/*.pcapng of the results folder")
     add("--out", type=Path, metavar="FOLDER", help="results folder (default results/all-to-all-DATE-TIME)")
     add("--predict", action="store_true", help="times of the model only; needs no root")
-    return parser.parse_args(arguments)
 
 
 def experiment_of(options: argparse.Namespace) -> AllToAllExperiment:

@@ -17,6 +17,7 @@ import _venv  # noqa: F401 # must be first: restarts the script in the virtual e
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=("real", "paper"),
         help="start-up stages as measured here, or with MORPHLUX's times (default real)",
     )
+    add_run_options(add)
+    return parser.parse_args(arguments)
+
+
+def add_run_options(add: Callable[..., object]) -> None:
+    """Add the options on spares, measurement and output to the parser."""
     add("--spare-servers", metavar="N", help="number of spare servers outside the torus (default 1)")
     add("--alone", action="store_true", help="no second tenant")
     add(
@@ -105,7 +112,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="photonic and E1 only, with fewer steps")
     add("--out", type=Path, metavar="FOLDER", help="results folder (default results/failover-DATE-TIME)")
     add("--predict", action="store_true", help="times of the model only; needs no root")
-    return parser.parse_args(arguments)
 
 
 def experiment_of(options: argparse.Namespace) -> FailoverExperiment:

@@ -17,6 +17,7 @@ import _venv  # noqa: F401 # must be first: restarts the script in the virtual e
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="MS",
         help="up time of a slot in modes rotor and demand, in ms (default 0: until all ranks have sent)",
     )
+    add_run_options(add)
+    return parser.parse_args(arguments)
+
+
+def add_run_options(add: Callable[..., object]) -> None:
+    """Add the options on measurement, controller and output to the parser."""
     add("--steps", metavar="N", help="training steps per point (default 3)")
     add("--seed", metavar="N", help="seed of the payloads (default 1)")
     add("--out", type=Path, metavar="FOLDER", help="results folder (default results/rail-reconfiguration-DATE-TIME)")
@@ -117,7 +124,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--cli", action="store_true", help="Mininet CLI on the fabric of the first mode, instead of a run")
     add("--predict", action="store_true", help="times of the model only; needs no root")
     add("--print-plan", action="store_true", help="plan of the fabric as JSON, for a controller of your own; no run")
-    return parser.parse_args(arguments)
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:

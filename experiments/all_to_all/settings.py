@@ -63,7 +63,7 @@ _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
 
 
 class AllToAllExperiment(Settings):
-    """The all-to-all experiment.
+    """Settings of the all-to-all experiment, in real units.
 
     ``sizes`` are bytes per ordered pair (the mean if ``demand`` is uneven). ``slots_ms`` are up times of slots, 0 for
     slots that end when all ranks have sent their part; in study ``slot`` each pair has data for more than

@@ -64,7 +64,7 @@ def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, r
         child.communicate()
         raise MachineError(f"stock Mininet was not done within {_PATIENCE_S:g} s") from None
     if child.returncode != 0:
-        last = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (errors.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
         raise MachineError(f"stock Mininet ended with status {child.returncode}: {last}")
     result: dict[str, Any] = json.loads(output)
     return result

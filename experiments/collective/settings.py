@@ -47,7 +47,7 @@ class TrialFabricSection(Section):
 
 
 class CollectiveExperiment(Settings):
-    """The collective experiment.
+    """Settings of the collective experiment, in real units.
 
     ``algorithms`` are names or MSCCL XML files. ``ranks`` None takes the number of the file, or 8 for a name.
     """

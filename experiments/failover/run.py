@@ -120,13 +120,13 @@ class FailoverRun:
 
 def failover_rows(experiment: FailoverExperiment, result: RackResult) -> list[Row]:
     """A row for every fault that hit a job, and one for every job that no fault hit; empty without any such fault."""
-    struck = [(number, r) for number, r in enumerate(result.recoveries) if r.job and r.state != "no member"]
-    if not struck:
+    affected = [(number, r) for number, r in enumerate(result.recoveries) if r.job and r.state != "no member"]
+    if not affected:
         return []
     columns = {job.spec.name: _columns(experiment, result, job) for job in result.jobs}
-    rows = [_fault_row(result, recovery, number, columns[recovery.job]) for number, recovery in struck]
-    spared = [job.spec.name for job in result.jobs if job.spec.name not in {r.job for _, r in struck}]
-    return rows + [_neighbour_row(result, name, struck[0][1], columns[name]) for name in spared]
+    rows = [_fault_row(result, recovery, number, columns[recovery.job]) for number, recovery in affected]
+    spared = [job.spec.name for job in result.jobs if job.spec.name not in {r.job for _, r in affected}]
+    return rows + [_neighbour_row(result, name, affected[0][1], columns[name]) for name in spared]
 
 
 def _columns(experiment: FailoverExperiment, result: RackResult, job: JobSupervisor) -> dict[str, Any]:
@@ -160,10 +160,10 @@ def _fault_row(result: RackResult, recovery: Recovery, number: int, columns: Map
     )
 
 
-def _neighbour_row(result: RackResult, name: str, struck: Recovery, columns: Mapping[str, Any]) -> Row:
+def _neighbour_row(result: RackResult, name: str, affected: Recovery, columns: Mapping[str, Any]) -> Row:
     after = result.window(1)
     return neighbour_row(
-        neighbour_effect(result.events, result.scale, struck, name),
+        neighbour_effect(result.events, result.scale, affected, name),
         **columns,
         predicted_before_s=result.windows[0].jobs[name].step_time_s,
         predicted_after_s=after.jobs[name].step_time_s if after is not None else None,

@@ -158,7 +158,7 @@ class FailoverExperiment(Settings):
     @classmethod
     def _one_tenant(cls, value: str) -> str:
         if "/" in value:
-            raise ValueError(f"is the slice of one job, whose pieces are joined by +, not {value}")
+            raise ValueError(f"is the slice of one job (pieces are joined by +), not {value}")
         return value
 
     @model_validator(mode="after")

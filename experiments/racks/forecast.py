@@ -73,17 +73,17 @@ def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Seq
     found = [_window(specs, plan, scale, members, dead)]
     for rank in dying:
         dead |= {rank}
-        struck = next((spec for spec in specs if rank in members[spec.name]), None)
-        if struck is not None:
+        affected = next((spec for spec in specs if rank in members[spec.name]), None)
+        if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
-            groups = tuple(struck.program(members[struck.name], plan.ranks).groups.values())
+            groups = tuple(affected.program(members[affected.name], plan.ranks).groups.values())
             policy.start(groups)
             policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
-            members = {**members, struck.name: tuple(moved.get(r, r) for r in members[struck.name])}
+            members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}
         found.append(_window(specs, plan, scale, members, dead))
     return found
 

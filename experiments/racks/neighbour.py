@@ -39,9 +39,9 @@ def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, 
     """The effect of one fault, whose recovery is ``recovery``, on the job ``neighbour``."""
     incarnations = read_incarnations(events)
     job, others = incarnations_of(incarnations, recovery.job), incarnations_of(incarnations, neighbour)
-    struck = next((incarnation for incarnation in reversed(job) if incarnation.t <= recovery.fault_t), None)
+    affected = next((incarnation for incarnation in reversed(job) if incarnation.t <= recovery.fault_t), None)
     later = resumed(job, recovery.fault_t) if recovery.incarnation is not None else None
-    began = _first_begin(struck)
+    began = _first_begin(affected)
     before = _times(others, began, recovery.fault_t)
     again = _first_begin(later) if later is not None else NEVER
     during = _times(others, recovery.fault_t, again)

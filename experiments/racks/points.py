@@ -37,7 +37,7 @@ class IncarnationPoint:
 
     @property
     def metrics(self) -> PointMetrics:
-        """The metrics of the point."""
+        """Metrics of the point, measured from its events."""
         return measure_point(self.point, self.events)
 
     def judge(self, limits: Limits | None = None) -> Verdict:

@@ -164,10 +164,10 @@ def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobI
         "fault_t": fault.t,
         "steps_done": _steps_done(incarnations),
     }
-    struck = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
-    if struck is None or rank not in struck.members:
+    affected = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
+    if affected is None or rank not in affected.members:
         return Recovery(state="no member", **found)
-    found |= _before(struck, fault, faults_of(events, job), scale)
+    found |= _before(affected, fault, faults_of(events, job), scale)
     ours = [e for e in events if e.source == "controller" and e.get("job") == job]
     failed = next((e for e in ours if e.kind == "failed" and e["rank"] == rank), None)
     answer = next((e for e in ours if e.kind in ("replaced", "stranded") and rank in e["dead"]), None)
@@ -195,7 +195,7 @@ def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobI
         (f.t for f in faults_of(events, job) if f.t > incarnation.t and f["rank"] in incarnation.members), NEVER
     )
     if found["lost_steps"] is None:
-        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in struck.steps.complete)
+        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in affected.steps.complete)
     return Recovery(state="recovered", **found, **_after(incarnation, fault.t, up, next_fault, scale))
 
 

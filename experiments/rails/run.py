@@ -58,16 +58,16 @@ class QuietListener:
     """A listener that shows no progress."""
 
     def fabric(self, name: str, datapath: str) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def point(self, mode: Mode, delay_ms: float, expected_s: float) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def step(self, done: int, steps: int) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def measured(self, row: Row) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
 
 def resolve_scale(experiment: Experiment, workload: Workload, calibration: Calibration | None) -> Scale:

@@ -48,7 +48,7 @@ class ServerFabricScale(ScaleSection):
 
 
 class ServerFabricExperiment(Settings):
-    """The server-fabric experiment.
+    """Settings of the server-fabric experiment, in real units.
 
     ``studies``: ``iperf3`` and ``epoch`` (with its all-reduces) for every shape, ``batch`` for epochs of 2x1x1 at every
     batch size, ``recovery`` for the timeline after the kill of a host, with the paper's start-up stages.

@@ -41,7 +41,7 @@ RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 
 
 class StragglerExperiment(Settings):
-    """The straggler experiment.
+    """Settings of the straggler experiment, in real units.
 
     ``straggler`` is the late rank (None: the last one). ``delays_ms`` None takes delays around the break-even delay.
     ``inject`` is the cause of lateness in study ``injection`` (``workloads.stragglers.injection``), ``iterations`` the

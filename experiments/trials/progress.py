@@ -42,7 +42,7 @@ class TrialProgress:
         )
 
     def note(self, text: str) -> None:
-        """Print a note."""
+        """Print a note for the user."""
         self._say(f"  {text}")
 
     def stop(self) -> None:

@@ -65,16 +65,16 @@ class QuietTrialListener:
     """A listener that shows no progress."""
 
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def trial(self, trial: Trial, expected_s: float) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def measured(self, row: Row) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
     def note(self, text: str) -> None:
-        """Ignored by this listener."""
+        """Ignored; this listener shows no progress."""
 
 
 @dataclass(frozen=True)
