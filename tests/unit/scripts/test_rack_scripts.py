@@ -62,7 +62,7 @@ def predicted(*options: str) -> Mapping[str, list[str]]:
     """The lines of the second table of ``--predict``, by fabric."""
     done = run("failover.py", "--predict", *options)
     assert done.returncode == 0, done.stderr
-    assert "The model: from the chip's death" in done.stdout
+    assert "MODEL ONLY: recovery from the chip's death" in done.stdout
     _, _, table = done.stdout.partition("Step times before and after")
     found = [line.split() for line in table.splitlines()]
     return {words[0]: words[1:] for words in found if len(words) > 4 and words[1] in ("A", "B")}
