@@ -1,1 +1,1 @@
-"""The experiments: one folder each, and what they share."""
+"""Experiments, one folder each; the modules at this level are shared by all of them."""

@@ -1,4 +1,7 @@
-"""The controller of a run as a process: started in the yard, ready when every switch has joined, ended by its pid."""
+"""The controller of a run as a child process.
+
+The process starts in the yard, reports on a pipe that every switch has connected, and is ended by its pid.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ READY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class ControllerFiles:
-    """Where a controller finds its plan and leaves its traces; all inside one run folder."""
+    """Files of a controller inside the run folder: plan (read), socket of the job channel, events and log (written)."""
 
     plan: Path
     channel: Path
@@ -30,7 +33,7 @@ class ControllerFiles:
 
 
 class ControllerProcess:
-    """``python -m controllers.main`` as a child; a context manager that ends it whatever happens."""
+    """``python -m controllers.main`` as a child process; the context manager ends it in every case."""
 
     def __init__(self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none") -> None:
         self.files = files
@@ -54,31 +57,34 @@ class ControllerProcess:
         return self.process.pid
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
-        """Wait until all switches of the plan have joined; ``ControlError`` with the controller's last words if not."""
+        """Wait until all switches of the plan have connected, and return the controller's readiness message.
+
+        ``ControlError`` with the last line of the controller's log after ``timeout_s`` or when the controller ends.
+        """
         deadline = time.monotonic() + timeout_s
         line = b""
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._ready_read], [], [], left)[0]:
-                raise ControlError(f"the controller was not ready within {timeout_s:g} s: {self.last_words()}")
+                raise ControlError(f"the controller was not ready within {timeout_s:g} s: {self.last_log_line()}")
             piece = os.read(self._ready_read, 4096)
             if not piece:
-                raise ControlError(f"the controller ended before it was ready: {self.last_words()}")
+                raise ControlError(f"the controller ended before it was ready: {self.last_log_line()}")
             line += piece
         ready: dict[str, Any] = json.loads(line)
         self.rest = ready.get("rest")
         return ready
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The last line of the controller's log."""
         try:
             lines = self.files.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else "it said nothing; run it by hand: python -m controllers.main --help"
+        return lines[-1] if lines else "its log is empty; run it by hand: python -m controllers.main --help"
 
     def stop(self) -> None:
-        """End the controller, politely and then not."""
+        """End the controller: SIGTERM first, SIGKILL if the process does not end in time."""
         end_process(self.process)
         if self._ready_read >= 0:
             os.close(self._ready_read)
@@ -92,7 +98,7 @@ class ControllerProcess:
 
 
 def end_process(process: subprocess.Popen[bytes], patience_s: float = 2.0) -> None:
-    """Terminate a child of ours and reap it; kill it if it does not go within ``patience_s``."""
+    """Terminate a child process and reap it; kill it if it has not ended within ``patience_s``."""
     if process.poll() is not None:
         return
     process.terminate()

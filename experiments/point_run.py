@@ -1,4 +1,4 @@
-"""One point under way: agents, sampler and the events of all of them."""
+"""Run of one measurement point on a fabric that is up: starts agents and sampler, reads counters, collects events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from workloads.agent.launcher import AgentLauncher
 
 _LAST_MESSAGES_S = 0.5
 _START_AFTER_S = 0.2
-"""From go to the first step: every agent must have heard by then."""
+"""Seconds from the start message to the first step, in which the message must reach every agent."""
 
 
 class PointRun:
-    """One point on a fabric that is up. ``template`` is an agent of it; rank, events and fabric are filled in."""
+    """One point on a fabric that is up.
+
+    ``template`` is the configuration of an agent, in which rank, job, plan, channel and events file are filled in.
+    """
 
     def __init__(self, session: Session, launcher: AgentLauncher, point: Point, template: AgentConfig) -> None:
         self._session = session
@@ -48,7 +51,7 @@ class PointRun:
         self.began = self.ended = time.monotonic()
 
     def register(self, mode: str, policy: str, cycle: Cycle | None = None) -> None:
-        """Tell the controller of the job; its starting circuits stand afterwards."""
+        """Register the job with the controller and wait until its starting circuits are up."""
         scale, point = self._point.scale, self._point
         self._session.register(
             Job(
@@ -63,7 +66,10 @@ class PointRun:
         )
 
     def play(self, timeout_s: float, on_step: Callable[[int], None]) -> None:
-        """Run all agents to the end of their programs; ``on_step`` hears how many steps are behind all ranks."""
+        """Run all agents to the end of their programs, within ``timeout_s``.
+
+        ``on_step`` is called with the number of steps that all ranks have finished.
+        """
         session, fds = self._session, self._session.netns_fds()
         team = self._launcher.launch(self._configs, fds)
         by_rank = dict(enumerate(fds))
@@ -90,7 +96,7 @@ class PointRun:
                 session.call("finish", job=self._point.name)
 
     def _count(self, netns_fds: Mapping[int, int]) -> None:
-        """Counters that are read at both ends of a point."""
+        """Read the counters of queues, switches and rails; called at the start and at the end of a point."""
         session = self._session
         self._other_events += queue_events(netns_fds, session.plan)
         self._other_events += switch_events(session.net.yard.netns_fd, session.plan)
@@ -98,11 +104,11 @@ class PointRun:
 
     @property
     def delivered(self) -> Delivery | None:
-        """What the rails did while the agents ran; None if they did not run to the end."""
+        """Delivery of the rails while the agents ran; None if the agents did not run to the end."""
         return delivery(*self._counters) if len(self._counters) == 2 else None
 
     def events(self) -> list[Event]:
-        """Everything recorded, in order of time."""
+        """All recorded events of the point, in order of time."""
         events = list(self._other_events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)

@@ -1,4 +1,4 @@
-"""What a run leaves behind while it goes on: manifest, events and rows on disk after every point."""
+"""Results folder of a run under way: manifest, events and rows are on disk after every point."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def run_manifest(
     groups: Mapping[str, Group] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The manifest of a run on this machine, calibrated or not; ``datapath`` as the emulation calls it."""
+    """The manifest of a run on this machine, with its calibration if there is one.
+
+    ``datapath`` is the emulation's name of it: ``system`` or ``netdev``. ``more`` are further keys of the manifest.
+    """
     calibration = load_calibration()
     return build_manifest(
         experiment=settings.model_dump(mode="json"),
@@ -45,7 +48,7 @@ def run_manifest(
 
 
 class Record:
-    """The results folder of a run; ``rows`` are the points measured so far. Nothing is written before ``open``."""
+    """The results folder of a run; ``rows`` are the rows measured so far. Nothing is written before ``open``."""
 
     def __init__(self, out: Path) -> None:
         check_folder(out)
@@ -56,36 +59,36 @@ class Record:
 
     @property
     def opened(self) -> bool:
-        """Whether there is a folder."""
+        """Whether the results folder has been created."""
         return self._results is not None
 
     @property
     def results(self) -> Results:
-        """The folder, once opened."""
+        """The results folder; only after ``open``."""
         assert self._results is not None
         return self._results
 
     def open(self, manifest: dict[str, Any]) -> None:
-        """Make the folder."""
+        """Create the results folder with its manifest."""
         self._manifest = manifest
         self._results = Results.create(self._out, manifest)
 
     def add_plan(self, name: str, plan: FabricPlan) -> None:
-        """Note a fabric in the manifest."""
+        """Add the plan of fabric ``name`` to the manifest."""
         self._manifest["plans"][name] = plan.to_json()
         self.results.write_manifest(self._manifest)
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """Append events."""
+        """Append events to the timeline of the results folder."""
         self.results.add_events(events)
 
     def add_row(self, row: Row) -> None:
-        """Add a row and write all of them."""
+        """Add a row and write the summary with all rows."""
         self.rows.append(row)
         self.results.write_rows(self.rows)
 
     def close(self, error: BaseException | None) -> None:
-        """Note how the run ended and hand the folder to who called sudo."""
+        """Write in the manifest how the run ended, and give the folder to the user who called sudo."""
         if self._results is None:
             return
         said = str(error) or type(error).__name__
@@ -94,7 +97,7 @@ class Record:
         self._results.hand_over()
 
     def keep_logs(self, session: Session) -> None:
-        """Copy what the controller said into the folder: the session's own folder goes with it."""
+        """Copy the controller's log into the results folder: the session's folder is deleted with the session."""
         if session.controller is None or self._results is None:
             return
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A fabric that is up: net, controller and the way to its job channel, for as long as a ``with`` lasts."""
+"""A fabric that is up, as a context manager: emulated network, controller and calls on its job channel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENFLOW = ("127.0.0.1", 6653)
 
 
 class Session:
-    """One fabric, brought up with its controller; leaving it leaves the machine as it was."""
+    """One fabric, brought up with its controller; leaving the context removes both from the machine."""
 
     def __init__(self, settings: Settings, topo: Topo) -> None:
         self.settings = settings
@@ -52,25 +52,25 @@ class Session:
 
     @property
     def plan(self) -> FabricPlan:
-        """The fabric as data."""
+        """Plan of the fabric that is up."""
         return self.net.plan
 
     @property
     def folder(self) -> Path:
-        """The run's own folder, gone when the session ends."""
+        """The run folder of the session, deleted when the session ends."""
         return self.run.path
 
     @property
     def channel_path(self) -> str | None:
-        """Socket of the job channel; None where the controller is not ours."""
+        """Socket of the job channel; None with a remote controller, which has none."""
         return None if self.controller is None else str(self.controller.files.channel)
 
     def netns_fds(self) -> list[int]:
-        """Descriptor of each rank's namespace, by rank."""
+        """File descriptors of the ranks' network namespaces, by rank."""
         return [self.net.netns_fd(f"g{rank}") for rank in range(self.plan.ranks)]
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """One request on the job channel; nothing to do where the controller is not ours."""
+        """Send one request on the job channel and return the reply; with a remote controller do nothing."""
         if self.controller is None:
             return {}
         self.check()
@@ -78,7 +78,7 @@ class Session:
             return client.call(op, **fields)
 
     def register(self, job: Job, policy: str) -> None:
-        """Tell the controller of a job; its starting circuits stand afterwards."""
+        """Register a job with the controller and wait until its starting circuits are up."""
         self.call(
             "register",
             job=job.name,
@@ -92,24 +92,27 @@ class Session:
         )
 
     def restart_controller(self) -> None:
-        """Start a controller in place of one that has ended: it knows the fabric, and no job.
+        """Start a controller in place of one that has ended: the new one knows the fabric, and no job.
 
-        Raises ``ControlError`` when it does not get ready.
+        ``ControlError`` when the new controller does not get ready.
         """
         assert self.controller is not None
         self.controller.stop()
         self._start_controller(self.controller.files)
 
     def check(self, patience_s: float = 0.0) -> None:
-        """Raise when the controller has ended; one that is ending closes its sockets up to ``patience_s`` before."""
+        """Raise ``ControlError`` if the controller has ended.
+
+        A controller that is ending closes its sockets first: ``patience_s`` is how long to wait for its end.
+        """
         if self.controller is None:
             return
         with suppress(subprocess.TimeoutExpired):
             self.controller.process.wait(patience_s)
-            raise ControlError(f"the controller ended during the run: {self.controller.last_words()}")
+            raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
     def new_controller_events(self) -> list[str]:
-        """The lines that the controller has written since the last call."""
+        """Complete lines that the controller has added to its events file since the last call."""
         if self.controller is None or not self.controller.files.events.exists():
             return []
         with self.controller.files.events.open(encoding="utf-8") as file:

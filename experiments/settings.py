@@ -1,4 +1,4 @@
-"""What every experiment has in common: how its file is read and checked, its scale, and what leads its fabric."""
+"""Settings that all experiments share, with the reading and checking of experiment files (YAML)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from railyard.scale import Scale
 
 
 class Section(BaseModel):
-    """Part of an experiment file: no key that is not known, nothing that changes."""
+    """Part of an experiment file; unknown keys are refused and values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ScaleSection(Section):
-    """``rate`` = emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` = emulated seconds per real."""
+    """Scale section of an experiment file.
+
+    ``rate`` is emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` emulated seconds per real second.
+    """
 
     rate: float | Literal["auto"] = "auto"
     time: float = Field(default=1.0, gt=0, le=1000)
@@ -44,17 +47,18 @@ class ScaleSection(Section):
         return value
 
     def scale(self) -> Scale:
-        """The scale of an experiment that gives its own; ``ConfigError`` for ``auto``."""
+        """The scale of an experiment that states its rate; ``ConfigError`` for ``auto``."""
         if self.rate == "auto":
             raise ConfigError("must be a number here: this experiment states its rates and sizes", key="scale.rate")
         return Scale(self.rate, self.time)
 
 
 class Settings(Section):
-    """How a fabric is led: the keys that all experiments share.
+    """The keys that all experiments share: seed, controller and datapath of the fabric.
 
-    ``controller`` ``remote`` leaves the switches to the OpenFlow controller that listens at ``remote``; ``rest`` is
-    where ours offers its REST interface (``127.0.0.1:8080``), None offers none. ``ack_timeout_s`` is wall-clock time.
+    ``controller`` ``remote`` leaves the switches to the OpenFlow controller that listens at ``remote``. ``rest`` is the
+    address of our controller's REST interface (``127.0.0.1:8080``), or None for no interface. ``ack_timeout_s`` is the
+    timeout of a controller's reply in wall-clock seconds.
     """
 
     seed: int = Field(default=1, ge=0)
@@ -70,7 +74,7 @@ _S = TypeVar("_S", bound=Section)
 
 
 def validated(model: type[_S], values: Mapping[str, Any], source: str | None = None) -> _S:
-    """The ``model`` that ``values`` describe; ``ConfigError`` names the first wrong key and what would be right."""
+    """The ``model`` that ``values`` describe; ``ConfigError`` names the first wrong key and what would work."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -78,7 +82,10 @@ def validated(model: type[_S], values: Mapping[str, Any], source: str | None = N
 
 
 def read_yaml(path: Path, hint: str) -> dict[str, Any]:
-    """The mapping in a YAML file; ``ConfigError`` names the file and the line. ``hint``: keys that it could hold."""
+    """The mapping in a YAML file; ``ConfigError`` names the file and the line.
+
+    ``hint`` names keys that such a file could hold, for the error about a file without a mapping.
+    """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,7 +100,7 @@ def read_yaml(path: Path, hint: str) -> dict[str, Any]:
 
 
 def read_experiment(model: type[Section], path: Path, hint: str) -> dict[str, Any]:
-    """What a file says of an experiment, checked by itself: what is wrong in it is the file's and no option's fault."""
+    """Keys and values of an experiment file, checked before options are added: an error then names the file."""
     values = read_yaml(path, hint)
     validated(model, values, str(path))
     return values

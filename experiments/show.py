@@ -1,4 +1,4 @@
-"""``scripts/inspect.py``: what is in a file, what it would send and take, and collectives round by round."""
+"""Implementation of ``scripts/inspect.py``: contents of workload files, their traffic and time, and schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
-from experiments.command import carry_out
+from experiments.command import run_script
 from measure.metrics.bounds import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
@@ -31,52 +31,83 @@ from workloads.schedule import CollectiveKind, Schedule
 
 SCRIPT = "inspect.py"
 MOST_OPERATIONS, MOST_WORK = 5_000, 20_000
-"""Operations of all ranks, and these with the transfers of collectives, up to which a file is predicted without being
-asked to: about a second."""
+"""Largest program that is predicted without --predict, which takes about a second: operations of all ranks, and
+operations with the transfers of collectives."""
 MOST_ROWS = 16
 DEFAULT_RANKS = 8
 STEPS = 2
 
 
 def main(description: str, arguments: Sequence[str] | None = None) -> int:
-    """The script; returns its exit status."""
+    """Run the script; ``description`` is the text of --help. Returns the exit status."""
     try:
-        status = carry_out(SCRIPT, lambda: run(parse(description, arguments)))
+        status = run_script(SCRIPT, lambda: run(parse(description, arguments)))
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read along has seen enough; what is still buffered has nowhere to go
+    except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
 
 
 def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("files", nargs="*", metavar="FILE", help="workload file, folder of traces, or workload of the catalog")
-    add("--algorithm", help=f"show a collective instead: {', '.join(ALGORITHMS)}")
-    add("--op", default="all_reduce", choices=get_args(CollectiveKind), help="of --algorithm (default all_reduce)")
-    add("--ranks", type=int, help=f"ranks of --algorithm (default {DEFAULT_RANKS}), or those a layer file runs on")
-    add("--straggler", type=int, help="the rank that comes late (default the last)")
-    add("--gpus-per-server", type=int, help="ranks of one server (default 1)")
-    add("--size", help="buffer of --algorithm or of an MSCCL file: 4096, 4K, 1M (default 1M)")
-    add("--compute-unit", help="what a file's compute times count: ns, us, ms, s, cycles:GHZ, tflops:RATE, ignore")
-    add("--model-parallel", type=int, help="model-parallel ranks of a layer file that does not say it")
+    add(
+        "--algorithm",
+        metavar="NAME",
+        help=f"collective algorithm to show instead of a file: {', '.join(ALGORITHMS)}",
+    )
+    add(
+        "--op",
+        default="all_reduce",
+        choices=get_args(CollectiveKind),
+        metavar="KIND",
+        help=f"collective of --algorithm: {', '.join(get_args(CollectiveKind))} (default all_reduce)",
+    )
+    add(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help=f"number of ranks of --algorithm (default {DEFAULT_RANKS}), or of a layer file",
+    )
+    add("--straggler", type=int, metavar="RANK", help="late rank of a straggler-aware algorithm (default the last)")
+    add("--gpus-per-server", type=int, metavar="N", help="ranks per server (default 1)")
+    add("--size", metavar="BYTES", help="buffer size of --algorithm or an MSCCL file: 4096, 4K, 1M (default 1M)")
+    add(
+        "--compute-unit",
+        metavar="UNIT",
+        help="unit of the compute times in a file: ns, us, ms, s, cycles:GHZ, tflops:RATE, or ignore",
+    )
+    add(
+        "--model-parallel",
+        type=int,
+        metavar="N",
+        help="size of a model-parallel group, for a layer file that does not give it",
+    )
     add(
         "--port-gbps",
         type=float,
-        help="rate of a port (default that of the workload, 12.5); a file's ranks have two, a collective's one",
+        metavar="GBPS",
+        help="rate of a port, in Gb/s (default that of the workload, else 12.5); ranks of a file have two ports, of "
+        "--algorithm one",
     )
-    add("--rate", help="scale of a run: emulated / real link rate, such as 1/250 (default auto)")
-    add("--time", type=float, help="scale of a run: emulated seconds per real second (default 1)")
-    add("--predict", action=argparse.BooleanOptionalAction, default=None, help="what a run takes (default: if small)")
-    add("--json", action="store_true", help="for other programs")
-    add("--xml", action="store_true", help="--algorithm as MSCCL XML")
+    add("--rate", metavar="1/250", help="scale of a run: emulated / real link rate (default auto)")
+    add("--time", type=float, metavar="X", help="scale of a run: emulated seconds per real second (default 1)")
+    add(
+        "--predict",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="prediction of the step time by the model (default only for small files)",
+    )
+    add("--json", action="store_true", help="output as JSON, for other programs")
+    add("--xml", action="store_true", help="output of --algorithm as MSCCL XML")
     return parser.parse_args(arguments)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show everything that was asked for."""
+    """Show the files or the collective of the command line; returns the exit status."""
     if bool(options.files) == (options.algorithm is not None):
         raise ConfigError(f"name a file, or a collective with --algorithm ({', '.join(ALGORITHMS)})")
     size = None if options.size is None else parse_size(options.size, key="size")
@@ -84,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         show_schedule(options, size or parse_size("1M"))
         return 0
     if options.xml:
-        raise ConfigError("is for --algorithm", key="xml")
+        raise ConfigError("needs --algorithm; a file is shown as text or, with --json, as JSON", key="xml")
     console = _console()
     found: list[dict[str, Any]] = []
     for name in options.files:
@@ -96,7 +127,7 @@ def run(options: argparse.Namespace) -> int:
             model_parallel=options.model_parallel,
             gpus_per_server=options.gpus_per_server,
         )
-        prediction, note = foresee(contents, options)
+        prediction, note = predict_step(contents, options)
         if options.json:
             found.append({**contents_json(contents), "prediction": prediction})
             found[-1]["notes"] += [note] if note else []
@@ -114,8 +145,11 @@ def _console() -> Console:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
-    """What a run takes by the model, or why that is not said."""
+def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, Any] | None, str]:
+    """The predicted step of a run, and a note on why there is no prediction or no run.
+
+    The prediction is None without a workload, with --no-predict, and for a large program without --predict.
+    """
     workload = contents.workload
     if options.predict is False or workload is None:
         return None, ""
@@ -149,7 +183,7 @@ def foresee(contents: Contents, options: argparse.Namespace) -> tuple[dict[str, 
 
 
 def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: str, console: Console) -> None:
-    """What a person wants to know of a file."""
+    """Print the contents of a file: facts, a table of collectives, a table of ranks, and notes."""
     console.print(f"[bold]{contents.source}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
     for line in _facts(contents, prediction):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
@@ -224,7 +258,7 @@ def _rank_table(contents: Contents) -> Table:
 
 
 def show_schedule(options: argparse.Namespace, size: int) -> None:
-    """One collective: as JSON, as MSCCL XML, or as a table."""
+    """Show the schedule of one collective as JSON, as MSCCL XML, or as a table."""
     found = schedule(
         options.op,
         DEFAULT_RANKS if options.ranks is None else options.ranks,
@@ -243,7 +277,7 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
 
 
 def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:
-    """Claims, bytes, bound and rounds of a schedule."""
+    """Print properties, bytes, lower bound and rounds of a schedule."""
     if not port_gbps > 0:
         raise ConfigError(f"must be above 0, not {port_gbps:g}", key="port_gbps")
     bound = bound_s(found, size, 0.0, port_gbps * 1e9 / 8)
@@ -252,13 +286,14 @@ def print_schedule(found: Schedule, size: int, port_gbps: float, console: Consol
     console.print(
         f"[bold]{found.algorithm}[/bold] {found.kind} over {found.n} ranks (proved)", highlight=False, soft_wrap=True
     )
-    claims = ["at most one send and one receive per rank and round" if found.one_port else "several sends at a time"]
+    ports = "at most one send and one receive per rank and round" if found.one_port else "several sends at a time"
+    properties = [ports]
     if found.lockstep:
-        claims.append("a rank starts a round when those before are done")
+        properties.append("a rank starts a round when the rounds before are done")
     lines = [
         f"rounds: {found.rounds}" + (f", the first {found.first_phase} without rank {found.straggler}"
                                      if found.straggler is not None else ""),
-        f"chunks: {found.chunks}; transfers: {len(found.transfers)}; {'; '.join(claims)}",
+        f"chunks: {found.chunks}; transfers: {len(found.transfers)}; {'; '.join(properties)}",
         f"for {in_words(size)}: each rank sends {_span(sent, ' bytes')}, receives {_span(received, ' bytes')}",
         f"bound: {bound:.6g} s for {in_words(size)} on one port of {port_gbps:g} Gb/s a rank, without latency"
         + (f"; {late:.6g} s of it after the straggler has come" if found.straggler is not None else ""),

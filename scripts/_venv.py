@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Puts a script under the project's virtual environment; every script imports this module first.
+"""Runs a script in the project's virtual environment; every script imports this module first.
 
-``sudo scripts/NAME.py`` starts whatever ``python3`` is first on root's path; importing this module starts the
-script again with the virtual environment that ``scripts/setup.sh`` made, or says in one sentence that
-there is none. As a program it is that environment's Python: ``scripts/_venv.py -m pytest``.
+``sudo scripts/NAME.py`` starts the ``python3`` that is first on root's path. Importing this module then restarts the
+script with the virtual environment that ``scripts/setup.sh`` made, or prints one sentence if there is none. As a
+program this module is the environment's Python: ``scripts/_venv.py -m pytest``.
 
-Standard library only, and nothing newer than Python 3.8 asks for: any Python may come along here.
+Any Python from 3.8 on may import this module, so it uses only the standard library of that version.
 """
 
 from __future__ import annotations
 
 import sys
 
-# Python looks for every module beside the script first, and one of the scripts has the name of a module of the standard
-# library that others need (inspect): this folder goes to the end.
+# Python looks for modules in the script's folder first, where inspect.py would hide the standard module inspect: the
+# folder goes to the end of the search path.
 sys.path.sort(key=lambda entry: entry.rstrip("/") == __file__.rpartition("/")[0])
 
 import os
@@ -21,20 +21,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SHARED = Path("/var/lib/railyard/venv")
-"""Where the environment is when the project's own folder cannot hold it."""
+"""Folder of the environment if the project's folder cannot hold it."""
 AGAIN = "RAILYARD_VENV_PID"
-"""Process id that has already been started again: a broken environment must not start itself for ever."""
+"""Environment variable with the id of a restarted process, so that a broken environment is not restarted for ever."""
 NO_VENV_EXIT_STATUS = 3
 
 
 def candidates(checkout: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Folders where the environment of this checkout may be, best first."""
+    """Folders in which the environment of ``checkout`` may be, in order of preference."""
     named = environ.get("RAILYARD_VENV")
     return [Path(named).absolute()] if named else [checkout / ".venv", SHARED]
 
 
 def belongs_to(venv: Path, checkout: Path) -> bool:
-    """Whether the environment works and holds this checkout (one without a record was made by hand)."""
+    """Whether environment ``venv`` exists and was made for ``checkout``; one made by hand has no record and counts."""
     if not os.access(venv / "bin" / "python", os.X_OK):
         return False
     try:
@@ -45,19 +45,22 @@ def belongs_to(venv: Path, checkout: Path) -> bool:
 
 
 def find(checkout: Path, environ: Mapping[str, str]) -> Path | None:
-    """The virtual environment of this checkout, or None if it is not set up."""
+    """The virtual environment of ``checkout``, or None if it is not set up."""
     return next((venv for venv in candidates(checkout, environ) if belongs_to(venv, checkout)), None)
 
 
 def command(venv: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """What to execute: arguments and environment. ``arguments`` is what stands after the interpreter's name."""
+    """Arguments and environment for ``execve``; ``arguments`` are those after the name of the interpreter."""
     changed = {**environ, AGAIN: str(os.getpid())}  # execve keeps the process id
     changed.pop("PYTHONHOME", None)
     return [str(venv / "bin" / "python"), *arguments], changed
 
 
 def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> None:
-    """Go on under the project's virtual environment: return if this is it, else execute it with ``arguments``."""
+    """Continue in the project's virtual environment: return if it is active, otherwise execute it with ``arguments``.
+
+    Without an environment the process ends with status ``NO_VENV_EXIT_STATUS``.
+    """
     venv = find(checkout, os.environ)
     inside = venv is not None and Path(sys.prefix).resolve() == venv.resolve()
     if inside and not always:

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What does fragmentation cost racks of accelerators, and what does a photonic fabric in the servers save? No packets.
+"""Compute the cost of fragmentation in racks of accelerators, and the savings of
+a photonic fabric in the servers. No packets; needs no root.
 
-scripts/allocation.py                                       # all studies, 8 clusters of 64 racks of 4x4x4 chips
-scripts/allocation.py --quick                               # one cluster
-scripts/allocation.py --study requests,mixes --freed 0.3    # 32-chip slices that no longer fit
-scripts/allocation.py --mix 4:4,8:2,16:1                    # sizes of slices and their weights
+scripts/allocation.py                 # all studies: 8 clusters, 64 racks each
+scripts/allocation.py --quick         # one cluster
+scripts/allocation.py --study requests,mixes --freed 0.3    # large slices
+scripts/allocation.py --mix 4:4,8:2,16:1      # sizes of slices and weights
 scripts/allocation.py --torus 4x4x2 --server 2x2x1 --request 16
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import json
@@ -22,7 +23,7 @@ from rich.console import Console
 from experiments.allocation.report import print_allocation, redraw_allocation
 from experiments.allocation.settings import MIXES, STUDIES, AllocationExperiment
 from experiments.allocation.studies import Studies
-from experiments.command import carry_out, given, results_folder, under_options, words
+from experiments.command import base_values, given, results_folder, run_script, words
 from experiments.record import Record
 from experiments.settings import validated
 from measure.results.manifest import build_manifest
@@ -34,40 +35,50 @@ QUICK = {"clusters": 1}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; an option that is not given leaves the file's value, or the default."""
+    """The options of the command line; None for an option that was not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
-    add("--study", type=words, dest="studies", metavar="NAME,...", help=f"of {','.join(STUDIES)} (default all)")
-    add("--racks", help="racks of a cluster (default 64)")
-    add("--clusters", help="clusters, each with its own draws (default 8)")
-    add("--torus", metavar="4x4x4", help="chips of a rack")
-    add("--server", metavar="2x2x1", help="chips of a server")
-    add("--fibres", help="fibres between two adjacent servers (default 4)")
-    add("--mix", metavar="NAME|4:4,8:2", help=f"slices that fill the racks: {', '.join(MIXES)}, or chips:weight,...")
-    add("--freed", type=words, metavar="0.2,0.3", help="share of the chips that is given back (default both)")
-    add("--request", help="chips of the slice asked for then (default 32)")
-    add("--failures", type=words, metavar="1,2,3,4", help="dead chips in a rack")
-    add("--slo", help="service level that the spares are for (default 0.95)")
-    add("--no-wrap", dest="wrap", action="store_false", default=None, help="no slice across the edge of a rack")
-    add("--limit-ms", help="bound in time of one fragmented request (default 500)")
-    add("--seed", help="seed of all draws")
-    add("--quick", action="store_true", help="one cluster")
-    add("--json", type=Path, metavar="FILE", help="write the rows as JSON")
-    add("--out", type=Path, help="results folder (default results/allocation-DATE-TIME)")
+    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options override its keys")
+    add(
+        "--study",
+        type=words,
+        dest="studies",
+        metavar="NAME,...",
+        help=f"studies to compute (default all): {', '.join(STUDIES)}",
+    )
+    add("--racks", metavar="N", help="number of racks per cluster (default 64)")
+    add("--clusters", metavar="N", help="number of clusters, each with other draws (default 8)")
+    add("--torus", metavar="XxYxZ", help="torus of chips of a rack (default 4x4x4)")
+    add("--server", metavar="XxYxZ", help="block of chips of a server (default 2x2x1)")
+    add("--fibres", metavar="N", help="fibres between two adjacent servers (default 4)")
+    add(
+        "--mix",
+        metavar="NAME|4:4,8:2",
+        help=f"mix of slices that fill the racks: {', '.join(MIXES)}, or chips:weight,... (default servers)",
+    )
+    add("--freed", type=words, metavar="SHARE,...", help="shares of the chips that are released (default 0.2,0.3)")
+    add("--request", metavar="CHIPS", help="size of the slices requested after that, in chips (default 32)")
+    add("--failures", type=words, metavar="N,...", help="numbers of dead chips per rack (default 1,2,3,4)")
+    add("--slo", metavar="SHARE", help="service level that the spares must guarantee (default 0.95)")
+    add("--no-wrap", dest="wrap", action="store_false", default=None, help="no slices across the edge of a rack")
+    add("--limit-ms", metavar="MS", help="time limit of one fragmented request, in ms (default 500)")
+    add("--seed", metavar="N", help="seed of all draws (default 1)")
+    add("--quick", action="store_true", help="one cluster only")
+    add("--json", type=Path, metavar="FILE", help="file for the rows as JSON")
+    add("--out", type=Path, metavar="FOLDER", help="results folder (default results/allocation-DATE-TIME)")
     return parser.parse_args(arguments)
 
 
 def experiment_of(options: argparse.Namespace) -> AllocationExperiment:
-    """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, AllocationExperiment, "studies, racks, mix, freed")
+    """The experiment of the options; they override the file, which overrides --quick and the defaults."""
+    values = base_values(options, QUICK, AllocationExperiment, "studies, racks, mix, freed")
     values |= given(options, "studies", "racks", "clusters", "torus", "server", "fibres", "mix", "freed", "request")
     values |= given(options, "failures", "slo", "wrap", "limit_ms", "seed")
     return validated(AllocationExperiment, values)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Everything the command line asks for; returns the exit status."""
+    """Run what the options ask for; returns the exit status."""
     experiment = experiment_of(options)
     out = results_folder(options.out, "allocation")
     record = Record(out)
@@ -95,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def finish(record: Record, options: argparse.Namespace, out: Path) -> None:
-    """Show and keep what was computed, also when the run stopped half-way."""
+    """Show and save the computed rows, also after a run that was interrupted."""
     console = Console()
     print_allocation(record.rows, console)
     redraw_allocation(out)
@@ -106,4 +117,4 @@ def finish(record: Record, options: argparse.Namespace, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("allocation.py", lambda: run(parse())))
+    sys.exit(run_script("allocation.py", lambda: run(parse())))

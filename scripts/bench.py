@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What this machine and this version reach: links, all-reduce, bring-up, control plane, dark time, slopes.
+"""Run benchmarks of Railyard on this machine: links, collectives, bring-up,
+control plane, dark time, slopes.
 
-sudo scripts/bench.py                                # everything, about ten minutes
-sudo scripts/bench.py --only links,rewire            # some of it
+sudo scripts/bench.py                         # all, about ten minutes
+sudo scripts/bench.py --only links,rewire     # some of them
 sudo scripts/bench.py --only slopes --json slopes.json
-scripts/bench.py --list                              # the names and what they measure
+scripts/bench.py --list                       # names and descriptions
 
-Every number stands beside its limit and, where there is one, beside stock Mininet in the same run. On a machine that
-does other work the numbers are worse: compare ratios, and repeat.
+Each value is shown beside its limit and, if there is one, beside the value of
+stock Mininet in the same run. A machine with other load gives worse values:
+compare ratios, and repeat the run.
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import json
@@ -31,27 +33,27 @@ from railyard.errors import ConfigError, MachineError, RailyardError
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAME,...", help=f"of {','.join(BENCHES)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write one object per measurement")
-    parser.add_argument("--list", action="store_true", help="list the benches and end")
+    parser.add_argument("--only", metavar="NAME,...", help=f"benchmarks to run (default all): {', '.join(BENCHES)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the measurements as JSON")
+    parser.add_argument("--list", action="store_true", help="list of the benchmarks; nothing is measured")
     return parser.parse_args(arguments)
 
 
 def chosen(only: str | None) -> list[str]:
-    """The benches to run; ``ConfigError`` naming one that there is not."""
+    """The names of the benchmarks to run; ``ConfigError`` for an unknown name."""
     if only is None:
         return list(BENCHES)
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in BENCHES:
-            raise ConfigError(f"{name} is not a bench; choose from {', '.join(BENCHES)}", key="--only")
+            raise ConfigError(f"{name} is not a benchmark; choose from {', '.join(BENCHES)}", key="--only")
     return names
 
 
 def table(found: list[Measurement]) -> Table:
-    """The measurements as a person reads them."""
+    """The measurements as a table for the terminal."""
     shown = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
     for name, side in (("measurement", "left"), ("value", "right"), ("unit", "left"), ("stock", "right"),
                        ("ratio", "right"), ("limit", "right"), ("ok", "left")):  # fmt: skip
@@ -67,7 +69,7 @@ def table(found: list[Measurement]) -> Table:
 
 
 def measured(name: str) -> list[Measurement]:
-    """What bench ``name`` measures here; if it cannot, one row that says why."""
+    """The measurements of benchmark ``name``, or one row with the reason if it cannot measure."""
     try:
         return finite(BENCHES[name].measure())
     except RailyardError as error:
@@ -75,7 +77,7 @@ def measured(name: str) -> list[Measurement]:
 
 
 def main() -> int:
-    """0 if every measurement kept its limit, 1 if one did not or could not be measured."""
+    """Run the script; returns 0 if every measurement kept its limit, 1 if one did not or could not be measured."""
     options = parse()
     console = Console() if sys.stdout.isatty() else Console(width=150)
     if options.list:
@@ -108,4 +110,4 @@ if __name__ == "__main__":
         print(f"bench.py: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        sys.exit("bench.py: stopped; what was measured stands above")
+        sys.exit("bench.py: stopped; the measurements so far are shown above")

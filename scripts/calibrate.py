@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What this machine can carry faithfully: timer error, aggregate goodput, message latency, datapath.
+"""Measure what this machine can emulate faithfully: timer error, aggregate
+goodput, message latency, datapath. Later runs choose their scale from the
+saved result.
 
-sudo scripts/calibration.py            # under a minute; saves the result, later runs pick their scale from it
-sudo scripts/calibration.py --quick    # under 20 seconds, coarser
-scripts/calibration.py --show          # what was saved
+sudo scripts/calibrate.py             # under a minute
+sudo scripts/calibrate.py --quick     # under 20 seconds, coarser
+scripts/calibrate.py --show           # the saved result
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import json
@@ -19,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.calibrate.survey import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
+from experiments.calibrate.machine import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
 from measure.live.calibration import (
     CALIBRATION_FILE,
     Calibration,
@@ -31,23 +33,37 @@ from measure.live.calibration import (
 from railyard.errors import MachineError, RailyardError
 
 MOST_BUSY_SHARE = 0.5
-"""Figures of a machine busier than this would mislead every later run."""
+"""Highest load by other work at which a calibration is saved, as a share of all processors."""
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="under 20 seconds, coarser")
-    parser.add_argument("--show", action="store_true", help="show what was saved, measure nothing")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--ports", type=int, default=32, help="ports of the example scale (default 32)")
-    parser.add_argument("--gbps", type=float, default=400.0, help="real link rate of the example scale (default 400)")
-    parser.add_argument("--out", type=Path, default=CALIBRATION_FILE, help=f"file (default {CALIBRATION_FILE})")
+    parser.add_argument("--quick", action="store_true", help="coarser measurement in under 20 seconds")
+    parser.add_argument("--show", action="store_true", help="the saved result; nothing is measured")
+    parser.add_argument("--json", action="store_true", help="output as JSON instead of a table")
+    parser.add_argument(
+        "--ports", type=int, default=32, metavar="N", help="number of ports of the example scale (default 32)"
+    )
+    parser.add_argument(
+        "--gbps",
+        type=float,
+        default=400.0,
+        metavar="GBPS",
+        help="real link rate of the example scale, in Gb/s (default 400)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=CALIBRATION_FILE,
+        metavar="FILE",
+        help=f"file of the result (default {CALIBRATION_FILE})",
+    )
     return parser.parse_args(arguments)
 
 
 def table(found: Calibration, ports: int, real_gbps: float) -> Table:
-    """The result as a person reads it."""
+    """The result as a table, with an example scale for ``ports`` ports of ``real_gbps``."""
     shown = Table(title=f"What this machine carries faithfully ({found.cpus} processors, kernel {found.kernel})")
     shown.add_column("measured")
     shown.add_column("value", justify="right")
@@ -64,7 +80,7 @@ def table(found: Calibration, ports: int, real_gbps: float) -> Table:
     shown.add_row("timer late at rest (median / p99 / worst)", _timer(found.timer_idle))
     shown.add_row("timer late, every processor busy", _timer(found.timer_loaded))
     if found.busy_share > BUSY_SHARE:
-        shown.add_row("[bold]busy with something else while measured; measure again[/bold]", f"{found.busy_share:.0%}")
+        shown.add_row("[bold]load by other work meanwhile; measure again[/bold]", f"{found.busy_share:.0%}")
     scale = pick_scale(ports, real_gbps, 0, calibration=found)
     shown.add_row(
         f"scale for {ports} ports of {real_gbps:g} Gb/s",
@@ -79,13 +95,13 @@ def _timer(error: TimerError) -> str:
 
 
 def main() -> int:
-    """Measure (or load), save and show."""
+    """Measure (or load), save and show the calibration; returns the exit status."""
     options = parse()
     progress = Console(stderr=True)
     if options.show:
         found = load_calibration(options.out)
         if found is None:
-            raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibration.py")
+            raise MachineError(f"{options.out} holds no calibration of this machine; run sudo scripts/calibrate.py")
     else:
         found = calibrate_machine(options.quick, say=lambda line: progress.print(f"[dim]{line}[/dim]", highlight=False))
         if found.busy_share <= MOST_BUSY_SHARE:
@@ -96,7 +112,7 @@ def main() -> int:
         Console().print(table(found, options.ports, options.gbps))
     if found.busy_share > MOST_BUSY_SHARE and not options.show:
         raise MachineError(
-            f"not saved: {found.busy_share:.0%} of the processors worked on something else; measure again at rest"
+            f"not saved: {found.busy_share:.0%} of the processors did other work; measure again on an idle machine"
         )
     if not options.json:
         print(f"{'read from' if options.show else 'saved in'} {options.out}")
@@ -107,7 +123,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except RailyardError as error:
-        print(f"calibration.py: {error}", file=sys.stderr)
+        print(f"calibrate.py: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        sys.exit("calibration.py: stopped; nothing was saved")
+        sys.exit("calibrate.py: stopped; nothing was saved")

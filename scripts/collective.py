@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""How fast is a collective? Real packets, measured as nccl-tests do, beside what the model says.
+r"""Measure collectives on real packets, in the manner of nccl-tests, beside the
+model.
 
-sudo scripts/collective.py                                             # ring all-reduce, 8 ranks, 1M
-sudo scripts/collective.py --algorithm ring,stragglar,direct --sizes 4K,64K,1M,4M --verify
-sudo scripts/collective.py --algorithm my_schedule.xml --sizes 1M       # MSCCL XML
+sudo scripts/collective.py                      # ring all-reduce, 8 ranks, 1M
+sudo scripts/collective.py --algorithm ring,stragglar,direct \
+    --sizes 4K,64K,1M,4M --verify
+sudo scripts/collective.py --algorithm my_schedule.xml          # MSCCL XML
 sudo scripts/collective.py --op all_to_all --algorithm pairwise --ranks 16
-sudo scripts/collective.py --fabric ocs --algorithm stragglar --reconfiguration-delay 10
-scripts/collective.py --predict --sizes 1M,16M                          # the model alone: no root, no packets
-scripts/collective.py --list                                            # the algorithms and what they can do
+sudo scripts/collective.py --fabric ocs --algorithm stragglar \
+    --reconfiguration-delay 10
+scripts/collective.py --predict --sizes 1M,16M  # the model alone; needs no root
+scripts/collective.py --list                    # algorithms and collectives
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import json
@@ -26,13 +29,13 @@ from rich.table import Table
 
 from experiments.collective.nccl_table import format_table, table_row
 from experiments.collective.settings import CollectiveExperiment
-from experiments.command import carry_out, given, need_root, put_section, results_folder, under_options, words
+from experiments.command import base_values, given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.report import exit_status, verdict_lines
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
 from experiments.trials.progress import TrialProgress
 from experiments.trials.report import redraw_trials, trial_place
-from experiments.trials.run import TrialRun, foresee_row
+from experiments.trials.run import TrialRun, predicted_row
 from measure.results.ownership import hand_over
 from measure.results.results import plain
 from measure.results.row import Row
@@ -44,39 +47,64 @@ QUICK = {"iterations": 1, "sizes": ["64K", "1M"]}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; an option that is not given leaves the file's value, or the default."""
+    """The options of the command line; None for an option that was not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
-    add("--algorithm", type=words, dest="algorithms", metavar="NAME|FILE.xml,...", help="see --list")
-    add("--op", dest="collective", choices=get_args(CollectiveKind), help="default all_reduce, or the file's")
-    add("--ranks", help="how many ranks (default 8, or the file's)")
+    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options override its keys")
+    add(
+        "--algorithm",
+        type=words,
+        dest="algorithms",
+        metavar="NAME|FILE.xml,...",
+        help="algorithms of --list, or MSCCL XML files (default ring)",
+    )
+    add(
+        "--op",
+        dest="collective",
+        choices=get_args(CollectiveKind),
+        metavar="KIND",
+        help=f"collective: {', '.join(get_args(CollectiveKind))} (default all_reduce, or that of the file)",
+    )
+    add("--ranks", metavar="N", help="number of ranks (default 8, or that of the file)")
     add("--sizes", type=words, metavar="4K,1M", help="buffer sizes; K, M, G are powers of 1024 (default 1M)")
-    add("--straggler", help="the rank that a straggler-aware algorithm counts on (default the last)")
-    add("--iterations", help="measured iterations after one that warms up (default 3)")
-    add("--fabric", choices=("electrical", "ocs"), help="packet switches, or circuits that follow the schedule")
-    add("--reconfiguration-delay", dest="reconfiguration_delay_ms", metavar="MS", help="of the OCS, in ms")
-    add("--gpus-per-server", help="GPUs that share a scale-up switch (hierarchical); default 1")
-    add("--ports", help="ports per rank on packet switches: 1 (default) or 2")
-    add("--port-gbps", help="rate of a port (default 0.05)")
-    add("--scale-up-gbps", help="rate of a GPU inside its server (default 0.1; what the machine carries is the limit)")
-    add("--lockstep", action="store_true", default=None, help="a barrier after every round")
-    add("--verify", action="store_true", default=None, help="carry float32 and check every sum")
-    add("--seed", help="seed of the payloads")
-    add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1: sizes and rates as given)")
+    add("--straggler", metavar="RANK", help="predicted late rank of straggler-aware algorithms (default the last)")
+    add("--iterations", metavar="N", help="measured iterations after one warm-up (default 3)")
+    add(
+        "--fabric",
+        choices=("electrical", "ocs"),
+        help="packet switches, or circuits that follow the schedule (default electrical)",
+    )
+    add(
+        "--reconfiguration-delay",
+        dest="reconfiguration_delay_ms",
+        metavar="MS",
+        help="reconfiguration delay of the OCS, in ms (default 0)",
+    )
+    add("--gpus-per-server", metavar="N", help="GPUs per server, joined by a scale-up switch (default 1)")
+    add("--ports", metavar="N", help="ports per rank on packet switches, 1 or 2 (default 1)")
+    add("--port-gbps", metavar="GBPS", help="rate of a port, in Gb/s (default 0.05)")
+    add("--scale-up-gbps", metavar="GBPS", help="rate of a GPU inside its server, in Gb/s (default 0.1)")
+    add("--lockstep", action="store_true", default=None, help="barrier after every round")
+    add("--verify", action="store_true", default=None, help="float32 payloads and a check of every sum")
+    add("--seed", metavar="N", help="seed of the payloads (default 1)")
+    add("--rate", metavar="1/250", help="scale: emulated / real link rate (default 1)")
     add("--time", metavar="X", help="scale: emulated seconds per real second (default 1)")
-    add("--quick", action="store_true", help="two sizes, one iteration")
-    add("--json", type=Path, metavar="FILE", help="write the rows as JSON")
-    add("--pcap", action="store_true", help="capture every packet: captures/*.pcapng, step and chunk as comments")
-    add("--out", type=Path, help="results folder (default results/collective-DATE-TIME)")
-    add("--predict", action="store_true", help="print the model's times only; needs no root")
-    add("--list", action="store_true", help="list the algorithms and end")
+    add("--quick", action="store_true", help="two sizes with one iteration each")
+    add("--json", type=Path, metavar="FILE", help="file for the rows as JSON")
+    add(
+        "--pcap",
+        action="store_true",
+        help="capture of every packet in captures/*.pcapng of the results folder, with step and chunk as comments",
+    )
+    add("--out", type=Path, metavar="FOLDER", help="results folder (default results/collective-DATE-TIME)")
+    add("--predict", action="store_true", help="times of the model only; needs no root")
+    add("--list", action="store_true", help="list of the algorithms; nothing is measured")
     return parser.parse_args(arguments)
 
 
 def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
-    """The experiment: defaults, then --quick, then the file, then the options."""
-    values = under_options(options, QUICK, CollectiveExperiment, "algorithms, ranks, sizes")
+    """The experiment of the options; they override the file, which overrides --quick and the defaults."""
+    values = base_values(options, QUICK, CollectiveExperiment, "algorithms, ranks, sizes")
     plain = ("algorithms", "collective", "ranks", "sizes", "straggler", "iterations", "lockstep", "verify", "seed")
     values |= given(options, *plain)
     fabric = given(options, "reconfiguration_delay_ms", "gpus_per_server", "ports", "port_gbps", "scale_up_gbps")
@@ -86,7 +114,7 @@ def experiment_of(options: argparse.Namespace) -> CollectiveExperiment:
 
 
 def print_table(rows: Sequence[Row], experiment: CollectiveExperiment) -> None:
-    """The table of nccl-tests, one for each algorithm."""
+    """Print a table in the layout of nccl-tests for each algorithm."""
     for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
         mine = [row for row in rows if row["algorithm"] == algorithm]
         print(f"# {algorithm}, {mine[0]['collective']}, {mine[0]['n']} ranks, {mine[0]['fabric']}, "
@@ -99,7 +127,7 @@ def print_table(rows: Sequence[Row], experiment: CollectiveExperiment) -> None:
 
 
 def list_algorithms(console: Console) -> None:
-    """Every algorithm with the collectives that it can do."""
+    """Print a table of the algorithms with their collectives."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
     table.add_column("algorithm")
     table.add_column("collectives")
@@ -109,7 +137,7 @@ def list_algorithms(console: Console) -> None:
 
 
 def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console: Console) -> None:
-    """What the model says, marked as the model."""
+    """Print a table of the model's times, marked as the model's."""
     console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")
     for column in ("algorithm", "ranks", "size", "fabric", "rounds", "time s", "bound s"):
@@ -117,7 +145,7 @@ def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console
             column, justify="right" if column in ("ranks", "size", "rounds", "time s", "bound s") else "left"
         )
     for trial in experiment.trials():
-        row = foresee_row(trial, plan)
+        row = predicted_row(trial, plan)
         table.add_row(
             trial.schedule.algorithm,
             str(trial.schedule.n),
@@ -131,7 +159,7 @@ def print_predictions(experiment: CollectiveExperiment, plan: TrialPlan, console
 
 
 def run(options: argparse.Namespace) -> int:
-    """Everything the command line asks for; returns the exit status."""
+    """Run what the options ask for; returns the exit status."""
     console = Console()
     if options.list:
         list_algorithms(console)
@@ -143,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
         print_predictions(experiment, plan, console)
         return 0
     for trial in trials:
-        trial.program(plan.scale, plan.rounds(trial), experiment.seed)
+        trial.program(plan.scale, plan.total_steps(trial), experiment.seed)
     need_root("collective.py")
     out = results_folder(options.out, "collective")
     progress = TrialProgress(Console(stderr=True))
@@ -161,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
 def finish(
     rows: Sequence[Row], experiment: CollectiveExperiment, options: argparse.Namespace, out: Path, console: Console
 ) -> None:
-    """Show and keep what was measured, also when the run stopped half-way."""
+    """Show and save the measured rows, also after a run that was interrupted."""
     if not rows:
         return
     print_table(rows, experiment)
@@ -175,4 +203,4 @@ def finish(
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("collective.py", lambda: run(parse())))
+    sys.exit(run_script("collective.py", lambda: run(parse())))

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""What is in a workload file, what would it send, and how long would it take? And: a collective, round by round.
+"""Show the contents of a workload file with its traffic and predicted time, or a
+collective round by round.
 
-scripts/inspect.py trace/                                    # Chakra traces: a folder, or one of its files
-scripts/inspect.py gpt175b.txt --ranks 16 --compute-unit ns  # a layer file of ASTRA-sim or AICB
-scripts/inspect.py ring.xml --size 1M --json                 # an MSCCL algorithm
-scripts/inspect.py smoke                                     # a workload of the catalog, or a YAML file
-scripts/inspect.py --algorithm stragglar --ranks 8 --straggler 2          # rounds, claims, bytes
-scripts/inspect.py --algorithm stragglar --ranks 8 --straggler 2 --json   # the same for another program
-scripts/inspect.py --algorithm ring --op all_gather --ranks 8 --xml       # the same as MSCCL XML
+scripts/inspect.py trace/           # Chakra traces: a folder, or one file of it
+scripts/inspect.py gpt175b.txt --ranks 16 --compute-unit ns    # a layer file
+scripts/inspect.py ring.xml --size 1M --json    # an MSCCL algorithm
+scripts/inspect.py smoke            # a workload of the catalog, or a YAML file
+scripts/inspect.py --algorithm stragglar --ranks 8 --straggler 2
+scripts/inspect.py --algorithm ring --op all_gather --ranks 8 --xml
 
-Nothing is started and nothing needs root. Times are the model's.
+Layer files are those of ASTRA-sim and AICB. Nothing is started and root is not
+needed; times are predictions of the model.
 """
 
 from __future__ import annotations
 
 if __name__ != "inspect":
-    import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+    import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
     import sys
 
@@ -24,7 +25,7 @@ if __name__ != "inspect":
     if __name__ == "__main__":
         sys.exit(main(__doc__ or ""))
 else:
-    # Somebody whose path begins with this folder wants the module of the standard library: hand it over.
+    # Imported as "inspect" by a program whose path begins with this folder: load the standard module instead.
     import importlib.machinery as machinery
     import sys
     import sysconfig

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Which matchings can a photonic mesh hold, over how many cells, and where does the light go? No root, no packets.
+"""Find out which matchings a photonic mesh can route, over how many cells, and on
+which paths. No packets; needs no root.
 
-scripts/pip_mesh.py                                                # all matchings of 8 ports on a 7 x 3 mesh
-scripts/pip_mesh.py --width 3 --height 3 --ports 8 --exact         # the fewest cells, proved
-scripts/pip_mesh.py --width 9 --height 9 --ports 32                # ports such that all 31 matchings have a way
-scripts/pip_mesh.py --width 9 --height 9 --ports 32 --no-choose    # evenly spaced ones, though some have none
-scripts/pip_mesh.py --width 3 --height 3 --matching 0-14,7-21 --draw matching.svg
+scripts/pip_mesh.py                       # matchings of 8 ports, 7 x 3 mesh
+scripts/pip_mesh.py --width 3 --height 3 --ports 8 --exact   # fewest cells
+scripts/pip_mesh.py --width 9 --height 9 --ports 32          # suitable ports
+scripts/pip_mesh.py --width 9 --height 9 --ports 32 --no-choose  # even spacing
+scripts/pip_mesh.py --width 3 --height 3 --matching 0-14,7-21 --draw one.svg
 scripts/pip_mesh.py --width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png
-scripts/pip_mesh.py --exact --json                                 # for other programs, on standard output
+scripts/pip_mesh.py --exact --json        # for other programs
 
-"routable" is true, false (proved), or null (no way was found in time, which proves nothing; --exact may). The exit
-status is 0 when every matching has its answer, be it that there is no way; 1 when one was not found in time; 2 for bad
-input.
+"routable" is true, false (proved), or null: no route was found in time, which
+proves nothing (use --exact). The exit status is 0 if every matching has a route
+or is proved to have none, 1 if one got no answer in time, 2 for bad input.
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import json
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.command import carry_out, given, tell
+from experiments.command import given, print_progress, run_script
 from experiments.mesh.report import print_mesh, routable_in_words
 from experiments.mesh.study import Answer, MeshStudy, Used, answers, as_json, used_ports, what_works
 from experiments.settings import validated
@@ -38,44 +39,48 @@ FORMS = ("svg", "png")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; an option that is not given leaves the default."""
+    """The options of the command line; None for an option that was not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--width", help="columns of hexagons, an odd number (default 7)")
-    add("--height", help="hexagons of the first column; every second one has one less (default 3)")
-    add("--ports", metavar="N|0,5,...", help="how many ports (default 8), or which")
+    add("--width", metavar="N", help="columns of hexagons, an odd number (default 7)")
+    add("--height", metavar="N", help="hexagons in the first column; every second column has one less (default 3)")
+    add("--ports", metavar="N|0,5,...", help="number of ports, or the ports themselves (default 8)")
     add(
         "--choose",
         action=argparse.BooleanOptionalAction,
-        help="ports of a number are spaced evenly; --choose takes others where these do not carry every matching "
-        "(default without --exact)",
+        help="other ports than evenly spaced ones if these do not route every matching (default on without --exact)",
     )
-    add("--matching", metavar="0-3,1-2", help="lay this matching of mesh ports instead of a whole 1-factorization")
-    add("--only", metavar="K", help="lay matching K alone, from 0")
-    add("--exact", action="store_true", default=None, help="fewest cells, or the proof that there is no way")
-    add("--time", dest="time_s", metavar="S", help="seconds for each matching (default 10)")
-    add("--seed", help="seed of the search (default 0)")
-    add("--cell-loss", dest="cell_loss_db", metavar="DB", help="loss of a cell (default 0.5 dB)")
-    add("--cell-latency", dest="cell_latency_ps", metavar="PS", help="latency of a cell (default 10 ps)")
-    add("--draw", type=Path, metavar="FILE", help=f"draw the mesh and its light ({' or '.join(FORMS)}), a panel each")
+    add("--matching", metavar="0-3,1-2", help="one matching of mesh ports, instead of all of a 1-factorization")
+    add("--only", metavar="K", help="number of the only matching to route, from 0 (default all)")
+    add("--exact", action="store_true", default=None, help="fewest cells, or the proof that there is no route")
+    add("--time", dest="time_s", metavar="S", help="time limit for each matching, in s (default 10)")
+    add("--seed", metavar="N", help="seed of the search (default 0)")
+    add("--cell-loss", dest="cell_loss_db", metavar="DB", help="loss of a cell, in dB (default 0.5)")
+    add("--cell-latency", dest="cell_latency_ps", metavar="PS", help="latency of a cell, in ps (default 10)")
+    add(
+        "--draw",
+        type=Path,
+        metavar="FILE",
+        help=f"file for a figure of the mesh with a panel for each matching ({' or '.join(FORMS)})",
+    )
     add(
         "--json",
         nargs="?",
         const="-",
         metavar="FILE",
-        help="write the answers as JSON (- or nothing: instead of the table)",
+        help="file for the answers as JSON; without FILE standard output, instead of the table",
     )
     return parser.parse_args(arguments)
 
 
 def study_of(options: argparse.Namespace) -> MeshStudy:
-    """What the command line asks for."""
+    """The study of the command line; ``ConfigError`` for bad input."""
     names = ("width", "height", "ports", "choose", "matching", "only", "exact", "time_s", "seed")
     return validated(MeshStudy, given(options, *names, "cell_loss_db", "cell_latency_ps"))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Everything the command line asks for; returns the exit status."""
+    """Run what the options ask for; returns the exit status."""
     study = study_of(options)
     check_files(options)
     found: list[Answer] = []
@@ -84,15 +89,15 @@ def run(options: argparse.Namespace) -> int:
         for answer in answers(study, used):
             found.append(answer)
     show(study, used, found, options)
-    with Console(stderr=True).status("searching for what works"):
+    with Console(stderr=True).status("searching for alternatives"):
         advice = what_works(study, found)
     if advice:
-        tell(f"pip_mesh.py: {advice}")
+        print_progress(f"pip_mesh.py: {advice}")
     return NOT_FOUND_EXIT_STATUS if any(answer.routable is None for answer in found) else 0
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """``ConfigError`` for a file that cannot be written, before anything is searched."""
+    """Raise ``ConfigError`` for an output file that cannot be written, before the search begins."""
     if options.draw is not None and options.draw.suffix[1:] not in FORMS:
         raise ConfigError(f"must end in {' or '.join('.' + form for form in FORMS)}, not {options.draw}", key="draw")
     for key in ("draw", "json"):
@@ -102,7 +107,7 @@ def check_files(options: argparse.Namespace) -> None:
 
 
 def show(study: MeshStudy, used: Used, found: Sequence[Answer], options: argparse.Namespace) -> None:
-    """The table or the JSON on standard output, and the files."""
+    """Print the table or the JSON on standard output, and write the files."""
     text = json.dumps(as_json(study, used, found)) + "\n"
     if options.json == "-":
         sys.stdout.write(text)
@@ -115,8 +120,8 @@ def show(study: MeshStudy, used: Used, found: Sequence[Answer], options: argpars
 
 
 def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> None:
-    """A panel for each matching; one without a way shows the mesh without light."""
-    from experiments.mesh.figure import Lit, drawn, mesh_figure  # matplotlib takes a second
+    """Draw a panel for each matching; one without a route shows the mesh without light."""
+    from experiments.mesh.figure import MeshPicture, mesh_figure, render  # matplotlib takes a second
 
     dark = (False,) * len(study.mesh.cells)
     pictures = []
@@ -124,13 +129,13 @@ def draw(study: MeshStudy, used: Used, found: Sequence[Answer], path: Path) -> N
         routed = answer.routed
         said = routable_in_words(answer) if routed is None else f"{routed.cells} cells"
         title = f"{'matching' if study.matching else f'matching {answer.number}'}: {said}"
-        pictures.append(Lit(title, routed.states if routed else dark, answer.pairs if routed else ()))
+        pictures.append(MeshPicture(title, routed.states if routed else dark, answer.pairs if routed else ()))
     title = f"{study.width} x {study.height} mesh, {len(used.ports)} of {len(study.mesh.ports)} ports"
-    write(path, drawn(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
+    write(path, render(mesh_figure(study.mesh, pictures, title), path.suffix[1:]))
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file that belongs to whoever called; ``ConfigError`` if it cannot be written."""
+    """Write a file that belongs to the user who called sudo; ``ConfigError`` if it cannot be written."""
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -139,4 +144,4 @@ def write(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(carry_out("pip_mesh.py", lambda: run(parse())))
+    sys.exit(run_script("pip_mesh.py", lambda: run(parse())))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draw the figures and the trace of a results folder again, from the folder alone; prints its table too."""
+"""Draw the figures and the trace of a results folder again, and print its tables."""
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import sys
@@ -24,14 +24,14 @@ from railyard.errors import RailyardError
 
 
 def main() -> int:
-    """0, or the status that the run itself ended with: a run that was not faithful stays so."""
+    """Run the script; returns 0, or the exit status of an unfaithful run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder that a run wrote (--out)")
-    parser.add_argument("--quiet", action="store_true", help="no table, only the files written")
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="results folder of a run (its --out)")
+    parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
     options = parser.parse_args()
     try:
         results = Results.open(options.results)
-        draw, show = how(str(results.manifest()["experiment"].get("experiment")))
+        draw, show = functions_of(str(results.manifest()["experiment"].get("experiment")))
         written = draw(options.results)
     except RailyardError as error:
         print(f"plot.py: {error}", file=sys.stderr)
@@ -43,8 +43,8 @@ def main() -> int:
     return 0 if draw is redraw_allocation else exit_status(results.rows())
 
 
-def how(experiment: str) -> tuple[Callable[[Path], Sequence[Path]], Callable[[Results], None]]:
-    """What draws the figures of an experiment, and what prints its tables."""
+def functions_of(experiment: str) -> tuple[Callable[[Path], Sequence[Path]], Callable[[Results], None]]:
+    """The function that draws the figures of an experiment, and the function that prints its tables."""
     console = Console()
     if experiment == "allocation":
         return redraw_allocation, lambda results: print_allocation(results.rows(), console)

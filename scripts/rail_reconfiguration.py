@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""What does an optical rail cost against an electrical one? A sweep of mode and reconfiguration delay.
+r"""Measure the step time of a training job on optical rails against electrical
+ones, in a sweep over modes and reconfiguration delays.
 
-sudo scripts/rail_reconfiguration.py                          # Llama-3 8B on 16 GPUs, every mode
-sudo scripts/rail_reconfiguration.py --quick                  # the same in under two minutes
-sudo scripts/rail_reconfiguration.py --workload smoke --modes electrical,on-demand --delays 0,100
-sudo scripts/rail_reconfiguration.py my_experiment.yaml       # the same keys, from a file
-scripts/rail_reconfiguration.py --predict --delays 0.01,10    # the model alone: no root, no packets
+sudo scripts/rail_reconfiguration.py            # Llama-3 8B on 16 GPUs
+sudo scripts/rail_reconfiguration.py --quick    # in under two minutes
+sudo scripts/rail_reconfiguration.py --workload smoke \
+    --modes electrical,on-demand --delays 0,100
+sudo scripts/rail_reconfiguration.py my_experiment.yaml
+scripts/rail_reconfiguration.py --predict --delays 0.01,10    # model; no root
 """
 
 from __future__ import annotations
 
-import _venv  # noqa: F401 # first: it moves this script into the project's virtual environment
+import _venv  # noqa: F401 # must be first: restarts the script in the virtual environment
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controllers.engine.jobs import Job
-from experiments.command import carry_out, given, need_root, put_section, results_folder, words
+from experiments.command import given, need_root, put_section, results_folder, run_script, words
 from experiments.rails.forecast import forecast
 from experiments.rails.job import load_job, policy_name, program_on
 from experiments.rails.layout import topology_options
@@ -40,50 +43,91 @@ QUICK = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-dema
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; an option that is not given leaves the file's value, or the default."""
+    """The options of the command line; None for an option that was not given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options given as well go before its keys")
+    add("experiment", nargs="?", type=Path, help="experiment file (YAML); options override its keys")
     add(
-        "--workload", help=f"{', '.join(CATALOG)}, a YAML file, or a trace: MSCCL XML, Chakra ET, SimAI, ASTRA-sim text"
+        "--workload",
+        metavar="NAME|FILE",
+        help=f"workload: {', '.join(CATALOG)}, a YAML file, or a trace (MSCCL XML, Chakra ET, SimAI, ASTRA-sim text); "
+        "default llama3-8b-16",
     )
-    add("--compute-unit", metavar="ns|us|cycles:GHZ", help="unit of the compute times in a trace that does not say")
-    add("--ranks", help="ranks of a trace that leaves them open")
-    add("--size", metavar="1M", help="buffer of a schedule file (default 1M)")
-    add("--model-parallel", help="ranks of a model-parallel group of a trace")
-    add("--gpus-per-server", help="GPUs per server for a trace (default 1: all ranks on one rail)")
-    add("--port-gbps", help="real rate of a port (default the workload's own)")
-    add("--modes", type=words, help=f"of {','.join(MODES)}")
-    add("--delays", type=words, dest="delays_ms", metavar="MS,MS", help="reconfiguration delays in ms of real time")
-    add("--link-recovery", dest="link_recovery_ms", metavar="MS", help="dark time after the switch, in ms")
+    add(
+        "--compute-unit",
+        metavar="ns|us|cycles:GHZ",
+        help="unit of the compute times in a trace (default that of the file)",
+    )
+    add("--ranks", metavar="N", help="number of ranks of a trace (default that of the file)")
+    add("--size", metavar="1M", help="buffer size of a schedule file (default 1M)")
+    add("--model-parallel", metavar="N", help="ranks per model-parallel group of a trace (default that of the file)")
+    add("--gpus-per-server", metavar="N", help="GPUs per server for a trace (default 1: all ranks on one rail)")
+    add("--port-gbps", metavar="GBPS", help="real rate of a port, in Gb/s (default that of the workload)")
+    add(
+        "--modes",
+        type=words,
+        metavar="NAME,...",
+        help=f"modes to measure: {', '.join(MODES)} (default electrical,one-shot,on-demand,provisioned)",
+    )
+    add(
+        "--delays",
+        type=words,
+        dest="delays_ms",
+        metavar="MS,...",
+        help="reconfiguration delays, in ms of real time (default 0,50,200)",
+    )
+    add(
+        "--link-recovery",
+        dest="link_recovery_ms",
+        metavar="MS",
+        help="link recovery after a reconfiguration, in ms (default 0)",
+    )
     add(
         "--slot",
         dest="slot_ms",
         metavar="MS",
-        help="light of a turn in modes rotor and demand (0: as long as it takes)",
+        help="up time of a slot in modes rotor and demand, in ms (default 0: until all ranks have sent)",
     )
-    add("--steps", help="training steps per point")
-    add("--seed", help="seed of everything random (payloads of --verify)")
-    add("--out", type=Path, help="results folder (default results/EXPERIMENT-DATE-TIME)")
-    add("--quick", action="store_true", help="one step, delays 0 and 200 ms, without one-shot: under two minutes")
-    add("--verify", action="store_true", default=None, help="carry float32 and check every sum")
-    add("--overlap", action="store_true", default=None, help="FSDP prefetch: communication beside compute")
-    add("--tp-on-packets", action="store_true", default=None, help="tensor parallelism as packets, not as time")
-    add("--policy", metavar="MODULE:CLASS", help="a policy of your own instead of Opus (docs/policies.md)")
-    add("--controller", choices=("ryu", "os-ken", "remote"), help="framework of our controller, or your own app")
-    add("--remote", metavar="HOST:PORT", help="where your own controller listens (default 127.0.0.1:6653)")
-    add("--fabric", choices=("electrical", "ocs"), help="rails of mode native; ocs needs --controller remote")
-    add("--rest", metavar="HOST:PORT", help="offer the REST interface there while the run lasts")
-    add("--rate", dest="rate", metavar="1/250", help="scale: emulated / real link rate, or auto")
-    add("--time", dest="time", metavar="X", help="scale: emulated seconds per real second (default 1)")
-    add("--cli", action="store_true", help="bring up the fabric of the first mode and open the Mininet CLI on it")
-    add("--predict", action="store_true", help="print the model's predictions only; needs no root")
-    add("--print-plan", action="store_true", help="print the fabric as JSON (for a controller of your own) and end")
+    add_run_options(add)
     return parser.parse_args(arguments)
 
 
+def add_run_options(add: Callable[..., object]) -> None:
+    """Add the options on measurement, controller and output to the parser."""
+    add("--steps", metavar="N", help="training steps per point (default 3)")
+    add("--seed", metavar="N", help="seed of the payloads (default 1)")
+    add("--out", type=Path, metavar="FOLDER", help="results folder (default results/rail-reconfiguration-DATE-TIME)")
+    add("--quick", action="store_true", help="one step, delays 0 and 200 ms, without one-shot")
+    add("--verify", action="store_true", default=None, help="float32 payloads and a check of every sum")
+    add("--overlap", action="store_true", default=None, help="FSDP prefetch: communication during compute")
+    add(
+        "--tp-on-packets",
+        action="store_true",
+        default=None,
+        help="tensor parallelism as packets instead of compute time",
+    )
+    add("--policy", metavar="MODULE:CLASS", help="policy of your own instead of Opus (docs/policies.md)")
+    add(
+        "--controller",
+        choices=("ryu", "os-ken", "remote"),
+        help="framework of Railyard's controller, or remote for a controller of your own (default ryu)",
+    )
+    add("--remote", metavar="HOST:PORT", help="address of your own controller (default 127.0.0.1:6653)")
+    add(
+        "--fabric",
+        choices=("electrical", "ocs"),
+        help="switches of mode native; ocs needs --controller remote (default electrical)",
+    )
+    add("--rest", metavar="HOST:PORT", help="address of a REST interface during the run (default none)")
+    add("--rate", dest="rate", metavar="1/250", help="scale: emulated / real link rate, or auto (default auto)")
+    add("--time", dest="time", metavar="X", help="scale: emulated seconds per real second (default 1)")
+    add("--cli", action="store_true", help="Mininet CLI on the fabric of the first mode, instead of a run")
+    add("--predict", action="store_true", help="times of the model only; needs no root")
+    add("--print-plan", action="store_true", help="plan of the fabric as JSON, for a controller of your own; no run")
+
+
 def experiment_of(options: argparse.Namespace) -> Experiment:
-    """The experiment: defaults, then --quick, then the file, then the options."""
+    """The experiment of the options; they override the file, which overrides --quick and the defaults."""
     values: dict[str, Any] = dict(QUICK) if options.quick else {}
     if options.experiment is not None:
         values |= load_experiment(options.experiment).model_dump(exclude_unset=True)
@@ -100,7 +144,7 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
 
 
 def print_predictions(experiment: Experiment, workload: Workload, console: Console) -> None:
-    """What the model says of every point, marked as the model."""
+    """Print a table of the model's times of every point, marked as the model's."""
     calibration = load_calibration()
     scale = resolve_scale(experiment.model_copy(update={"delays_ms": (0.0,)}), workload, calibration)
     table = Table(title=f"{workload.name}: MODEL ONLY, nothing was measured")
@@ -120,7 +164,7 @@ def print_predictions(experiment: Experiment, workload: Workload, console: Conso
 
 
 def open_cli(experiment: Experiment, workload: Workload) -> None:
-    """The Mininet CLI on the fabric of the experiment's first mode."""
+    """Bring up the fabric of the experiment's first mode and open the Mininet CLI on it."""
     from topos.kernel.cli import RailCLI
 
     scale = resolve_scale(experiment, workload, load_calibration())
@@ -133,7 +177,7 @@ def open_cli(experiment: Experiment, workload: Workload) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Everything the command line asks for; returns the exit status."""
+    """Run what the options ask for; returns the exit status."""
     experiment = experiment_of(options)
     workload = load_job(experiment)
     console = Console()
@@ -151,7 +195,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(experiment: Experiment, workload: Workload, out: Path | None, console: Console) -> int:
-    """Run the experiment, then show and draw what was measured, also when it stopped half-way."""
+    """Run the experiment, then show and draw the measured rows, also after a run that was interrupted."""
     out = results_folder(out, experiment.experiment)
     with ConsoleProgress(console, len(experiment.points()), experiment.steps) as progress:
         rail_run = RailRun(experiment, workload, out, progress)
@@ -171,9 +215,9 @@ def measure(experiment: Experiment, workload: Workload, out: Path | None, consol
 
 
 def main() -> int:
-    """Exit status 0 for a run that can be trusted; the errors of railyard.errors otherwise."""
-    sys.path.insert(1, os.getcwd())  # a policy of one's own is found beside the experiment
-    return carry_out("rail_reconfiguration.py", lambda: run(parse()))
+    """Run the script; returns 0 for a faithful run, otherwise an exit status of ``railyard.errors``."""
+    sys.path.insert(1, os.getcwd())  # a user's policy is looked up in the current folder
+    return run_script("rail_reconfiguration.py", lambda: run(parse()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Sets up what is missing, then runs the main job: what does a photonic rail cost against an electrical one?
+# Sets up Railyard if necessary, then runs the rail experiment: step time of a training job on optical rails against
+# electrical ones.
 #
-#   sudo scripts/run.sh                      the 16-GPU Llama-3-8B job, every mode and delay
-#   sudo scripts/run.sh --quick              the same, shorter
+#   sudo scripts/run.sh                      the 16-GPU Llama-3-8B job, default modes and delays
+#   sudo scripts/run.sh --quick              fewer modes and delays, in under two minutes
 #   sudo scripts/run.sh experiment.yaml      an experiment from a file
 #   sudo scripts/run.sh --help               all options (those of scripts/rail_reconfiguration.py)
 set -euo pipefail

@@ -1,31 +1,35 @@
 #!/usr/bin/env bash
-# Sets up Railyard on Debian 12 or Ubuntu 24.04: the distribution's packages that are missing, a virtual
-# environment with the pinned Python packages, and the system's Open vSwitch for plain "sudo mn --custom".
-# Safe to call again: what is there stays, and a second call takes a moment.
+# Sets up Railyard on Debian 12 or Ubuntu 24.04: missing packages of the
+# distribution, a virtual environment with the pinned Python packages, and the
+# system's Open vSwitch for plain "sudo mn --custom". A second call installs only
+# what is missing and takes a moment.
 #
-#   sudo scripts/setup.sh            set up what is missing
-#   scripts/setup.sh --check         say what is missing, change nothing; status 0 if nothing is
-#   scripts/setup.sh --brief         as without options, but silent when there is nothing to do
-#   scripts/setup.sh --help          this text
+#   sudo scripts/setup.sh       install everything that is missing
+#   scripts/setup.sh --check    list what is missing; exit status 0 if nothing is
+#   scripts/setup.sh --brief    as without options, silent if nothing is missing
+#   scripts/setup.sh --help     this text
 #
-# Root is needed only while something must be installed. What may be set in the environment:
-#   RAILYARD_VENV        folder of the virtual environment. Otherwise .venv in the project, or
-#                        /var/lib/railyard/venv where the project's file system cannot hold it
-#   RAILYARD_PYTHON      the Python to build it with (/usr/bin/python3)
-#   RAILYARD_SYSTEM_OVS  "no": never start the system's Open vSwitch (Railyard runs a private one of its own)
+# Root is needed only to install something. Environment variables:
+#   RAILYARD_VENV        folder of the virtual environment (default .venv in the
+#                        project, or /var/lib/railyard/venv if the project's file
+#                        system has no symbolic links)
+#   RAILYARD_PYTHON      Python of the environment (default /usr/bin/python3)
+#   RAILYARD_SYSTEM_OVS  "no": never start the system's Open vSwitch (Railyard
+#                        itself runs a private one)
 set -euo pipefail
 umask 022 # root's files must be readable by the person who called sudo
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
-unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # another environment must not leak into ours
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # settings of another environment would break this one
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
-python=${RAILYARD_PYTHON:-/usr/bin/python3} # not the first on PATH, which may be a shim of a version manager
+python=${RAILYARD_PYTHON:-/usr/bin/python3} # the first one on PATH may be a shim of a version manager
 shared_venv=/var/lib/railyard/venv
 debian_python=/usr/lib/python3/dist-packages
 constraints=scripts/constraints.txt
 
-# What is used, by what: mnexec and the Mininet classes; the switch; ip, tc, nsenter; offloads; cross-checks by
-# hand; captures; Mininet's pingAll and ifconfig; pip's TLS; the environment; a malloc that keeps ovs-vswitchd small.
+# mininet: mnexec and the Mininet classes; iproute2 and util-linux: ip, tc, nsenter; ethtool: offloads; iperf3 and
+# tcpdump: cross-checks by hand; iputils-ping and net-tools: Mininet's pingAll and ifconfig; ca-certificates: TLS of
+# pip; libjemalloc2: a malloc that keeps ovs-vswitchd small.
 packages=(
     mininet openvswitch-switch iproute2 util-linux ethtool iperf3 tcpdump iputils-ping net-tools procps
     ca-certificates python3 python3-venv libjemalloc2
@@ -45,7 +49,7 @@ missing_packages() {
     done
 }
 
-holds_symlinks() { # holds_symlinks FOLDER: shared folders of virtual machines often cannot
+holds_symlinks() { # holds_symlinks FOLDER: shared folders of virtual machines often have no symbolic links
     local link
     link=$(mktemp -u "$1/.railyard-link-XXXXXX")
     ln -s nowhere "$link" 2>/dev/null && rm -f "$link"
@@ -61,7 +65,7 @@ choose_venv() {
     fi
 }
 
-fingerprint() { # of all that decides what the environment holds
+fingerprint() { # hash of everything that determines the content of the environment
     (
         cd "$root"
         cat setup.cfg pyproject.toml scripts/setup.sh $constraints
@@ -74,11 +78,11 @@ venv_is_current() {
         compgen -G "$venv/lib/python3*/site-packages/mininet/net.py" >/dev/null
 }
 
-needs_root() { # needs_root WHAT
+needs_root() { # needs_root ACTION: exit unless root
     [ "$EUID" -eq 0 ] || die 3 "$1 needs root; run: sudo scripts/setup.sh"
 }
 
-logged() { # logged SENTENCE COMMAND...: quiet when it works; when not, the end of what it said
+logged() { # logged SENTENCE COMMAND...: run without output; on failure print the end of its output and SENTENCE
     local sentence=$1 log
     shift
     log=$(mktemp "${TMPDIR:-/tmp}/railyard-setup-XXXXXX.log")
@@ -86,7 +90,7 @@ logged() { # logged SENTENCE COMMAND...: quiet when it works; when not, the end 
         rm -f "$log"
     else
         tail -n 20 "$log" >&2
-        die 3 "$sentence (all it said is in $log)"
+        die 3 "$sentence (full output in $log)"
     fi
 }
 
@@ -97,7 +101,7 @@ install_packages() { # install_packages NAME...
     # shellcheck disable=SC1091 # not ours to check
     id=$(. /etc/os-release 2>/dev/null && echo "${ID-}-${VERSION_ID-}") || id=unknown
     command -v apt-get >/dev/null ||
-        die 3 "this is $id without apt-get; Railyard sets itself up on Debian 12 and Ubuntu 24.04, elsewhere install: $*"
+        die 3 "this is $id without apt-get; setup.sh supports Debian 12 and Ubuntu 24.04, elsewhere install: $*"
     needs_root "installing $*"
     case $id in
         debian-12 | ubuntu-24.04) ;;
@@ -122,20 +126,20 @@ make_venv() {
         3.1[0-3]) ;;
         *) die 3 "$python is Python $version; Railyard needs 3.10 to 3.13 (RAILYARD_PYTHON names another)" ;;
     esac
-    # One of another Python, or whose making was interrupted, is made anew.
+    # An environment of another Python, or one that was interrupted while being made, is made again.
     if [ -x "$venv/bin/python" ] &&
         [ "$(in_venv -I -c 'import sys, pip; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$version" ]; then
         return
     fi
     if [ -e "$venv" ] && [ ! -f "$venv/pyvenv.cfg" ] && [ -n "$(ls -A "$venv")" ]; then
-        die 3 "$venv is there and is no virtual environment; move it away or name another folder in RAILYARD_VENV"
+        die 3 "$venv exists and is no virtual environment; move it away or name another folder in RAILYARD_VENV"
     fi
     say "making the virtual environment $venv (Python $version)"
     logged "the virtual environment could not be made with $python" "$python" -m venv --clear "$venv"
 }
 
 install_python_packages() {
-    # Whatever pip is configured to use on this machine is used; only a per-user install makes no sense in here.
+    # The machine's configuration of pip applies, except that a per-user install does not work in an environment.
     export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
     say "installing the Python packages of setup.cfg (a minute the first time)"
     logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
@@ -145,14 +149,14 @@ install_python_packages() {
         in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[test]"
 }
 
-link_mininet() { # only mininet of the distribution's Python packages, so that nothing else shadows the pinned ones
-    local site
-    site=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+link_mininet() { # links only mininet: other packages of the distribution would shadow the pinned ones
+    local packages_dir
+    packages_dir=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     [ -d "$debian_python/mininet" ] || die 3 "$debian_python/mininet is missing; reinstall the package mininet"
-    ln -sfnT "$debian_python/mininet" "$site/mininet"
+    ln -sfnT "$debian_python/mininet" "$packages_dir/mininet"
 }
 
-give_to_owner() { # of the project, so that the person who called sudo can update or remove it without
+give_to_owner() { # gives the environment to the owner of the project, who can then change it without sudo
     local owner
     owner=$(stat -c %u:%g "$root")
     if [ "$EUID" -eq 0 ] && [ "${owner%%:*}" != 0 ] && [ "$venv" = "$root/.venv" ]; then
@@ -165,7 +169,7 @@ set_up_venv() {
     if [ ! -w "$(dirname "$venv")" ] || { [ -e "$venv" ] && [ ! -w "$venv" ]; }; then
         needs_root "writing $venv"
     fi
-    # Two set-ups at once: the second waits, and then finds the work done.
+    # Of two set-ups at the same time the second one waits, and then finds a finished environment.
     exec 9<"$(dirname "$venv")"
     if ! flock -n 9 2>/dev/null; then
         say "waiting for another set-up of $venv"
@@ -195,7 +199,7 @@ kernel_has_ovs() {
     [ -d /sys/module/openvswitch ] || modprobe -q openvswitch 2>/dev/null
 }
 
-service_start() { # service_start UNIT: the distribution's own way
+service_start() { # service_start UNIT: starts a service of the distribution
     if [ -d /run/systemd/system ]; then
         systemctl start "$1"
     else
@@ -203,7 +207,7 @@ service_start() { # service_start UNIT: the distribution's own way
     fi
 }
 
-start_userspace_ovs() { # without the kernel module the service refuses to start, though Open vSwitch needs none
+start_userspace_ovs() { # the service refuses to start without the kernel module, which userspace switching does not need
     /usr/share/openvswitch/scripts/ovs-ctl --no-ovs-vswitchd --no-monitor --system-id=random --no-record-hostname start
     if [ -z "$(ovs-vsctl --timeout=5 --no-wait list-br)" ]; then
         ovs-vsctl --timeout=5 --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
@@ -211,8 +215,8 @@ start_userspace_ovs() { # without the kernel module the service refuses to start
     ovs-vswitchd --pidfile --detach --no-chdir --log-file -vconsole:emer -vsyslog:err "unix:/run/openvswitch/db.sock"
 }
 
-start_system_ovs() { # only for plain "sudo mn --custom"; failing is no reason to stop
-    local tried=/run/railyard/system-ovs-tried # asked once per boot
+start_system_ovs() { # only for plain "sudo mn --custom", so a failure does not stop the set-up
+    local tried=/run/railyard/system-ovs-tried # tried once per boot
     if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs ovs-vswitchd; then
         return 0
     fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up what is missing, then runs every check: ruff (lint and format), mypy, pytest.
+# Sets up Railyard if necessary, then runs all checks: ruff (lint and format), mypy, pytest.
 #
-#   sudo scripts/test.sh                     everything
-#   scripts/test.sh                          without the tests that need root (and says so)
-#   sudo scripts/test.sh tests/unit -k ring  options go to pytest; lint and types are checked all the same
+#   sudo scripts/test.sh                     all checks
+#   scripts/test.sh                          all checks without the tests that need root
+#   sudo scripts/test.sh tests/unit -k ring  ruff and mypy, and pytest with these options
 set -uo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 cd "$scripts/.." || exit 1

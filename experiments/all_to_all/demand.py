@@ -1,4 +1,4 @@
-"""What positions have to send to each other: evenly, drawn at random, or as a file says."""
+"""Demand matrices of an all-to-all: uniform, drawn at random, or read from a file."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from controllers.circuits.rotation import Demand
 from railyard.errors import ConfigError
 
 SKEW = 1.2
-"""Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts are."""
+"""Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts of a model are."""
 _UNIT_BYTES = 4
 
 
 def read_demand(name: str, n: int, mean_bytes: float, seed: int) -> Demand:
-    """Bytes from each position to each, ``mean_bytes`` on average over the pairs; () for ``uniform``.
+    """The demand matrix ``name``: n x n bytes, a row per sender, ``mean_bytes`` on average over the pairs.
 
-    ``skewed``: each sender has Zipf's weights (exponent ``SKEW``) for its receivers, in an order of its own drawn from
-    ``seed``. Anything else is a CSV file of ``n`` rows of ``n`` numbers, of which only the proportions count.
+    ``uniform`` gives (). ``skewed`` gives each sender Zipf weights (exponent ``SKEW``) for its receivers, in a random
+    order per sender drawn with ``seed``. Any other name is a CSV file of ``n`` rows of ``n`` numbers, of which only the
+    proportions count. ``ConfigError`` for a file that cannot be read or is no demand.
     """
     if name == "uniform":
         return ()
     shares = check_demand(_skewed(n, Random(seed)) if name == "skewed" else _read(Path(name)), n)
-    largest = max(map(max, shares))  # first to shares of it: in any unit, also where a sum is next to nothing
+    largest = max(map(max, shares))  # entries are scaled by the largest, so that any unit works without overflow
     factor = mean_bytes * n * (n - 1) / sum(entry / largest for row in shares for entry in row)
     return tuple(tuple(_round(entry / largest * factor) for entry in row) for row in shares)
 
 
 def whole_numbers(demand: Demand) -> tuple[tuple[int, ...], ...]:
-    """A demand in bytes as weights of chunks."""
+    """A demand in bytes as whole numbers, for weights of chunks."""
     return tuple(tuple(round(entry) for entry in row) for row in demand)
 
 
 def _round(size: float) -> float:
-    """To whole elements, and not to nothing."""
+    """``size`` rounded to whole elements, at least one unless it is 0."""
     return float(max(_UNIT_BYTES, round(size / _UNIT_BYTES) * _UNIT_BYTES)) if size else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The duty cycle of slots of fixed length: the share of the time in which data moved, and the time that it took."""
+"""Figure of the duty cycle of slots of fixed length: the share of time in which data moves, and the total time."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ _LABEL = "slot length (ms)"
 
 
 def duty_against_slot(rows: Rows) -> Figure | None:
-    """Share of the time in which data moved, against the length of a fixed slot; below it the time that it took.
+    """Figure of the share of time in which data moves against the length of fixed slots, with the total time below.
 
-    Dashed: slot / (slot + T), what the light allows; dotted: the same less the guard time at the end of each slot.
+    Dashed: slot / (slot + T), the share in which circuits are up; dotted: less the guard time at the end of each slot.
+    None without rows of at least two slot lengths.
     """
     rows = [row for row in study_rows(rows, "slot") if row.get("slot_ms") and row.get("duty_cycle") is not None]
     groups = panel_rows(rows, value("slot_ms"), ("n",))[:MOST_PANELS]
@@ -57,15 +58,15 @@ def duty_against_slot(rows: Rows) -> Figure | None:
     drawn = []
     for column, here in enumerate(groups):
         drawn += [_duty_panel(axes[0][column], here), _slot_time_panel(axes[1][column], here)]
-    light = Line2D([], [], color=TEXT, linewidth=1.1, linestyle=DASHED, label="slot / (slot + T)")
+    up_share = Line2D([], [], color=TEXT, linewidth=1.1, linestyle=DASHED, label="slot / (slot + T)")
     guard = Line2D([], [], color=TEXT, linewidth=1.1, linestyle=DOTTED, label="less the guard time")
     formula = formula_key("formula of the time")
-    key(figure, drawn, light, *([guard] if any(row.get("guard_ms") for row in rows) else []), formula)
+    key(figure, drawn, up_share, *([guard] if any(row.get("guard_ms") for row in rows) else []), formula)
     return figure
 
 
 def _by_delay(rows: Rows) -> dict[str, tuple[Look, Rows]]:
-    """The rows of each delay, and of each policy where there are several."""
+    """The rows of each delay, and of each policy if there are several."""
     several = len({row["policy"] for row in rows}) > 1
     found: dict[tuple[float, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -99,12 +100,12 @@ def _duty_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
 
 
 def _ends(one: Curve, slots: Sequence[float]) -> Points:
-    """Where the name of a curve stands: at its last mark."""
+    """Position of a curve's name: at its last marker."""
     return [(max(slots), one.measured[-1][1])]
 
 
 def _slot_time_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
-    """The time itself; where sizes differ within the panel, the time over the formula."""
+    """Draw the panel of total time; if sizes differ within the panel, of time over formula."""
     rows = [row for row in rows if row.get("formula_s") and row.get("time_s")]
     same = len({row["bytes_per_pair"] for row in rows}) == 1
     factor, unit = time_unit(max((row["time_s"] for row in rows), default=1.0))
@@ -133,5 +134,5 @@ def _slot_axis(axes: Axes, slots: Sequence[float]) -> None:
 
 
 def _between(low: float, high: float) -> list[float]:
-    """Places from ``low`` to ``high`` for a line that bends, by equal factors."""
+    """Points from ``low`` to ``high`` by equal factors, for a smooth curve on a logarithmic axis."""
     return [low * (high / low) ** (step / _SMOOTH) for step in range(_SMOOTH + 1)]

@@ -1,7 +1,7 @@
 """Figures of the all-to-all experiment: time against bytes, ranks and delay for each policy, and the slots' duty cycle.
 
-Each takes the rows of a summary (``experiment`` = ``all-to-all``) and is None where their variable does not vary. Rows
-that name the ``study`` of a variable (``bytes``, ``ranks``, ``delay``, ``slot``, ``skew``) are used for it alone.
+Each figure takes the rows of a summary (``experiment`` = ``all-to-all``) and is None if its variable does not vary.
+Rows that name the ``study`` of a variable (``bytes``, ``ranks``, ``delay``, ``slot``, ``skew``) are used for it alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TARGET, _FAR = 1.05, 1.25
 
 @dataclass(frozen=True)
 class _Variable:
-    """What a figure is drawn against: its study, its column, and what else is the same within a panel."""
+    """The variable of a figure: its study, its column, its axis label, and the columns that a panel keeps constant."""
 
     study: str
     column: str
@@ -78,11 +78,11 @@ STUDY_OF = {
     "all_to_all_duty": "slot",
     "all_to_all_skew": "skew",
 }
-"""Which study a figure shows first of all (``study_rows``)."""
+"""Figure -> the study that it shows, if that was measured (``study_rows``)."""
 
 
 def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
-    """Every figure that the rows vary enough for, by name; rows of other experiments are passed over."""
+    """The figures whose variables vary in ``rows``, by name; rows of other experiments are ignored."""
     rows = [row for row in rows if row["experiment"] == EXPERIMENT]
     made = {
         "all_to_all_bytes": time_against(rows, _BYTES),
@@ -95,10 +95,10 @@ def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
 
 
 def time_against(rows: Rows, variable: _Variable) -> Figure | None:
-    """Time of the all-to-all, a curve for each policy, and below it the same over the formula.
+    """Figure of the time of the all-to-all, a curve for each policy, with time over formula below.
 
-    Measured marks, the model's lines, the formula (n - 1)(D/B + T) dashed; a column for each setting of what else there
-    is. An electrical rail has no delay: it stands in every column of its n and size.
+    Measured values are markers, the model is a line, the formula (n - 1)(D/B + T) is dashed. There is a column for each
+    combination of the constant columns; an electrical rail has no delay and is in every column of its n and size.
     """
     rows = [row for row in study_rows(rows, variable.study) if row.get("time_s")]
     groups = _groups(rows, variable)
@@ -111,12 +111,12 @@ def time_against(rows: Rows, variable: _Variable) -> Figure | None:
         drawn.append(_time_panel(axes[0][column], here, variable))
         _ratio_panel(axes[1][column], here, variable)
     target = Line2D([], [], color=TEXT, linewidth=0.8, linestyle=DOTTED, label=f"{_TARGET:g} × formula")
-    key(figure, drawn, formula_key("formula: (n − 1)(D/B + T) in turns, else the wire's bound"), target)
+    key(figure, drawn, formula_key("formula: (n − 1)(D/B + T) in slots, else the wire's bound"), target)
     return figure
 
 
 def _groups(rows: Rows, variable: _Variable) -> list[Rows]:
-    """The rows of each panel, those of the electrical rail among them."""
+    """The rows of each panel, including those of the electrical rail."""
     optical = [row for row in rows if row["policy"] != "electrical"]
     groups: Sequence[Rows] = panel_rows(optical or rows, value(variable.column), variable.same)
     shared = [name for name in variable.same if name != "reconfiguration_delay_ms"]
@@ -130,7 +130,7 @@ def _groups(rows: Rows, variable: _Variable) -> list[Rows]:
 
 
 def _curves(rows: Rows, variable: _Variable, y: str, model: str, factor: float = 1.0) -> dict[str, Curve]:
-    """A curve for each series that has more than one point, and for the electrical rail."""
+    """A curve for each series with more than one point, and for the electrical rail."""
     x = value(variable.column)
     places = [place for row in rows if (place := x(row)) is not None]
     found: dict[str, Curve] = {}
@@ -144,7 +144,7 @@ def _curves(rows: Rows, variable: _Variable, y: str, model: str, factor: float =
 
 
 def _level(points: Points, places: Sequence[float]) -> Points:
-    """A single point as a level line over all of the axis."""
+    """A single point as a horizontal line over the whole axis; several points unchanged."""
     return [(place, points[0][1]) for place in (min(places), max(places))] if len(points) == 1 else points
 
 
@@ -160,7 +160,7 @@ def _time_panel(axes: Axes, rows: Rows, variable: _Variable) -> dict[str, Curve]
         _log_time(axes)
     else:
         axes.set_ylim(0, (1.2 if far else 1.06) * max(y for one in near.values() for _, y in one.points))
-    panel_title(axes, _what(rows, variable), "", f"time ({unit})")
+    panel_title(axes, _panel_name(rows, variable), "", f"time ({unit})")
     label_ends(axes, near)
     label_far(axes, far, unit)
     return drawn
@@ -175,7 +175,7 @@ def _log_time(axes: Axes) -> None:
 
 
 def _ratio_panel(axes: Axes, rows: Rows, variable: _Variable) -> None:
-    """Time over the formula, of the policies that come near it; of the others the number alone."""
+    """Draw time over formula for the policies near the formula; the others are listed with their numbers."""
     drawn = _curves([over_formula(row) for row in rows if row.get("formula_s")], variable, "ratio", "model_ratio")
     far = {name: one for name, one in drawn.items() if min(y for _, y in one.points) > _FAR}
     near = {name: one for name, one in drawn.items() if name not in far}
@@ -190,13 +190,13 @@ def _ratio_panel(axes: Axes, rows: Rows, variable: _Variable) -> None:
 
 
 def _mark_one(axes: Axes) -> None:
-    """The formula itself, and how far above it a measurement should stay."""
+    """Draw the line of the formula and the line of the largest ratio that a measurement should have."""
     axes.axhline(1.0, **BROAD)
     axes.axhline(_TARGET, color=TEXT, linewidth=0.8, linestyle=DOTTED, zorder=1)
 
 
 def _ticks(axes: Axes, variable: _Variable, places: set[Any]) -> None:
-    """A tick where something was measured; fewer where these would crowd."""
+    """Set a tick at each measured value, or fewer if they would crowd."""
     ordered = sorted(place for place in places if place is not None)
     if variable is _BYTES:
         ordered = ordered[:: -(-len(ordered) // _MOST_TICKS)]
@@ -206,8 +206,8 @@ def _ticks(axes: Axes, variable: _Variable, places: set[Any]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _what(rows: Rows, variable: _Variable) -> str:
-    """What a panel shows: ``All-to-all, n = 8, 4 MB per pair, 20 ms``."""
+def _panel_name(rows: Rows, variable: _Variable) -> str:
+    """The title of a panel, such as ``All-to-all, n = 8, 4 MB per pair, T = 20 ms``."""
     row = next((row for row in rows if row["policy"] != "electrical"), rows[0])
     parts = ["All-to-all"]
     if "n" in variable.same:
@@ -220,7 +220,10 @@ def _what(rows: Rows, variable: _Variable) -> str:
 
 
 def uneven_demand(rows: Rows) -> Figure | None:
-    """A bar for each way of carrying the same uneven demand; the model as a line across it, the formula broad."""
+    """Figure of a bar for each policy with the same uneven demand; the model is a thin line, the formula a broad one.
+
+    None without rows of study ``skew``.
+    """
     rows = [row for row in rows if row.get("study") == "skew" and row.get("time_s")]
     groups = panel_rows(rows, lambda _: 0.0, ("n", "bytes_per_pair"), least=1)[:MOST_PANELS]
     if not groups:
@@ -232,7 +235,7 @@ def uneven_demand(rows: Rows) -> Figure | None:
         _bars(panel, here)
     measured = Line2D([], [], color=GREY, linewidth=8, label="measured")
     model = Line2D([], [], color=BLACK, linewidth=1.6, label="model")
-    handles = [measured, model, formula_key("formula: turns as long as their longest transfer, else the wire's bound")]
+    handles = [measured, model, formula_key("formula: slots as long as their longest transfer, else the wire's bound")]
     figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=3)
     return figure
 

@@ -1,7 +1,7 @@
-"""What an all-to-all must take: slot by slot over circuits that take turns, and elsewhere what its busiest port does.
+"""Ideal time of an all-to-all: slot by slot over circuits in slots, otherwise the time of its busiest port.
 
 Source: PIP, arXiv 2501.18136: with D bytes per pair and a reconfiguration T before each of the n - 1 matchings,
-(n - 1)(D / B + T). Other demands and ways have other slots, each as long as its longest transfer.
+(n - 1)(D / B + T). Other demands and variants have other slots, each as long as its longest transfer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Sizes = dict[tuple[int, int], float]
 
 
 def formula(trial: Trial) -> float:
-    """Seconds of the real system. In two hops everything makes the first before anything makes the second."""
+    """Ideal time of a trial in seconds of the real system.
+
+    In a schedule of two hops all data finishes the first hop before the second begins.
+    """
     if trial.cycle is None:
         return busiest_port_bytes(trial) / (trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu))
     rate = bytes_per_s(trial)
@@ -28,7 +31,7 @@ def formula(trial: Trial) -> float:
 
 
 def at_line_rate(trial: Trial) -> float:
-    """The same where slots have a length, which they last whether they are full or not (but for the last)."""
+    """Ideal time at line rate in real seconds; slots of fixed length count in full, except for the last."""
     if trial.cycle is None or trial.cycle.slot_s is None:
         return formula(trial)
     slots = slots_of(trial)
@@ -44,13 +47,13 @@ def _in_slots(trial: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float
 
 
 def bytes_per_s(trial: Trial) -> float:
-    """The payload that one rank's ports carry together one way (with turns: that one of them carries)."""
+    """Payload bytes per second that the ports of a rank carry together in one direction (in slots: that one port)."""
     ports = 2 if trial.cycle is None and trial.fabric.ports_per_rank > 1 else 1
     return ports * trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu)
 
 
 def busiest_port_bytes(trial: Trial) -> float:
-    """The most that one port sends or receives, hops of others included."""
+    """Bytes that the busiest port sends or receives, including data that it forwards."""
     sizes, loads = chunk_sizes(trial), defaultdict[tuple[str, int, int], float](float)
     for t in trial.schedule.transfers:
         lane = t.lane if trial.fabric.ports_per_rank > 1 else 0
@@ -60,7 +63,7 @@ def busiest_port_bytes(trial: Trial) -> float:
 
 
 def chunk_sizes(trial: Trial) -> list[float]:
-    """Bytes of each chunk of its all-to-all."""
+    """Bytes of each chunk of the trial's all-to-all."""
     plan = trial.schedule
     weights = plan.weights or (1,) * plan.chunks
     whole = sum(weights)
@@ -68,14 +71,14 @@ def chunk_sizes(trial: Trial) -> list[float]:
 
 
 def slots_of(trial: Trial) -> tuple[Slot, ...]:
-    """The slots of its rotation, in times and rates of the real system."""
+    """The slots of the trial's cycle, in times and rates of the real system."""
     policy = trial.new_policy(trial.fabric.plan(Scale(1.0)))
     assert policy is not None
     return slots_alone(policy, Group(WORLD, trial.dimension, tuple(range(trial.schedule.n))), trial.cycle)
 
 
 def hops(trial: Trial) -> list[Sizes]:
-    """What each rank sends to each, hop by hop."""
+    """Bytes between each pair of ranks in each hop (round) of the schedule."""
     sizes = chunk_sizes(trial)
     found: list[Sizes] = [defaultdict(float) for _ in range(trial.schedule.rounds)]
     for t in trial.schedule.transfers:
@@ -84,9 +87,10 @@ def hops(trial: Trial) -> list[Sizes]:
 
 
 def longest_transfers(sizes: Sizes, slots: tuple[Slot, ...], guard_s: float, rate: float) -> list[float]:
-    """The longest transfer of each slot until everything of ``sizes`` is sent, at ``rate`` bytes per second.
+    """Bytes of the longest transfer of each slot until all of ``sizes`` is sent, at ``rate`` bytes per second.
 
-    A slot with an end takes no more than fits into it. ``ConfigError`` where no slot serves what is left.
+    A slot of fixed length carries no more than fits before its guard time. ``ConfigError`` if no slot joins a pair that
+    has bytes left.
     """
     left = {pair: size for pair, size in sizes.items() if size}
     longest: list[float] = []
@@ -101,7 +105,7 @@ def longest_transfers(sizes: Sizes, slots: tuple[Slot, ...], guard_s: float, rat
 
 
 def _serve(left: Sizes, slot: Slot, guard_s: float, rate: float) -> float:
-    """Take off ``left`` what one slot carries; its longest transfer."""
+    """Subtract the bytes that one slot carries from ``left``; returns the bytes of its longest transfer."""
     room = float("inf") if slot.seconds is None else (slot.seconds - guard_s) * rate
     longest = 0.0
     for a, out, b, into in slot.paths:

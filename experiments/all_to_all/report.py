@@ -1,4 +1,4 @@
-"""The end of an all-to-all experiment: its tables and what it found; figures and trace, from its folder alone."""
+"""Report of an all-to-all experiment: tables and findings; figures and trace drawn from the results folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from measure.results.row import Row
 from measure.results.trace import trace_json
 
 ALL_TO_ALL = EXPERIMENT
-"""The experiment whose folders are drawn again here."""
+"""The experiment whose results folders this module can draw."""
 _WIDTH = 165
 _COLUMNS: tuple[Column, ...] = (
     ("policy", "left"),
@@ -45,7 +45,7 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def print_all_to_all(rows: Sequence[Row], console: Console) -> None:
-    """A table for each study, what was delivered, and the verdict; rows of the model alone have neither."""
+    """Print a table for each study, findings on time and delivery, and the verdict; for predictions the tables only."""
     if not console.is_terminal:
         console = Console(file=console.file, width=_WIDTH, no_color=True)
     measured = [row for row in rows if row.get("time_s") is not None]
@@ -54,12 +54,15 @@ def print_all_to_all(rows: Sequence[Row], console: Console) -> None:
         console.print(Text(title if measured else f"{title} (MODEL ONLY, nothing was measured)", style="bold"))
         console.print(plain_table(_COLUMNS, (_cells(row) for row in rows if row.get("study", "") == study)))
     if measured:
-        for line in (*_found(measured), *_delivered(measured), *verdict_lines(measured, _place)):
+        for line in (*_found(measured), *_delivered(measured), *verdict_lines(measured, _point_name)):
             console.print(line)
 
 
 def redraw_all_to_all(folder: Path) -> list[Path]:
-    """Draw all figures and the trace of a results folder again; the paths written. ``ConfigError`` if it is none."""
+    """Draw all figures and the trace of a results folder again; returns the paths written.
+
+    ``ConfigError`` if ``folder`` is not a results folder.
+    """
     results = Results.open(folder)
     scale, rows = scale_of(results.manifest()), results.rows()
     written = [results.write(TRACE, trace_json(results.events(), scale))]
@@ -103,15 +106,15 @@ def _count(misdelivered: int | None) -> str | Text:
     return Text(str(misdelivered), "bold red") if misdelivered else _number(misdelivered, "d")
 
 
-def _place(row: Row) -> str:
-    """Which point a row is, in words."""
+def _point_name(row: Row) -> str:
+    """The name of a row's point in findings and verdict."""
     slot = f", slots of {row['slot_ms']:g} ms" if row.get("slot_ms") else ""
     size = size_in_words(row["bytes_per_pair"])
     return f"{row['policy']}, {row['n']} ranks, {size} per pair, {row['reconfiguration_delay_ms']:g} ms{slot}"
 
 
 def _found(rows: Sequence[Row]) -> Iterator[Text]:
-    """Of each policy, how near it came to its formula."""
+    """A line for each policy with the range of its time over formula."""
     for policy in dict.fromkeys(row["policy"] for row in rows):
         ratios = [row["time_s"] / row["formula_s"] for row in rows if row["policy"] == policy and row.get("formula_s")]
         if ratios:
@@ -120,18 +123,18 @@ def _found(rows: Sequence[Row]) -> Iterator[Text]:
 
 
 def _delivered(rows: Iterable[Row]) -> Iterator[Text]:
-    """Whether everything arrived where it was meant to, and nowhere else."""
+    """Lines on misdelivered packets, and on bytes sent and received."""
     counted = [row for row in rows if row.get("misdelivered") is not None]
     wrong = sum(row["misdelivered"] for row in counted)
     if wrong:
-        where = "; ".join(f"{_place(row)}: {row['misdelivered']}" for row in counted if row["misdelivered"])
-        yield Text(f"{wrong} packets came out at a host that they were not meant for ({where}).", "bold red")
+        where = "; ".join(f"{_point_name(row)}: {row['misdelivered']}" for row in counted if row["misdelivered"])
+        yield Text(f"{wrong} packets arrived at a host other than their destination ({where}).", "bold red")
     elif counted:
-        yield Text(f"No packet came out at a host that it was not meant for ({len(counted)} points counted).", "green")
+        yield Text(f"No packet arrived at a host other than its destination ({len(counted)} points counted).", "green")
     both = [row for row in rows if row.get("payload_sent_bytes") is not None]
     unequal = [row for row in both if row["payload_sent_bytes"] != row["payload_received_bytes"]]
     for row in unequal:
         sent, received = row["payload_sent_bytes"], row["payload_received_bytes"]
-        yield Text(f"{_place(row)}: ranks sent {sent:.12g} bytes and received {received:.12g}.", "bold red")
+        yield Text(f"{_point_name(row)}: ranks sent {sent:.12g} bytes and received {received:.12g}.", "bold red")
     if both and not unequal:
         yield Text("At every point the ranks received as many bytes as they sent.", "green")

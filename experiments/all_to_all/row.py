@@ -1,4 +1,4 @@
-"""What an all-to-all has in its row beside the columns of every case."""
+"""Columns of an all-to-all's row in addition to those of every trial, and the checks of delivery and loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
 from experiments.trials.plan import TrialPlan
-from experiments.trials.run import foresee_row
+from experiments.trials.run import predicted_row
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes
@@ -19,21 +19,21 @@ from measure.results.row import Row
 from railyard.timeline import Event
 
 SPARE = 0.05
-"""A slot that is filled but for so much counts as full."""
+"""Share of a slot that may stay empty for the slot to count as full."""
 MOST_LOST = 0.005
-"""Bytes that may meet a dark port: they are sent again in a later light of their pair and take that much of it."""
+"""Largest share of bytes that may be lost at dark ports; they are sent again in a later slot and take its time."""
 
 
 def all_to_all_columns(
     trial: Trial, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
 ) -> Row:
-    """The columns; seconds, bytes and bits of the real system.
+    """The columns of an all-to-all, in seconds, bytes and bits of the real system.
 
-    ``time_s`` is counted from the last arrival. ``formula_s``: with turns, each as long as its longest transfer and
-    one reconfiguration, for uniform demand (n - 1)(D / B + T) (PIP, arXiv 2501.18136); else the bound of the wire. B is
-    what full packets leave of a port's rate. ``duty_cycle`` is the share of B that a rank sent, on average: over the
-    whole all-to-all, or where slots have a length over the cycles in which everybody has enough for a full slot
-    (``full_cycles``); ``ideal_duty_cycle`` is what is possible there.
+    ``time_s`` counts from the last arrival. ``formula_s`` is the sum over slots of the longest transfer and one
+    reconfiguration, for uniform demand (n - 1)(D / B + T) (PIP, arXiv 2501.18136); without slots it is the bound of the
+    wire. B is a port's goodput with full packets. ``duty_cycle`` is the share of B that a rank sent, on average: over
+    the whole all-to-all, or with slots of fixed length over the cycles in which every rank fills its slots
+    (``full_cycles``); ``ideal_duty_cycle`` is the largest possible value there.
     """
     real, scale = point.scale.real_s, point.scale
     time_s = real(times.after_arrival_s)
@@ -65,18 +65,20 @@ def all_to_all_columns(
 
 
 def delivery_check(delivered: Delivery | None, moved: Payload) -> Check:
-    """Whether everything arrived, and nowhere else."""
+    """The check that all bytes arrived, and no packet at a wrong host."""
     wrong = (delivered.misdelivered or 0) if delivered is not None else 0
     ok = wrong == 0 and moved.conserved
-    says = f"{wrong} packets came out at a host that they were not meant for"
+    says = f"{wrong} packets arrived at a host other than their destination"
     if not moved.conserved:
         says = f"{moved.sent_bytes} bytes were sent and {moved.received_bytes} received"
     return Check("delivery", float(wrong), 0.0, "packets", ok, says)
 
 
 def loss_check(delivered: Delivery | None) -> Check:
-    """Whether what was sent met light: a port that is late in its slot sends the rest into the dark, which the system
-    that it stands for does not.
+    """The check that few bytes were lost at dark ports.
+
+    A port of the emulator that is late in its slot sends the rest while its circuit is down, which the real system does
+    not.
     """
     name, unit = "loss", "of bytes"
     if delivered is None or not delivered.sent_bytes:
@@ -87,7 +89,7 @@ def loss_check(delivered: Delivery | None) -> Check:
 
 
 def _judged(row: Row, checks: Sequence[Check]) -> Row:
-    """The verdict of a row with some more checks."""
+    """The verdict columns of a row with further checks."""
     failed = [check.says for check in checks if not check.ok]
     if failed and not row["faithful"]:
         failed.insert(0, row["verdict"])
@@ -101,16 +103,16 @@ def _judged(row: Row, checks: Sequence[Check]) -> Row:
     }
 
 
-def foreseen_row(trial: Trial, plan: TrialPlan) -> Row:
-    """What can be said of a case without running it."""
-    row = foresee_row(trial, plan)
+def predicted_all_to_all_row(trial: Trial, plan: TrialPlan) -> Row:
+    """The row of a prediction, for a trial that is not run."""
+    row = predicted_row(trial, plan)
     return {
         "experiment": plan.experiment,
         "study": trial.study,
         "fabric": trial.fabric.kind,
         "n": trial.schedule.n,
         "reconfiguration_delay_ms": trial.reconfiguration_delay_s * 1e3,
-        **dict(trial.labels),
+        **dict(trial.tags),
         "predicted_time_s": row["predicted_after_arrival_s"],
         "formula_s": formula(trial),
         "ideal_duty_cycle": _ideal_duty(trial.cycle, trial.reconfiguration_delay_s),
@@ -124,7 +126,7 @@ def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:
 
 
 def full_cycles(trial: Trial) -> int:
-    """How many cycles of slots of a length everybody can fill; 0 where slots have none, or demand is not uniform."""
+    """Number of cycles in which ranks fill all slots; 0 without slots of fixed length or without uniform demand."""
     cycle = trial.cycle
     if cycle is None or cycle.slot_s is None or cycle.demand or trial.schedule.weights:
         return 0
@@ -132,8 +134,9 @@ def full_cycles(trial: Trial) -> int:
 
 
 def duty_cycle(trial: Trial, point: Point, events: Sequence[Event], times: CollectiveTimes) -> float | None:
-    """The share of their ports' payload rate that the ranks sent in the full cycles, the dark before each slot
-    included: mean over the measured steps. None where there are none.
+    """Share of their ports' payload rate that ranks sent in the full cycles, as the mean over the measured steps.
+
+    The time includes the dark time before each slot. None without full cycles.
     """
     cycles = full_cycles(trial)
     count = cycles * len(slots_of(trial)) if cycles else 0
@@ -150,6 +153,6 @@ def duty_cycle(trial: Trial, point: Point, events: Sequence[Event], times: Colle
 
 
 def _slots_within(events: Iterable[Event], arrivals: Sequence[float], ends: Sequence[float]) -> int:
-    """How many slots there were while a collective was under way."""
+    """Number of slots that overlap the time of a collective."""
     first, last = min(arrivals), max(ends)
     return sum(1 for e in events if e.kind == "slot" and e.end is not None and e.end > first and e.t < last)

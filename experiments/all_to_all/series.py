@@ -1,4 +1,4 @@
-"""What all figures of all-to-alls share: how each policy looks, which rows belong together, and the formula's line."""
+"""Shared parts of the all-to-all figures: colours and markers of policies, rows of each series, line of the formula."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LOOKS = {
 MOST_PANELS = 3
 DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))
 BROAD: dict[str, Any] = {"color": GREY, "linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
-"""How a formula is drawn: broad and beneath, so that it is seen where model and measurement agree with it."""
+"""Line style of a formula: broad and below other lines, so that it stays visible under model and measurements."""
 _OWN_STUDIES = ("bytes", "ranks", "delay", "slot", "skew")
 
 
 def study_rows(rows: Rows, name: str) -> Rows:
-    """The rows of a study; where there are none, those that were measured for no study of their own."""
+    """The rows of study ``name``; if there are none, those that belong to none of the figures' studies."""
     mine = [row for row in rows if row.get("study") == name]
     return mine or [row for row in rows if row.get("study") not in _OWN_STUDIES]
 
 
 def series(rows: Rows) -> dict[str, tuple[Look, Rows]]:
-    """The rows of each policy; those of different slot lengths apart."""
+    """The rows of each policy and slot length, with the look of their curve."""
     found: dict[str, tuple[Look, Rows]] = {}
     names = {row["policy"] for row in rows}
     for policy in [*(name for name in LOOKS if name in names), *sorted(names - set(LOOKS))]:
@@ -50,19 +50,19 @@ def series(rows: Rows) -> dict[str, tuple[Look, Rows]]:
 
 
 def distinct(formulas: Iterable[Curve]) -> list[Points]:
-    """Each line once: the formula of most policies is the same."""
+    """The lines of ``formulas`` without duplicates, since most policies have the same formula."""
     return list({tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}.values())
 
 
 def over_formula(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row with ``ratio``, measured time over the formula, and ``model_ratio``."""
+    """The row with two more columns: ``ratio``, measured time over formula, and ``model_ratio``."""
     model = row.get("predicted_time_s")
     ratio = row["time_s"] / row["formula_s"]
     return {**row, "ratio": ratio, "model_ratio": None if model is None else model / row["formula_s"]}
 
 
 def formula_key(label: str) -> Line2D:
-    """Its entry in a legend."""
+    """The legend entry of a formula."""
     handle = Line2D([], [], **BROAD)
     handle.set_label(label)
     return handle

@@ -1,13 +1,13 @@
-"""The all-to-all experiment: everybody sends to everybody, over circuits that take turns and over what they replace.
+"""Settings of the all-to-all experiment: every rank sends to every other, over circuits in slots and over alternatives.
 
-Ways of doing it, each with the same bandwidth for a rank:
+The variants, each with the same bandwidth for a rank:
 
 ============ =========================================================================================
 electrical   a packet switch; pairwise exchange, one port for each rank
-rotor        circuits go through the matchings in which each pair meets once, whatever the demand
-valiant      the same, each pair's data in two hops over all other ranks (for uneven demand)
-demand       circuits in turns that are made for the demand
-multi-hop    a ring of circuits that stands; what is not for a neighbour is forwarded. Two ports of half the rate
+rotor        slots of a fixed cycle of matchings, in which each pair has a circuit once
+valiant      the slots of rotor, with each pair's data in two hops over all other ranks (for uneven demand)
+demand       slots computed for the demand
+multi-hop    a static ring of circuits on which ranks forward data; two ports of half the rate
 ============ =========================================================================================
 """
 
@@ -36,22 +36,22 @@ from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
 from workloads.schedule import Schedule
 
-Way = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
+Variant = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
 Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid"]
 STUDIES: dict[Study, str] = {
     "bytes": "time against bytes per pair",
     "ranks": "time against the number of ranks",
     "delay": "time against the reconfiguration delay",
-    "slot": "duty cycle against the length of slots, each full",
+    "slot": "duty cycle against the length of full slots",
     "skew": "uneven demand",
-    "grid": "everything with everything",
+    "grid": "all combinations of the lists",
 }
 FULL_CYCLES, LAST_CYCLE = 3, 0.7
-"""In study ``slot`` every slot is full for so many cycles, and in the last cycle filled to so much: there is room for
-what this machine left over in those before."""
-TURNING: tuple[Way, ...] = ("rotor", "valiant", "demand")
-"""The ways whose circuits take turns."""
-_AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
+"""Cycles of full slots in study ``slot``, and the share to which slots of the last cycle are filled; the rest is room
+for data that this machine did not send in time before."""
+SLOT_VARIANTS: tuple[Variant, ...] = ("rotor", "valiant", "demand")
+"""The variants with slots."""
+_AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
     "bytes": ("sizes", (312_500, 625_000, 1_250_000, 2_500_000), ("electrical", "rotor", "multi-hop")),
     "ranks": ("ranks", (4, 8, 16), ("electrical", "rotor", "multi-hop")),
     "delay": ("delays_ms", (10.0, 20.0, 50.0, 100.0), ("electrical", "rotor")),
@@ -59,22 +59,24 @@ _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Way, ...]]] = {
     "skew": ("policies", (), ("electrical", "rotor", "valiant", "demand", "multi-hop")),
     "grid": ("", (), ("electrical", "rotor")),
 }
-"""Which list a study goes through, its values unless others are given, and the ways it compares."""
+"""Study -> the list that it varies, the default values of the list, and the variants that it compares."""
 
 
 class AllToAllExperiment(Settings):
-    """``sizes`` are bytes per ordered pair (their mean where ``demand`` is uneven). ``slots_ms`` 0 stands for slots
-    that end when everybody has sent its part; in study ``slot`` each pair has more to send than ``FULL_CYCLES`` slots
-    take.
+    """Settings of the all-to-all experiment, in real units.
 
-    ``demand``: ``uniform``, ``skewed`` (drawn with ``seed``; ``experiments.all_to_all.demand``) or a CSV file.
-    ``simplex``: a rank sends to one and receives from another. ``mesh``: the photonic mesh that the switch is, as
-    ``5x5``.
+    ``sizes`` are bytes per ordered pair (the mean if ``demand`` is uneven). ``slots_ms`` are up times of slots, 0 for
+    slots that end when all ranks have sent their part; in study ``slot`` each pair has data for more than
+    ``FULL_CYCLES`` slots. Ranks stop sending ``guard_ms`` before the end of a slot of fixed length.
+
+    ``demand`` is ``uniform``, ``skewed`` (drawn with ``seed``; ``experiments.all_to_all.demand``) or a CSV file. With
+    ``simplex`` a rank sends to one rank and receives from another. ``mesh`` is the size of a photonic mesh that serves
+    as switch, such as ``5x5``; ``most_slots`` limits the slots of variant demand (0: no limit).
     """
 
     experiment: Literal["all-to-all"] = "all-to-all"
     studies: tuple[Study, ...] = Field(default=("bytes", "ranks", "delay", "slot", "skew"), min_length=1)
-    policies: tuple[Way, ...] | None = None
+    policies: tuple[Variant, ...] | None = None
     ranks: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
     delays_ms: tuple[float, ...] = ()
@@ -112,31 +114,31 @@ class AllToAllExperiment(Settings):
     @model_validator(mode="after")
     def _slots_are_slots(self) -> AllToAllExperiment:
         if "slot" in self.studies and 0 in self.slots_ms:
-            raise ValueError("study slot needs slots of a length; 0 (as long as it takes) is none")
+            raise ValueError("study slot needs slots of fixed length; 0 stands for slots without one")
         for slot in filter(None, self.slots_ms):
             Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
         return self
 
     @property
     def bytes_per_s(self) -> float:
-        """The payload that one rank can send, in full packets."""
+        """Payload bytes per second that one rank can send in full packets."""
         return self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
 
     def trials(self) -> Iterator[Trial]:
-        """Every case of every study; ``ConfigError`` for what cannot be."""
+        """The trials of all studies; ``ConfigError`` for an impossible one."""
         for study in self.studies:
             known: set[tuple[Any, ...]] = set()
             for values in product(*self._lists(study)):
                 once = values[:3] if values[0] == "electrical" else values
                 if once in known:
-                    continue  # a packet switch has no circuits to wait for
+                    continue  # delays and slots do not matter to a packet switch
                 known.add(once)
                 trial = self._trial(study, *values)
                 yield replace(trial, ideal_s=at_line_rate(trial)) if trial.cycle is not None else trial
 
     def _lists(self, study: Study) -> tuple[tuple[Any, ...], ...]:
-        """The ways, ranks, sizes, delays and slots of a study: one of each but of what it goes through."""
-        axis, values, ways = _AXES[study]
+        """The variants, ranks, sizes, delays and slots of a study: one value of each, except of the varied list."""
+        axis, values, variants = _AXES[study]
         lists: dict[str, tuple[Any, ...]] = {
             "ranks": self.ranks or (8,),
             "sizes": self.sizes or (1_250_000,),
@@ -147,74 +149,74 @@ class AllToAllExperiment(Settings):
             lists = {key: found[:1] for key, found in lists.items()}
         if values:
             lists[axis] = getattr(self, axis) or values
-        return (self.policies or ways, *lists.values())
+        return (self.policies or variants, *lists.values())
 
-    def _trial(self, study: Study, way: Way, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:
-        carries = self._slot_bytes(slot_ms) if slot_ms else 0.0
+    def _trial(self, study: Study, variant: Variant, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:
+        slot_bytes = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
-            size = int((FULL_CYCLES + LAST_CYCLE) * carries) // 4 * 4
+            size = int((FULL_CYCLES + LAST_CYCLE) * slot_bytes) // 4 * 4
         demand = self._demand(study, n, size)
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,
             guard_s=self.guard_ms / 1e3,
             simplex=self.simplex,
-            demand=demand if way == "demand" else (),
+            demand=demand if variant == "demand" else (),
             most_slots=self.most_slots,
         )
-        turning = way in TURNING
+        in_slots = variant in SLOT_VARIANTS
         return Trial(
-            self._schedule(way, n, demand),
+            self._schedule(variant, n, demand),
             n * size if not demand else round(sum(map(sum, demand)) / n),
-            self.fabric(way, n),
-            delay_ms / 1e3 if way != "electrical" else 0.0,
+            self.fabric(variant, n),
+            delay_ms / 1e3 if variant != "electrical" else 0.0,
             study=study,
-            policy={"electrical": "", "multi-hop": "opus", "demand": "demand"}.get(way, "rotor"),
-            cycle=cycle if turning else None,
+            policy={"electrical": "", "multi-hop": "opus", "demand": "demand"}.get(variant, "rotor"),
+            cycle=cycle if in_slots else None,
             dimension="ep",
-            labels=(
-                ("policy", way),
+            tags=(
+                ("policy", variant),
                 ("bytes_per_pair", size),
-                ("slot_ms", slot_ms if turning and slot_ms else None),
-                ("guard_ms", self.guard_ms if turning else None),
+                ("slot_ms", slot_ms if in_slots and slot_ms else None),
+                ("guard_ms", self.guard_ms if in_slots else None),
                 ("demand", (self.demand or ("skewed" if study == "skew" else "uniform"))),
-                ("mesh", self.mesh if way != "electrical" else ""),
+                ("mesh", self.mesh if variant != "electrical" else ""),
             ),
         )
 
     def _demand(self, study: Study, n: int, size: int) -> Demand:
-        """Bytes between positions; () where all are the same."""
+        """Bytes from each position to each; () for a uniform demand."""
         return read_demand(self.demand or ("skewed" if study == "skew" else "uniform"), n, size, self.seed)
 
-    def fabric(self, way: Way, n: int) -> TrialFabric:
-        """The fabric among ``n`` ranks."""
-        share = 0.5 if way == "multi-hop" else 1.0
+    def fabric(self, variant: Variant, n: int) -> TrialFabric:
+        """The fabric of ``variant`` for ``n`` ranks."""
+        share = 0.5 if variant == "multi-hop" else 1.0
         return TrialFabric(
-            "electrical" if way == "electrical" else "ocs",
+            "electrical" if variant == "electrical" else "ocs",
             n,
             port_gbps=self.port_gbps * share,
             mtu=self.mtu,
-            circuits=2 if way == "multi-hop" or self.simplex else 1,
+            circuits=2 if variant == "multi-hop" or self.simplex else 1,
             mesh=self.mesh,
         )
 
-    def _schedule(self, way: Way, n: int, demand: Demand) -> Schedule:
+    def _schedule(self, variant: Variant, n: int, demand: Demand) -> Schedule:
         weights = whole_numbers(demand) if demand else None
-        if way in ("electrical", "multi-hop"):
-            found = schedule("all_to_all", n, "pairwise" if way == "electrical" else "bidirectional-ring")
+        if variant in ("electrical", "multi-hop"):
+            found = schedule("all_to_all", n, "pairwise" if variant == "electrical" else "bidirectional-ring")
             return replace(found, weights=tuple(w for row in weights for w in row)) if weights else found
-        if way == "valiant":
+        if variant == "valiant":
             return valiant_all_to_all(n, weights)
         return straight_all_to_all(n, weights=weights)
 
     def _slot_bytes(self, slot_ms: float) -> float:
-        """Bytes of the real system that a slot of fixed length takes; ``ConfigError`` if that is next to nothing."""
+        """Real bytes that a slot of fixed length carries; ``ConfigError`` for a slot that is too short."""
         scale = self.scale.scale()
-        light_s = (slot_ms - self.guard_ms) / 1e3 - scale.real_s(LATE_S)
-        found = light_s * self.bytes_per_s - scale.real_bytes(HEADROOM_BYTES)
+        up_s = (slot_ms - self.guard_ms) / 1e3 - scale.real_s(LATE_S)
+        found = up_s * self.bytes_per_s - scale.real_bytes(HEADROOM_BYTES)
         if found < scale.real_bytes(LEAST_WRITE_BYTES):
             raise ConfigError(
-                f"a slot of {slot_ms:g} ms carries next to nothing beside its guard time and the "
-                f"{scale.real_s(LATE_S) * 1e3:.3g} ms that this machine may be late; longer slots are right",
+                f"a slot of {slot_ms:g} ms is too short: it must exceed its guard time and the "
+                f"{scale.real_s(LATE_S) * 1e3:.3g} ms that this machine may be late; use longer slots",
                 key="slots_ms",
             )
         return found

@@ -1,4 +1,4 @@
-"""Who hears whom in every slot of a rotation: the matched partners, and nobody else. On real packets."""
+"""Test of a rotor's slots on real packets: in every slot exactly the matched ranks must reach each other."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.program import Group
 
-Ways = frozenset[tuple[int, int]]
-"""(sender, receiver)."""
+RankPairs = frozenset[tuple[int, int]]
+"""Ordered pairs (sender, receiver)."""
 
 
 @dataclass(frozen=True)
 class SlotReach:
-    """One slot among ``n`` ranks: who should hear whom (``meant``), and who did."""
+    """One slot among ``n`` ranks: the pairs that should reach each other (``expected``), and those that did."""
 
     n: int
     slot: int
-    meant: Ways
-    heard: Ways
+    expected: RankPairs
+    reached: RankPairs
 
     @property
-    def right(self) -> bool:
-        """Exactly those who should."""
-        return self.meant == self.heard
+    def as_expected(self) -> bool:
+        """Whether exactly the expected pairs reached each other."""
+        return self.expected == self.reached
 
 
 def slot_reach(settings: Settings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
-    """Set every slot of a rotor among the ranks of ``fabric`` in turn and have everybody call everybody. Needs root."""
+    """Set the slots of a rotor on ``fabric`` one after another and ping between all ranks in each; needs root."""
     with Session(settings, fabric.topology(Scale(1.0))) as session:
         slots = rotor_slots(session.plan, simplex)
         with PingMatrix(session.plan, session.netns_fds()) as matrix:
@@ -46,17 +46,17 @@ def slot_reach(settings: Settings, fabric: TrialFabric, simplex: bool) -> Iterat
                     circuits = [list(circuit.ports) for circuit in matching]
                     session.call("rewire", switch=name, circuits=circuits, update="overwrite", delay_s=0.0)
                 lanes = sorted({path[1] for path in slot.paths})
-                meant = {(a, b) for a, _, b, _ in slot.paths}
+                expected = {(a, b) for a, _, b, _ in slot.paths}
                 if not simplex:
-                    meant |= {(b, a) for a, b in meant}
-                yield SlotReach(fabric.ranks, number, frozenset(meant), matrix.reach(lanes))
+                    expected |= {(b, a) for a, b in expected}
+                yield SlotReach(fabric.ranks, number, frozenset(expected), matrix.reach(lanes))
 
 
 def rotor_slots(plan: FabricPlan, simplex: bool) -> tuple[Slot, ...]:
-    """The slots of a rotor among all ranks of ``plan``."""
-    return slots_alone(RotorPolicy(plan), Group("everybody", "ep", tuple(range(plan.ranks))), Cycle(simplex=simplex))
+    """The slots of a rotor policy over all ranks of ``plan``."""
+    return slots_alone(RotorPolicy(plan), Group("all", "ep", tuple(range(plan.ranks))), Cycle(simplex=simplex))
 
 
 def meetings(found: list[SlotReach]) -> Counter[tuple[int, int]]:
-    """How often each (sender, receiver) heard each other over all slots."""
-    return Counter(way for one in found for way in one.heard)
+    """In how many slots each sender reached each receiver."""
+    return Counter(pair for one in found for pair in one.reached)

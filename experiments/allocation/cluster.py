@@ -1,4 +1,4 @@
-"""A cluster of racks as tenants leave it: filled until nothing fits, then slices given back by chance."""
+"""Clusters of racks in use: filled with slices until none fits, then with randomly chosen slices released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Cluster = list[Allocator]
 
 
 def filled(experiment: AllocationExperiment, mix: str, cluster: int) -> Cluster:
-    """Racks with contiguous slices drawn from ``mix``, each in the first rack that has room, until no size fits."""
+    """Racks filled with contiguous slices drawn from ``mix``, each in the first rack with room, until no size fits."""
     random = Random(f"{experiment.seed} {cluster} fill")
     racks = [experiment.rack(photonic=False) for _ in range(experiment.racks)]
     fill(racks, {size: float(weight) for size, weight in read_mix(mix).items()}, random)
@@ -21,9 +21,9 @@ def filled(experiment: AllocationExperiment, mix: str, cluster: int) -> Cluster:
 
 
 def fill(racks: Cluster, weights: Mapping[int, float], random: Random) -> None:
-    """Draw slices and allocate them; a size that no longer fits anywhere is drawn no more."""
+    """Draw slices by ``weights`` (chips: weight) and allocate them, until no size fits any rack."""
     left = {size: weight for size, weight in weights.items() if size <= racks[0].torus.chips}
-    first = dict.fromkeys(left, 0)  # racks only fill up: what had no room before has none now
+    first = dict.fromkeys(left, 0)  # racks only fill up: a rack without room for a size stays without
     number = 0
     while left:
         size = random.choices(list(left), list(left.values()))[0]
@@ -37,7 +37,7 @@ def fill(racks: Cluster, weights: Mapping[int, float], random: Random) -> None:
 
 
 def freed(racks: Cluster, share: float, random: Random) -> Cluster:
-    """Copies of the racks after slices drawn by chance were released, until ``share`` of all chips is free."""
+    """Copies of ``racks`` with randomly drawn slices released until at least ``share`` of all chips is free."""
     racks = [rack.copy() for rack in racks]
     rented = [(rack, name) for rack in racks for name in rack.allocations]
     random.shuffle(rented)

@@ -1,8 +1,8 @@
-"""How much of its egress a chip can use inside its slice: split over X, Y, Z for good, or steered to its peers.
+"""Share of a chip's egress that is usable inside its slice: split statically over X, Y, Z, or steered to its peers.
 
-Today a chip's egress is split evenly over the dimensions of the torus, and a slice that cannot use a dimension loses
-that share: 2 of 3 usable leave two thirds, 1 of 3 one third (MORPHLUX, arXiv 2508.03674). A photonic fabric in the
-server steers all ports of a chip to the peers that its slice has, as far as there are fibres between servers.
+Electrical tori split a chip's egress evenly over their dimensions, and a slice that cannot use a dimension loses that
+share: 2 of 3 usable leave two thirds, 1 of 3 one third (MORPHLUX, arXiv 2508.03674). A photonic fabric in the server
+steers all ports of a chip to peers in its slice, as far as there are fibres between servers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from topos.slices import Slice
 from topos.torus import Extents, Torus
 
 UsableRule = Literal["ring", "link"]
-"""When a slice can use a dimension.
+"""Rule for when a slice can use a dimension.
 
-``ring``: where it goes round the torus, so that the ring of that dimension closes without the links of others; a slice
-that closes none still has one ring through all of its chips, and so the share of one dimension. ``link``: wherever it
-is more than one chip wide (a line of chips counts as much as a ring).
+``ring``: where the slice spans the torus, so that the ring of that dimension closes without links of other slices; a
+slice that closes no ring still has one ring through all of its chips, and so the share of one dimension. ``link``:
+wherever the slice is more than one chip wide (a line of chips counts as much as a ring).
 """
 
 
@@ -35,10 +35,11 @@ def static_share(torus: Torus, extents: Extents, rule: UsableRule = "ring") -> f
 
 
 def steered_shares(torus: Torus, slices: Sequence[Slice], fibres: int) -> tuple[float | None, ...]:
-    """The same with a photonic fabric, all slices of a rack together: None for a slice of one chip.
+    """The share of a chip's egress that each slice of a rack can use with a photonic fabric; None for one chip.
 
     Each slice has one ring that goes server by server, with one circuit for each hop and lane; with P ports at most
-    P // 2 lanes (P for two chips). Lanes are added in turns, slice by slice, as long as every circuit finds fibres.
+    P // 2 lanes (P for two chips). Lanes are added round-robin over the slices, as long as all circuits of a lane find
+    fibres (``fibres`` between two adjacent servers).
     """
     plant = FibrePlant(RackPlan(torus.shape, torus.server, 1, ()), torus.chips, per_pair=fibres)
     rings = [server_ring(torus, each) for each in slices]
@@ -62,7 +63,10 @@ def steered_shares(torus: Torus, slices: Sequence[Slice], fibres: int) -> tuple[
 
 
 def server_ring(torus: Torus, slice_: Slice) -> tuple[int, ...]:
-    """The chips of a block, server by server, servers next to each other where the block allows: fewest fibres."""
+    """The chips of a slice as a ring, server by server, with adjacent servers in succession where the slice allows.
+
+    This order needs the fewest fibres.
+    """
     chips = slice_.ring(torus)
     if all(e % s == 0 and o % s == 0 for e, o, s in zip(slice_.extents, slice_.origin, torus.server, strict=True)):
         servers = _in_blocks(torus, slice_).ring(Torus(torus.blocks, (1, 1, 1)))
@@ -81,5 +85,5 @@ def _blocks(lengths: Sequence[int], torus: Torus) -> Extents:
 
 
 def _hops(ring: Sequence[int]) -> list[tuple[int, int]]:
-    """The ends of one circuit for each hop; two chips have one hop."""
+    """The two chips of each hop of a ring; a ring of two chips has one hop."""
     return list(pairwise(ring)) + ([(ring[-1], ring[0])] if len(ring) > 2 else [])

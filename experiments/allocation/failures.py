@@ -1,16 +1,16 @@
-"""How many chips failures take out of use, by what is done about them.
+"""Number of chips that failures take out of use, under different ways of recovery.
 
-A rack has one server in reserve and is full with the slices of ``mix`` otherwise; some of its rented chips die. Counted
-are the chips of the rack's worth that nobody can rent until the repair, the dead ones included, because they are dead,
-cut off, or hold the slices that had to move:
+A rack has one server in reserve and is otherwise full with slices of ``mix``; some of its rented chips die. A chip
+counts as out of use if it cannot be rented until the repair, because it is dead, cut off, or needed for a slice that
+had to move:
 
-- ``migration`` (TPU): slices that lost a chip move to a fresh rack, and that whole rack must have been kept free.
-- ``block``: on an electrical torus a slice that lost a chip moves as a whole to another healthy block: its size.
-- ``kubernetes``: the server of a dead chip is cordoned off as a node, and a server anywhere takes its place (contiguity
-  left out, in its favour): the chips of each server hit.
-- ``morphlux``: a spare chip is spliced in where the dead one was, by circuits to all of its neighbours in the slice. If
-  the fibres left do not do for that, the slice moves as in ``block``.
-- ``ideal``: a switch that joins any chips: as many as died.
+- ``migration`` (TPU): slices that lost a chip move to another rack, which must have been kept free: all of its chips.
+- ``block``: on an electrical torus a slice that lost a chip moves as a whole to another healthy block: its chips.
+- ``kubernetes``: the server of a dead chip is cordoned off as a node, and any other server replaces it (contiguity is
+  ignored, in favour of this system): the chips of each server with a dead chip.
+- ``morphlux``: a spare chip replaces the dead one, by circuits to all of its neighbours in the slice: one chip. Without
+  enough free fibres the slice moves as in ``block``.
+- ``ideal``: a switch that joins any chips: the dead chips alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from topos.torus import Torus
 
 SYSTEMS = ("migration", "block", "kubernetes", "morphlux", "ideal")
 PAPER_RATIO = {"migration": 10.0, "kubernetes": 3.0, "morphlux": 1.0, "ideal": 1.0}
-"""Over-provisioning against that of MORPHLUX, about (arXiv 2508.03674)."""
+"""Approximate over-provisioning relative to MORPHLUX (arXiv 2508.03674)."""
 
 
 class Splicer:
-    """The circuits of a full rack, and spare chips to put in the place of dead ones."""
+    """The circuits of a full rack, and the spare chips that can replace dead ones."""
 
     def __init__(self, rack: Allocator, spares: tuple[int, ...]) -> None:
         torus = rack.torus
@@ -51,7 +51,7 @@ class Splicer:
         }
 
     def splice(self, dead: int) -> bool:
-        """Put a spare in the place of chip ``dead``; False if there is none left, or no fibres for it."""
+        """Replace chip ``dead`` by a spare; False if no spare is left, or no fibres for its circuits."""
         gone = {key for key in self._circuits if dead in key[:2]}
         kept = {key: route for key, route in self._routes.items() if key not in gone}
         if not self._spares:
@@ -68,7 +68,7 @@ class Splicer:
 
 
 def overprovision_rows(experiment: AllocationExperiment) -> Iterator[Row]:
-    """A row for every number of failures and system: mean over all racks of all clusters."""
+    """A row for every number of failures and system, with the mean over all racks of all clusters."""
     for failures in experiment.failures:
         random = Random(f"{experiment.seed} {failures} failures")
         lost: dict[str, list[int]] = {system: [] for system in SYSTEMS}
@@ -99,7 +99,7 @@ def overprovision_rows(experiment: AllocationExperiment) -> Iterator[Row]:
 
 
 def _full_rack(experiment: AllocationExperiment, random: Random) -> tuple[Allocator, tuple[int, ...]]:
-    """A full rack but for one server in reserve, any of them."""
+    """A rack that is full except for one randomly chosen server in reserve, and the chips of that server."""
     rack = experiment.rack(photonic=False)
     each = rack.torus.chips_per_server
     server = random.randrange(rack.torus.chips // each)
@@ -127,7 +127,7 @@ def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str
 
 
 def _links(torus: Torus, chips: set[int]) -> list[tuple[int, int]]:
-    """The links of the torus among the chips of a slice."""
+    """The links of the torus between chips of a slice."""
     return [(a, b) for a, _, b, _ in torus.links() if a in chips and b in chips]
 
 

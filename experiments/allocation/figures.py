@@ -1,6 +1,7 @@
-"""Figures of the allocation studies: fragmentation, requests that fail, bandwidth regained, chips lost to failures.
+"""Figures of the allocation studies: fragmentation, failed requests, regained bandwidth, chips lost to failures.
 
-Each takes the rows of a summary (``experiment`` = ``allocation``, by ``study``); None where they hold no such study.
+Each figure takes the rows of a summary (``experiment`` = ``allocation``, by ``study``) and is None without rows of its
+study.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FAILURES = {
 
 
 def allocation_figures(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Every figure that the rows hold a study for, by name."""
+    """The figures of all studies in ``rows``, by name."""
     rows = [row for row in rows if row["experiment"] == "allocation"]
     made = {
         "allocation_fragmentation": fragmentation(rows),
@@ -42,7 +43,7 @@ def allocation_figures(rows: Sequence[Row]) -> dict[str, Figure]:
 
 
 def fragmentation(rows: Sequence[Row]) -> Figure | None:
-    """The distribution of the fragmentation index over racks, a line for each system and share freed."""
+    """Figure of the distribution of the fragmentation index over racks, a line for each system and freed share."""
     mine = [row for row in rows if row["study"] == "fragmentation"]
     if not mine:
         return None
@@ -63,7 +64,7 @@ def fragmentation(rows: Sequence[Row]) -> Figure | None:
 
 
 def failed_requests(rows: Sequence[Row]) -> Figure | None:
-    """Bars: the share of large requests that fail although their chips are free, for each mix."""
+    """Figure of bars: the share of large requests that fail although enough chips are free, for each mix."""
     mine = [row for row in rows if row["study"] == "mixes" and row["requests"]]
     mine = mine or [row for row in rows if row["study"] == "requests" and row["requests"]]
     if not mine:
@@ -94,7 +95,7 @@ def failed_requests(rows: Sequence[Row]) -> Figure | None:
 
 
 def bandwidth(rows: Sequence[Row]) -> Figure | None:
-    """The distribution over racks of the share of egress that steering gives back: by rule, and by mix."""
+    """Figure of the distribution over racks of the share of egress that steering regains, by rule and by mix."""
     mine = [row for row in rows if row["study"] == "bandwidth"]
     if not mine:
         return None
@@ -136,7 +137,7 @@ def _paper_gain(axes: Axes, row: Row) -> None:
 
 
 def overprovision(rows: Sequence[Row]) -> Figure | None:
-    """Chips out of use against failures per rack; the paper's ratios, on top of our MORPHLUX, as open markers."""
+    """Figure of chips out of use against failures per rack; open markers are the paper's ratios x our MORPHLUX."""
     mine = [row for row in rows if row["study"] == "overprovision"]
     if not mine:
         return None
@@ -173,7 +174,7 @@ def _range(ratios: Sequence[float]) -> str:
 
 
 def _cdf(axes: Axes, values: Sequence[float], factor: float, colour: str, dashes: Any, label: str) -> None:
-    """Steps from 0 to 1; drawn on to the right, so that a line that ends early is seen to end."""
+    """Draw a cumulative distribution from 0 to 1, continued at 1 to the right edge."""
     ordered = sorted(factor * value for value in values)
     share = [(place + 1) / len(ordered) for place in range(len(ordered))]
     xs, ys = [ordered[0], *ordered, factor], [0.0, *share, 1.0]

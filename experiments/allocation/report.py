@@ -1,4 +1,4 @@
-"""The end of an allocation experiment: tables on the terminal, ours beside the paper's; figures, from the folder."""
+"""Report of an allocation experiment: tables beside the paper's values, and figures drawn from the results folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Cells = Callable[[Row], Sequence[str]]
 
 
 def print_allocation(rows: Sequence[Row], console: Console) -> None:
-    """A table for each study."""
+    """Print a table for each study in ``rows``."""
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
     for study, (title, columns, cells) in _TABLES.items():
@@ -30,7 +30,7 @@ def print_allocation(rows: Sequence[Row], console: Console) -> None:
 
 
 def redraw_allocation(folder: Path) -> list[Path]:
-    """Draw all figures of a results folder again; the paths written. ``ConfigError`` if it is none."""
+    """Draw all figures of a results folder again; returns the paths written. ``ConfigError`` for another folder."""
     results = Results.open(folder)
     rows = results.rows()
     note = f"Seed {rows[0]['seed']}." if rows else ""
@@ -139,13 +139,13 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...], Cells]] = {
         _fragmentation,
     ),
     "requests": (
-        "Large slices, one request for each time that a rack has as many chips free",
+        "Requests for large slices, in each rack as many as its free chips would suffice for",
         _REQUEST_COLUMNS,
         _requests,
     ),
-    "mixes": ("The same for other mixes of slices", _REQUEST_COLUMNS, _requests),
+    "mixes": ("Requests for large slices, for other mixes", _REQUEST_COLUMNS, _requests),
     "bandwidth": (
-        "Egress that a static split loses and steering gives back, % of a chip's egress, mean over a rack",
+        "Egress lost by a static split and regained by steering, % of a chip's egress, mean over a rack",
         _columns(
             ("mix", "dimension\nusable", "fibres"),
             ("static\nshare", "gain\nmedian", "gain\nmost", "racks\n> 30 %", "paper"),
@@ -163,7 +163,7 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...], Cells]] = {
         _spares,
     ),
     "solver": (
-        "Time of one request put together from fragments (wall clock)",
+        "Time to allocate one slice from fragments (wall clock)",
         _columns(("request",), ("number", "median\nms", "worst\nms", "paper\nms")),
         _solver,
     ),

@@ -1,10 +1,10 @@
-"""The allocation experiment: how fragmented racks of accelerators become, and what a photonic fabric makes of it.
+"""Settings of the allocation experiment: fragmentation of racks of accelerators, and the benefit of a photonic fabric.
 
-Nothing is emulated: racks of chips are filled with slices, some are given back, and the allocators are asked. Studies:
-``fragmentation`` (the index I = 1 - S/T of every rack), ``requests`` (large slices that no longer fit), ``mixes`` (the
-same for other mixes of slices), ``bandwidth`` (egress that slices cannot use), ``overprovision`` (chips lost to
-failures), ``spares`` (how many are needed), ``solver`` (time of a fragmented request). Source: MORPHLUX, arXiv
-2508.03674.
+Nothing is emulated: racks are filled with slices, some slices are released, and allocators get further requests.
+Studies: ``fragmentation`` (the index I = 1 - S/T of every rack), ``requests`` (large slices that no longer fit),
+``mixes`` (``requests`` for other mixes of slices), ``bandwidth`` (egress that slices cannot use), ``overprovision``
+(chips lost to failures), ``spares`` (number of spares needed), ``solver`` (time of a fragmented request). Source:
+MORPHLUX, arXiv 2508.03674.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MIXES: dict[str, dict[int, Fraction]] = {
     "half-rack": {size: Fraction(32, size) for size in (4, 8, 16, 32)},
     "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), Fraction(1)),
 }
-"""Sizes of slices (chips) and their weights; the paper's mix is not known here. In ``servers``, the default, whole
-servers are rented, less than half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the same
-share of the chips. ``small`` goes down to single chips, ``small-even`` has as many requests of each size;
-``half-rack`` and ``rack-even`` hold the size that is asked for later itself."""
+"""Mixes of slices: sizes in chips and their weights; the paper does not give its mix. In ``servers``, the default,
+tenants rent whole servers, less than half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the
+same share of the chips. ``small`` includes single chips, ``small-even`` has the same number of requests of each size;
+``half-rack`` and ``rack-even`` include the size of the later request (32)."""
 
 
 def read_extents(value: Any) -> Any:
-    """``4x4x4`` as three numbers, those not written 1; other values as they are."""
+    """Parse ``4x4x4`` as three numbers, with 1 for missing ones; values other than strings are returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -49,10 +49,11 @@ def read_extents(value: Any) -> Any:
 
 
 class AllocationExperiment(Section):
-    """``racks`` of ``torus`` chips in servers of ``server``, filled with ``mix``; then shares ``freed`` of the chips.
+    """The allocation experiment: ``racks`` of ``torus`` chips in servers of ``server``, filled with ``mix``.
 
-    All of it ``clusters`` times, with other draws. ``request``: chips of the slice asked for after that. ``fibres``
-    join two adjacent servers; ``limit_ms`` bounds the search for one fragmented slice.
+    Then shares ``freed`` of the chips are released and slices of ``request`` chips requested; ``clusters`` is the
+    number of repetitions with other draws. ``fibres`` join two adjacent servers, ``failures`` are numbers of dead chips
+    per rack, ``limit_ms`` bounds the search for one fragmented slice.
     """
 
     experiment: Literal["allocation"] = "allocation"
@@ -99,7 +100,7 @@ class AllocationExperiment(Section):
             raise ValueError(str(error)) from None
         chips = self.geometry.chips
         if chips > 256:
-            raise ValueError(f"a rack may have 256 chips here, and this torus has {chips}")
+            raise ValueError(f"a rack may have at most 256 chips, and this torus has {chips}")
         if self.request > chips:
             raise ValueError(f"a request of {self.request} chips cannot fit a rack of {chips}")
         largest = max(read_mix(self.mix))
@@ -113,18 +114,18 @@ class AllocationExperiment(Section):
 
     @property
     def geometry(self) -> Torus:
-        """The torus of a rack."""
+        """The torus geometry of a rack."""
         return Torus(self.torus, self.server)
 
     def rack(self, *, photonic: bool) -> Allocator:
-        """An empty rack."""
+        """The allocator of an empty rack, with or without a photonic fabric."""
         return Allocator(
             self.geometry, photonic, self.wrap, fibres=self.fibres, limit_s=self.limit_ms / 1e3, seed=self.seed
         )
 
 
 def read_mix(text: str) -> dict[int, Fraction]:
-    """A mix by name, or written as ``4:4,8:2,16:1`` (chips: weight); ``ValueError`` says what would be right."""
+    """Parse a mix: a name, or ``4:4,8:2,16:1`` (chips: weight); ``ValueError`` for any other form."""
     if text in MIXES:
         return MIXES[text]
     try:

@@ -1,4 +1,4 @@
-"""Carries out the studies of an allocation experiment; each gives rows of plain data."""
+"""Runs the studies of an allocation experiment; each study gives rows of plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAPER_INDEX_MORPHLUX = 0.0
 PAPER_FAILED = 0.75
 PAPER_FAILED_MORPHLUX = 0.0
 PAPER_GAIN_MEDIAN = 0.3
-"""Half of all racks gain more than this."""
+"""Gain that half of all racks exceed, as a share of a chip's egress."""
 PAPER_GAIN_MAX = 0.6
 PAPER_SOLVER_S = 0.6
 PAPER_SPARES = {(64, 0.01): 2, (64, 0.03): 4, (64, 0.05): 6, (16, 0.01): 2, (16, 0.03): 2, (16, 0.05): 3}
@@ -34,21 +34,21 @@ SPARE_DRAWS = 201
 
 @dataclass
 class Studies:
-    """The studies of ``experiment``; clusters that two of them need are filled once."""
+    """The studies of ``experiment``; clusters that several studies need are filled once."""
 
     experiment: AllocationExperiment
     _filled: dict[tuple[str, int], Cluster] = field(default_factory=dict)
     _times: dict[str, list[float]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
-        """The rows of all studies asked for, in the order of ``STUDIES`` but for ``solver``, which is last."""
+        """The rows of all selected studies, in the order of ``STUDIES``."""
         studies = sorted(set(self.experiment.studies), key=lambda study: (study == "solver", _ORDER.index(study)))
         for study in studies:
             for row in _ROWS[study](self):
                 yield {"experiment": "allocation", "study": study, "seed": self.experiment.seed} | row
 
     def clusters(self, mix: str) -> Iterator[Cluster]:
-        """The filled clusters."""
+        """The clusters of the experiment, filled with ``mix``."""
         for number in range(self.experiment.clusters):
             if (mix, number) not in self._filled:
                 self._filled[mix, number] = filled(self.experiment, mix, number)
@@ -62,7 +62,7 @@ class Studies:
     # ---- fragmentation and requests --------------------------------------------------------------------------------
 
     def fragmentation(self) -> Iterator[Row]:
-        """The index of every rack, contiguous only and with the photonic fabric."""
+        """Fragmentation index of every rack, with contiguous slices only and with the photonic fabric."""
         for share in self.experiment.freed:
             racks = [rack for cluster in self.left(self.experiment.mix, share) for rack in cluster]
             for system, paper in (("contiguous", PAPER_INDEX_MAX), ("morphlux", PAPER_INDEX_MORPHLUX)):
@@ -80,22 +80,22 @@ class Studies:
                 }
 
     def requests(self) -> Iterator[Row]:
-        """Requests for large slices, in every rack as many as its free chips would do for."""
+        """Requests for large slices, in every rack as many as its free chips would suffice for."""
         for share in self.experiment.freed:
             yield from self._requests(self.experiment.mix, share)
 
     def mixes(self) -> Iterator[Row]:
-        """The same for every mix that fits the rack, at the largest share freed."""
+        """Requests for large slices for every mix that fits the rack, at the largest freed share."""
         for mix in self._mixes():
             yield from self._requests(mix, max(self.experiment.freed))
 
     def _requests(self, mix: str, share: float) -> Iterator[Row]:
         racks = [rack for cluster in self.left(mix, share) for rack in cluster]
-        asked = sum(rack.free.bit_count() // self.experiment.request for rack in racks)
+        requests = sum(rack.free.bit_count() // self.experiment.request for rack in racks)
         index = [rack.fragmentation() for rack in racks]
         for system, paper in (("contiguous", PAPER_FAILED), ("morphlux", PAPER_FAILED_MORPHLUX)):
-            said = self._ask(racks, photonic=system == "morphlux")
-            failed = sum(said[reason] for reason in ("shape", "fibres", "time"))
+            outcomes = self._request_slices(racks, photonic=system == "morphlux")
+            failed = sum(outcomes[reason] for reason in ("shape", "fibres", "time"))
             yield {
                 "mix": mix,
                 "freed": share,
@@ -103,36 +103,40 @@ class Studies:
                 "chips": self.experiment.request,
                 "racks": len(racks),
                 "racks_with_room": sum(rack.free.bit_count() >= self.experiment.request for rack in racks),
-                "requests": asked,
+                "requests": requests,
                 "failed": failed,
-                "failed_share": failed / asked if asked else None,
-                "failed_for_time": said["time"],
-                "fragmented": said["fragmented"],
-                "thin": said["thin"],
+                "failed_share": failed / requests if requests else None,
+                "failed_for_time": outcomes["time"],
+                "fragmented": outcomes["fragmented"],
+                "thin": outcomes["thin"],
                 "paper_failed_share": paper,
                 "contiguous_index_max": max(index),
             }
 
-    def _ask(self, racks: Cluster, *, photonic: bool) -> Counter[str]:
-        said: Counter[str] = Counter()
+    def _request_slices(self, racks: Cluster, *, photonic: bool) -> Counter[str]:
+        """Request slices in copies of ``racks``; returns counts by kind of allocation or reason of refusal."""
+        outcomes: Counter[str] = Counter()
         for rack in (rack.copy(photonic=photonic) for rack in racks):
             for number in range(rack.free.bit_count() // self.experiment.request):
                 found = rack.allocate(self.experiment.request, f"request{number}")
                 if not isinstance(found, Allocation):
-                    said[found.reason] += 1
+                    outcomes[found.reason] += 1
                     self._times.setdefault("refused", []).append(found.took_s)
                     continue
-                said[found.kind] += 1
+                outcomes[found.kind] += 1
                 if found.kind == "fragmented":
                     self._times.setdefault("fragmented", []).append(found.took_s)
                     bundle = min(rack.fibres, rack.torus.chips_per_server)
-                    said["thin"] += min((circuits for _, circuits in found.paths), default=bundle) < bundle
-        return said
+                    outcomes["thin"] += min((circuits for _, circuits in found.paths), default=bundle) < bundle
+        return outcomes
 
     # ---- the others --------------------------------------------------------------------------------------------------
 
     def bandwidth(self) -> Iterator[Row]:
-        """What every rack gains, as a share of its chips' egress: as the paper counts, and as the fibres allow."""
+        """Gain of every rack as a share of its chips' egress, without and with the limit of fibres.
+
+        Without the limit is the paper's count.
+        """
         rules: tuple[UsableRule, ...] = ("ring", "link")
         for mix in (self.experiment.mix, *(other for other in self._mixes() if other != self.experiment.mix)):
             slices = [_slices(rack) for cluster in self.clusters(mix) for rack in cluster]
@@ -175,11 +179,11 @@ class Studies:
         return [mix for mix, sizes in MIXES.items() if max(sizes) <= self.experiment.geometry.chips]
 
     def overprovision(self) -> Iterator[Row]:
-        """Chips that failures take out of use."""
+        """Number of chips that failures take out of use."""
         yield from overprovision_rows(self.experiment)
 
     def spares(self) -> Iterator[Row]:
-        """K for chips and for servers as groups, over many draws of their probabilities of failure."""
+        """Number of spares K, with chips and with servers as groups, over many draws of failure probabilities."""
         torus = self.experiment.geometry
         each = torus.chips_per_server
         for what, size, groups in (("chips", 1, torus.chips), ("servers", each, torus.chips // each)):
@@ -206,11 +210,11 @@ class Studies:
                 }
 
     def solver(self) -> Iterator[Row]:
-        """Wall-clock time of one request that had to be put together from fragments."""
+        """Wall-clock time of requests for slices that had to be allocated from fragments."""
         if not self._times:
             for share in self.experiment.freed:
                 for cluster in self.left(self.experiment.mix, share):
-                    self._ask(cluster, photonic=True)
+                    self._request_slices(cluster, photonic=True)
         for outcome in ("fragmented", "refused"):
             times = [took for took in self._times.get(outcome, []) if outcome == "fragmented" or took > 1e-3]
             if times:
@@ -225,7 +229,7 @@ class Studies:
 
 
 def _slices(rack: Allocator) -> list[Slice]:
-    """The slices of a rack that need a network."""
+    """The slices of a rack with more than one chip, which need a network."""
     return [a.slice for a in rack.allocations.values() if a.slice is not None and a.slice.size > 1]
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks: what this machine carries, each number beside its limit and, where there is one, the stock tool's."""
+"""Benchmarks of Railyard on this machine: each value beside its limit and, if there is one, a stock tool's value."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from railyard.errors import MachineError
 
 
 class NotMeasured(MachineError):
-    """A bench could not measure. The message is one sentence: what it could not measure, and why."""
+    """A benchmark could not measure; the message says in one sentence what it could not measure, and why."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measured number.
+    """One value of a benchmark, in ``unit``.
 
-    ``baseline`` is what the stock tool reached in the same run, ``ratio`` how many times better ``value`` is,
-    ``limit`` what ``value`` (or ``ratio``, as the name says) must reach, ``ok`` whether it did; None where there
-    is none. Where nothing could be measured ``value`` is None, ``why_not`` says why, and ``ok`` is False.
+    ``baseline`` is the stock tool's value in the same run, ``ratio`` how many times better ``value`` is, ``limit`` the
+    bound of ``value`` (or of ``ratio``, as the name says), and ``ok`` whether the bound was kept; None where there is
+    none. If nothing could be measured, ``value`` is None, ``why_not`` gives the reason, and ``ok`` is False.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Measurement:
 
 
 def not_measured(name: str, why: object) -> Measurement:
-    """The row of something that could not be measured."""
+    """The row of a value that could not be measured, for the reason ``why``."""
     return Measurement(name, None, "", ok=False, why_not=str(why))
 
 
 def finite(found: Iterable[Measurement]) -> list[Measurement]:
-    """``found``, with a row that says so in place of each number that is none (infinite, or not a number)."""
+    """``found``, with each measurement that is infinite or not a number replaced by a row that says so."""
     rows = []
     for one in found:
         bad = [n for n in (one.value, one.baseline, one.ratio) if n is not None and not math.isfinite(n)]

@@ -1,4 +1,4 @@
-"""Bring-up and tear-down of a large fabric, beside stock Mininet with ``TCLink``."""
+"""Benchmark of bring-up and tear-down of a large fabric, beside stock Mininet with ``TCLink``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SHAPE: dict[str, Any] = {"servers": 16, "gpus": 8, "ports": 1, "fabric": "electr
 
 
 def bring_up(shape: dict[str, Any] = SHAPE, baseline: bool = True) -> list[Measurement]:
-    """Seconds until every link is up and every bridge forwards, and until all is gone again.
+    """Seconds until every link is up and every bridge forwards, and seconds of the tear-down; needs root.
 
-    Ours counts from the construction of the ``Emulation``, with the start of its Open vSwitch; stock Mininet's
-    counts build and start on an Open vSwitch that runs already.
+    Railyard's time includes the construction of the ``Emulation`` and the start of its Open vSwitch; stock Mininet's
+    time covers build and start on an Open vSwitch that is already running.
     """
     start = time.monotonic()
     net = Emulation(RailTopo(**shape), openflow=None)
@@ -47,7 +47,7 @@ def bring_up(shape: dict[str, Any] = SHAPE, baseline: bool = True) -> list[Measu
 
 
 def _faster(name: str, value_s: float, baseline_s: float | None, limit: float) -> Measurement:
-    """``limit`` is for the ratio: how many times faster than the baseline."""
+    """A measurement whose ``limit`` is for the ratio: how many times faster than the baseline."""
     ratio = baseline_s / value_s if baseline_s is not None else None
     ok = ratio >= limit if ratio is not None else None
     return Measurement(name, value_s, "s", baseline_s, ratio, limit, ok)

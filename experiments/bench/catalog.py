@@ -1,4 +1,4 @@
-"""The benches by name: what ``scripts/bench.py`` runs, in its order."""
+"""The benchmarks of ``scripts/bench.py`` by name, in the order in which the script runs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from experiments.bench.slopes import slopes
 
 @dataclass(frozen=True)
 class Bench:
-    """One bench: ``measure`` takes nothing and needs root."""
+    """One benchmark: its description in a line, and the function that measures it, which needs root."""
 
     says: str
     measure: Callable[[], list[Measurement]]

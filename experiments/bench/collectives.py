@@ -1,4 +1,4 @@
-"""Every collective of the catalog against its own alpha-beta bound, and StragglAR against its law, on real packets."""
+"""Benchmarks of collectives on real packets: each against its alpha-beta bound, StragglAR against its law."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RANKS, GPUS_PER_SERVER = 16, 4
 SIZE = 4 << 20
 BOUND_LIMIT = 1.08
 SPEEDUPS = {4: 1.125, 8: 1.361, 16: 1.563}
-"""Ring over StragglAR after arrival, at delays past the first phase (StragglAR, arXiv 2505.23523)."""
+"""Ranks -> time of Ring over StragglAR after arrival, at delays past the first phase (StragglAR, arXiv 2505.23523)."""
 SPEEDUP_TOLERANCE, BREAK_EVEN_TOLERANCE = 0.05, 0.10
 _STEPS = 2
 
@@ -31,7 +31,7 @@ _STEPS = 2
 def against_bounds() -> list[Measurement]:
     """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
 
-    The bound has the latency of this machine (``scripts/calibrate.py``) in each round.
+    The bound includes the message latency of this machine (``scripts/calibrate.py``) in each round.
     """
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
@@ -56,7 +56,10 @@ def _trials() -> Iterator[Trial]:
 
 
 def stragglar() -> list[Measurement]:
-    """Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8, against the law."""
+    """Time of Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8 ranks; needs root.
+
+    The ratios are compared with the published ones, the break-even delay with the law.
+    """
     found = []
     values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3}
     with _run(3) as run:

@@ -1,11 +1,11 @@
-"""How fast the control plane is: rewiring a 64-port optical switch, and the readiness barrier of 64 members.
+"""Benchmarks of the control plane: rewiring a 64-port optical switch, and the readiness barrier of 64 members.
 
-Both go through everything a run goes through: the job channel, the engine, OpenFlow to a real Open vSwitch and its
-barrier reply. Needs root.
+Both use the whole control path of a run: job channel, engine, OpenFlow to a real Open vSwitch and its barrier reply.
+Needs root.
 
-A rewiring has two ends. The switch sends its barrier reply when its tables are changed; the controller answers whoever
-asked when the caches of Open vSwitch have followed as well, so that packets go where the circuits lead. It cannot see
-the caches, so it waits: ``SETTLE_S``, and ``REVALIDATION_GAP_S`` more if the tables changed shortly before.
+A rewiring has two ends. The switch sends its barrier reply when its tables are changed. The controller answers the
+request when the caches of Open vSwitch have followed as well, so that packets take the new circuits. The controller
+cannot see the caches, so it waits: ``SETTLE_S``, and ``REVALIDATION_GAP_S`` more if the tables changed shortly before.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from topos.rails import RailTopo
 from workloads.program import Group
 
 REWIRE_LIMIT_S = 0.004
-"""From the request to the barrier reply."""
+"""Largest median time from the request to the barrier reply, in seconds."""
 ANSWER_LIMIT_S = REWIRE_LIMIT_S + SETTLE_S + REVALIDATION_GAP_S
-"""From the request to the answer, where one rewiring follows the other."""
+"""Largest median time from the request to the answer, in seconds, if one rewiring follows the other."""
 QUIET_ANSWER_LIMIT_S = REWIRE_LIMIT_S + SETTLE_S + 0.002
-"""The same after ``QUIET_S`` without a change; processes that have slept so long need up to two milliseconds more."""
+"""Largest median time from the request to the answer after ``QUIET_S`` without a change, in seconds; processes that
+have slept so long need up to two milliseconds more."""
 QUIET_S = 0.05
 BARRIER_LIMIT_S = 0.015
 REWIRES = 60
@@ -42,12 +43,15 @@ QUIET_REWIRES = 30
 BARRIERS = 60
 MEMBERS = 64
 EVENTS = "controller.jsonl"
-"""Where the controller of a bench notes what happened, beside its job channel."""
+"""File with the events of a benchmark's controller, in the folder of its job channel."""
 _PATIENCE_S = 10.0
 
 
 def rewire_64(framework: str = "ryu") -> list[Measurement]:
-    """Every circuit of a 64-port switch replaced, without delay: request to barrier reply and to answer, seconds."""
+    """Seconds from request to barrier reply, and to answer, when all circuits of a 64-port switch are replaced.
+
+    The reconfiguration delay is 0. ``NotMeasured`` if the controller's events lack rewirings.
+    """
     with controlled(servers=32, framework=framework) as (_, channel), ChannelClient(channel) as client:
         asked, answered = zip(*(_timed_rewire(client, shift) for shift in range(REWIRES)), strict=True)
         rested = []
@@ -68,7 +72,7 @@ def rewire_64(framework: str = "ryu") -> list[Measurement]:
 
 
 def barrier_64(framework: str = "ryu") -> list[Measurement]:
-    """64 members on connections of their own ask for a ring that stands: first request to last ack, seconds."""
+    """Seconds from first request to last ack when 64 members, each with a connection, request a ring that is up."""
     with controlled(servers=MEMBERS, framework=framework) as (_, channel):
         group = Group("ring", "dp", tuple(range(MEMBERS)))
         with ChannelClient(channel) as client:
@@ -88,7 +92,10 @@ def _verdict(name: str, took: list[float], limit_s: float) -> list[Measurement]:
 
 @contextmanager
 def controlled(servers: int, framework: str) -> Iterator[tuple[Emulation, Path]]:
-    """One rail of ``servers`` GPUs with two ports each under our controller; yields the net and the job channel."""
+    """Context manager: one rail of ``servers`` GPUs with two ports each, and Railyard's controller.
+
+    Yields the emulated network and the path of the job channel.
+    """
     with Emulation(RailTopo(servers=servers, gpus=1, ports=2, rate_mbps=10, fabric="ocs")) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / EVENTS, folder / "controller.log")
@@ -99,7 +106,10 @@ def controlled(servers: int, framework: str) -> Iterator[tuple[Emulation, Path]]
 
 
 def _timed_rewire(client: ChannelClient, shift: int) -> tuple[float, float]:
-    """When it was asked for and answered. Two perfect matchings that share no circuit, in turn."""
+    """Times of request and answer of one rewiring (monotonic seconds).
+
+    Even and odd ``shift`` give two perfect matchings that share no circuit.
+    """
     ports = 64
     first = shift % 2
     circuits = [(port, port % ports + 1) for port in range(1 + first, ports + 1 + first, 2) if port <= ports]
@@ -109,12 +119,12 @@ def _timed_rewire(client: ChannelClient, shift: int) -> tuple[float, float]:
 
 
 def _barrier_replies(events: Path) -> list[float]:
-    """When the switch had changed its tables, for each change without delay, by the clock of all processes."""
+    """Times of the switch's barrier replies (monotonic seconds), one for each rewiring without delay."""
     return [event.end for event in read_events(events) if event.kind == "reconfigure" and event.end is not None]
 
 
 def _barriers(channel: Path, group: str) -> list[float]:
-    """The barrier again and again, all members driven by this process."""
+    """Seconds of ``BARRIERS`` barriers one after another; this process sends the messages of all members."""
     clients = [ChannelClient(channel) for _ in range(MEMBERS)]
     try:
         with selectors.DefaultSelector() as selector:

@@ -1,7 +1,7 @@
-"""In-band dark time: what a train of probes on a circuit loses while the circuit is moved. Needs root.
+"""Benchmark of dark time, measured in-band by probes that are lost while a circuit is moved. Needs root.
 
-The train leaves one port every 0.3 ms; its circuit is moved from one receiver to another and back, again and again.
-Dark time is from the first probe that came out nowhere to the first that came out again, by their send times.
+Probes leave one port every 0.3 ms, while its circuit is moved repeatedly from one receiver to another and back. Dark
+time is from the first probe that no receiver got to the first that a receiver got again, by their send times.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ DELAYS_MS = (10.0, 25.0, 100.0)
 MEDIAN_LIMIT_MS = 1.0
 WORST_LIMIT_MS = 8.0
 SWAP_LIMIT_MS = 5.0
-"""A swap with delay 0 loses no more than a few milliseconds of packets."""
+"""Longest loss of packets in a swap with delay 0, in ms."""
 TRIALS = 15
 WIRINGS = (((1, 3), (5, 7)), ((1, 5), (3, 7)))
-"""Lane 0 of four hosts; odd ports, since each host has two."""
+"""The two configurations; ports of lane 0 of four hosts have odd numbers, since each host has two ports."""
 _LEAD_S = 0.06
 _TAIL_S = 0.06
 
 
 def dark_time(trials: int = TRIALS, framework: str = "ryu") -> list[Measurement]:
-    """Median and worst |measured - configured| for each delay in ms; the loss of a swap with delay 0 in ms."""
+    """Median and worst |measured - configured| dark time in ms for each delay, and the loss of a swap with delay 0."""
     with _bench(framework) as bench:
         found = []
         for delay_ms in DELAYS_MS:
@@ -56,7 +56,7 @@ def _limited(name: str, value_ms: float, limit_ms: float) -> Measurement:
 
 
 class _Bench:
-    """Four hosts on one OCS; the train leaves port 1 and comes out at port 3 or 5."""
+    """Four hosts on one OCS; probes leave port 1 and arrive at port 3 or 5."""
 
     def __init__(self, net: Emulation, client: ChannelClient, folder: Path) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class _Bench:
         self._rewire(0.0)
 
     def trials(self, delay_s: float, count: int) -> list[DarkTime]:
-        """Move the circuit ``count`` times under a train."""
+        """Dark times of ``count`` moves of the circuit, each under a train of probes."""
         return [self._trial(delay_s) for _ in range(count)]
 
     def _trial(self, delay_s: float) -> DarkTime:

@@ -1,7 +1,7 @@
-"""Goodput of hosts that all send to their neighbour at once, timed at the receivers.
+"""Goodput of hosts that all send to their neighbour at the same time, measured by the receivers.
 
-Runs as a program in a host's namespace (``python -m experiments.bench.goodput``), one for each host, so that
-it runs alike on our net and on stock Mininet.
+One process per host runs this module as a program in the host's namespace (``python -m experiments.bench.goodput``), so
+the same code measures Railyard and stock Mininet.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from railyard.priority import set_priority
 PORT = 7300
 _CHUNK_BYTES = 1 << 18
 _NICE = -10
-"""As the agents'."""
+"""Nice value of the process, the same as for agents."""
 _WARM_UP_S = 1.5
-"""Long enough that the last host's interpreter has started."""
+"""Seconds before the measurement, in which the Python interpreter of the last host starts."""
 
 
 def receive(address: str, seconds: float) -> float:
     """Accept one connection and return its goodput in Mb/s, over ``seconds`` after a warm-up.
 
-    ``OSError`` if nobody calls, or if the sender falls silent for 20 s or hangs up.
+    ``OSError`` if no sender connects, or if the sender is silent for 20 s or closes the connection.
     """
     with socket.create_server((address, PORT)) as listener:
         listener.settimeout(20)
@@ -48,7 +48,7 @@ def receive(address: str, seconds: float) -> float:
 
 
 def send(address: str, seconds: float) -> None:
-    """Send as fast as the line takes it until the receiver has seen enough."""
+    """Send to ``address`` at full speed until the receiver closes the connection, for ``seconds`` + 20 at most."""
     end = time.monotonic() + seconds + 20
     while True:
         try:
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
     with suppress(OSError):
-        os.setsid()  # so that the priority below is not the terminal's
+        os.setsid()  # a session of its own, so that the priority applies to this process and not to the terminal's
     set_priority(_NICE)
     sender = threading.Thread(target=send, args=(options.to, options.seconds), daemon=True)
     sender.start()
@@ -82,7 +82,7 @@ def main() -> None:
         print(f"{receive(options.listen, options.seconds):.4f}", flush=True)
     except OSError as error:
         sys.exit(f"{options.listen} received nothing that could be measured ({error})")
-    sender.join()  # the next host may still be measuring
+    sender.join()  # the receiver of the next host may still be measuring
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fidelity of the links: 16 hosts in a ring, all sending at once, beside stock ``TCLink``."""
+"""Benchmark of link fidelity: 16 hosts in a ring, all sending at once, beside stock ``TCLink``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STOCK_MTU = 1500
 
 
 def share_of_line(goodput_mbps: Sequence[float], rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> list[float]:
-    """Goodput of each host over what TCP can carry on a line of ``rate_mbps``."""
+    """Goodput of each host as a share of the TCP goodput that a line of ``rate_mbps`` can carry."""
     return [mbps / (rate_mbps * goodput_share(mtu_bytes)) for mbps in goodput_mbps]
 
 
 def spread(values: Sequence[float]) -> float:
-    """(max - min) / median; ``NotMeasured`` where the median is 0."""
+    """Spread of ``values``: (max - min) / median; ``NotMeasured`` if the median is 0."""
     middle = statistics.median(values)
     if not middle:
         raise NotMeasured("the spread of goodput: half of the hosts received nothing")
@@ -35,7 +35,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def links(hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0, baseline: bool = True) -> list[Measurement]:
-    """Goodput of the slowest host and the spread over all, ours and (``baseline``) stock Mininet's."""
+    """Goodput of the slowest host and spread over all hosts, with ``baseline`` also for stock Mininet; needs root."""
     shape: dict[str, Any] = {"servers": hosts, "gpus": 1, "ports": 1, "fabric": "electrical", "rate_mbps": rate_mbps}
     with Emulation(RailTopo(**shape), openflow=None) as net:
         ours = ring_goodput(net.hosts, seconds)

@@ -1,9 +1,9 @@
-"""How near a real ring all-reduce of the agents comes to what the wires allow.
+"""Benchmark of the agents' ring all-reduce against line rate.
 
-A "host of 50 Mb/s" sends 50 Mb/s in all: by one port round the ring, or by two of half the rate, one each way. Ideal:
-every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate, with Ethernet, IP and TCP
-headers. Measured, as nccl-tests do, on all-reduces one after another: from the end of one on the last rank (its result
-there, nothing of it unacknowledged) to the end of the next.
+A "host of 50 Mb/s" sends 50 Mb/s in all: with one port in one direction of the ring, or with two ports of half the rate
+in both directions. Ideal: every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate,
+with Ethernet, IP and TCP headers. As in nccl-tests, all-reduces run one after another, and each is measured from the
+end of the one before on the last rank (result complete, all of its data acknowledged) to its own end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.program import Collective, Group, Program
 
 STEPS = 4
-"""The first one fills the windows and is not counted."""
+"""Steps of a run; the first one fills the TCP windows and is not counted."""
 LIMIT = 1.05
 _SLACK = 6.0
-"""A run slower than this many times the ideal (plus a minute) is given up."""
+"""Timeout of a run as a multiple of the ideal time, to which a minute is added."""
 
 
 def ring_program(hosts: int, size_bytes: int, ports: int) -> Program:
-    """One all-reduce of ``size_bytes`` over all ``hosts``, round the ring one way or, with two ports, both ways."""
+    """Program of one all-reduce of ``size_bytes`` over ``hosts``; two ports use both directions of the ring."""
     group = Group("dp0", "dp", tuple(range(hosts)))
     algorithm = "ring" if ports == 1 else "bidirectional-ring"
     operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes, algorithm=algorithm)
@@ -40,7 +40,7 @@ def ring_program(hosts: int, size_bytes: int, ports: int) -> Program:
 
 
 def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
-    """Seconds of a ring all-reduce at line rate, headers included."""
+    """Seconds of a ring all-reduce of ``size_bytes`` at line rate, headers included."""
     sent = 2 * (hosts - 1) / hosts * size_bytes
     return sent / goodput_share() * 8 / (rate_mbps * 1e6)
 
@@ -53,9 +53,9 @@ def ring_all_reduce(
     launcher: AgentLauncher | None = None,
     ports: int = 1,
 ) -> list[Measurement]:
-    """All-reduce ``bytes`` (the whole buffer) over ``hosts`` that send ``rate_mbps`` each by ``ports``; needs root.
+    """Measure an all-reduce of a buffer of ``bytes`` over ``hosts`` that send ``rate_mbps`` each over ``ports`` ports.
 
-    Returns measured / ideal (median over steps), and the busiest agent's share of a processor core.
+    Returns measured / ideal time (median over steps), and the busiest agent's share of a processor core. Needs root.
     """
     with nullcontext(launcher) if launcher else AgentLauncher.start() as nurse:
         times, busy = _run(nurse, hosts, rate_mbps, bytes, ports)
@@ -71,20 +71,21 @@ def ring_all_reduce(
 
 SCALING = ((8, 50.0, 8_000_000, 1.05), (16, 50.0, 16_000_000, 1.05), (32, 50.0, 16_000_000, 1.05),
            (64, 50.0, 32_000_000, 1.05), (128, 10.0, 16_000_000, 1.03))  # fmt: skip
-"""Hosts, Mb/s of each, bytes of the buffer, limit: chunks of 0.5 to 1 MB, and of 125 kB at 128 hosts."""
+"""Hosts, Mb/s per host, bytes of the buffer, limit of the ratio: chunks of 0.5 to 1 MB, and of 125 kB at 128 hosts."""
 
 
 def ring_scaling() -> list[Measurement]:
-    """The ring all-reduce from 8 to 128 hosts."""
+    """Measure the ring all-reduce at 8 to 128 hosts; needs root."""
     with AgentLauncher.start() as launcher:
         found = [ring_all_reduce(hosts, rate, size, limit, launcher) for hosts, rate, size, limit in SCALING]
     return [one for some in found for one in some]
 
 
 def highest_aggregate(hosts: int = 64, limit: float = LIMIT, start_mbps: float = 25.0) -> list[Measurement]:
-    """The highest sum of the hosts' rates at which an all-reduce stays within ``limit``, to a tenth.
+    """The highest sum of the hosts' rates at which an all-reduce stays within ``limit`` of the ideal time, to 10 %.
 
-    The rate of ``hosts`` is raised by half until it fails, then the gap is halved; a step takes about a second.
+    The rate per host is raised by half until a run exceeds the limit, then the gap is halved; a step takes about a
+    second. Needs root.
     """
     with AgentLauncher.start() as launcher:
 
@@ -145,7 +146,7 @@ def _last_end(events: list[Event], step: int) -> float:
 
 
 def _processor_s(team: AgentTeam) -> dict[int, float]:
-    """Processor time that each agent has used."""
+    """Processor seconds that each agent has used, by rank."""
     used = {}
     for rank, pid in team.pids.items():
         run_time_ns = Path(f"/proc/{pid}/schedstat").read_text().split()[0]

@@ -1,4 +1,4 @@
-"""One ring of hosts on any Mininet net: everybody sends to the next host, everybody's goodput is returned."""
+"""Goodput in a ring of hosts on any Mininet network: every host sends to the next one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from experiments.bench import NotMeasured
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 60.0
-"""How much longer than the measurement the hosts may take."""
+"""Seconds after the measurement within which the processes of the hosts must end."""
 
 
 def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
-    """Goodput received by each of ``hosts`` in Mb/s; ``NotMeasured`` names the first host that has none, and why."""
+    """Goodput received by each of ``hosts`` in Mb/s, over ``seconds``; ``NotMeasured`` names the first host without."""
     program = [sys.executable, "-m", "experiments.bench.goodput", "--seconds", str(seconds)]
     children: list[subprocess.Popen[bytes]] = []
     try:
@@ -35,7 +35,7 @@ def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
 
 
 def _goodput(host: str, child: subprocess.Popen[bytes], deadline: float) -> float:
-    """What the measuring process of ``host`` printed."""
+    """Goodput in Mb/s that the measuring process of ``host`` printed."""
     try:
         output, errors = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

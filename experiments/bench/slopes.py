@@ -1,8 +1,8 @@
-"""How step time grows with the reconfiguration delay, against what Opus says it must (arXiv 2602.12521).
+"""Benchmark of the growth of step time with the reconfiguration delay, against Opus (arXiv 2602.12521).
 
 On-demand exposes every phase change of the critical path, so step time grows by their number times the delay: 2 for
-the smoke job, 6 for the Llama job without overlap, 0 for a job with one phase. Provisioned hides what its windows
-cover: never slower than on-demand, and as the stall law says for the windows that were measured.
+the smoke job, 6 for the Llama job without overlap, 0 for a job with one phase. Provisioned hides delays inside its
+windows: it is never slower than on-demand, and follows the stall law for the measured windows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from measure.results.row import Row
 from workloads.catalog import load_workload
 
 NEVER_SLOWER_SHARE = 0.01
-"""Two points of one machine differ by about this much by themselves."""
+"""Difference between two points of one machine that noise explains, as a share of the step time."""
 STALL_LAW_SHARE = 0.10
 
 
 def slopes() -> list[Measurement]:
-    """Slopes in seconds of step per second of delay, and provisioned against on-demand and the stall law."""
+    """Slopes in seconds of step per second of delay; provisioned against on-demand and the stall law. Needs root."""
     smoke = _rows("smoke", ["electrical", "on-demand", "provisioned"], [50, 100, 200, 350, 500], 4)
     llama = _rows("llama3-8b-16", ["on-demand"], [50, 200, 500], 2)
     flat = _rows("pp-only", ["on-demand"], [50, 500], 2)
@@ -56,7 +56,7 @@ def _fit(rows: Sequence[Row], mode: str) -> float:
 
 
 def _step_s(row: Row) -> float:
-    """The step time of a point; ``NotMeasured`` where no step of it was measured."""
+    """The step time of a point in seconds; ``NotMeasured`` if no step of the point was measured."""
     if not row["step_time_s"]:
         raise NotMeasured(
             f"the step time of {row['mode']} at {row['reconfiguration_delay_ms']:g} ms: no step was whole"
@@ -65,21 +65,21 @@ def _step_s(row: Row) -> float:
 
 
 def _slope(name: str, rows: Sequence[Row], expected: float, share: float) -> Measurement:
-    """``ratio`` is measured / expected, ``limit`` how far it may be from 1."""
+    """A measurement whose ``ratio`` is measured / expected and whose ``limit`` is the largest distance of it from 1."""
     found = _fit(rows, "on-demand")
     ratio = found / expected
     return Measurement(name, found, "s/s", expected, ratio, share, abs(ratio - 1) <= share)
 
 
 def _flat(name: str, rows: Sequence[Row]) -> Measurement:
-    """A slope of 0: within a twentieth of a second per second of delay, and no reconfiguration."""
+    """A measurement with an expected slope of 0: within 0.05 s per second of delay, and without reconfigurations."""
     found, limit = _fit(rows, "on-demand"), 0.05
     quiet = all(row["reconfigurations_per_step"] == 0 for row in rows)
     return Measurement(name, found, "s/s", 0.0, None, limit, abs(found) <= limit and quiet)
 
 
 def _provisioned(rows: Sequence[Row]) -> list[Measurement]:
-    """Provisioned beside on-demand at the same delay, and beside what the stall law leaves exposed."""
+    """Measurements of provisioned against on-demand at the same delay, and against the stall law."""
     by_mode = {mode: {row["reconfiguration_delay_ms"]: row for row in rows if row["mode"] == mode}
                for mode in ("on-demand", "provisioned")}  # fmt: skip
     exposed, covered = by_mode["on-demand"], by_mode["provisioned"]

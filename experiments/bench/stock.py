@@ -1,7 +1,7 @@
-"""Stock Mininet with ``TCLink`` as the baseline, in a process and a yard of its own.
+"""Stock Mininet with ``TCLink`` as the baseline of benchmarks, in a separate process and yard.
 
-It runs on a private Open vSwitch like ours does, so the machine's own is left alone: the process sits in the yard's
-network namespace and finds the daemons by ``OVS_RUNDIR``. Mininet's classes are used as they are.
+The child process runs in the yard's network namespace on a private Open vSwitch, which it finds by ``OVS_RUNDIR``, so
+the machine's own Open vSwitch is not touched. Mininet's classes are used unchanged.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PATIENCE_S = 600.0
 
 
 def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
-    """Run ``RailTopo(**shape)`` on stock Mininet.
+    """Run ``RailTopo(**shape)`` on stock Mininet; needs root.
 
-    Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s``, ``goodput_mbps`` of each host sending to
-    the next for that long. ``MachineError`` if it does not do that here.
+    Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s`` above 0, ``goodput_mbps`` of each host when all
+    hosts send to the next one for ``ring_s`` seconds. ``MachineError`` if stock Mininet fails.
     """
     namespaces.check_root_directory()
     with RegisteredRun.open() as run:
@@ -64,14 +64,14 @@ def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, r
         child.communicate()
         raise MachineError(f"stock Mininet was not done within {_PATIENCE_S:g} s") from None
     if child.returncode != 0:
-        last = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (errors.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
         raise MachineError(f"stock Mininet ended with status {child.returncode}: {last}")
     result: dict[str, Any] = json.loads(output)
     return result
 
 
 def measure(shape: dict[str, Any], ring_s: float, datapath: str) -> dict[str, Any]:
-    """Bring the net up and down where this process is."""
+    """Bring stock Mininet up and down in the network namespace of this process; returns the result of ``stock``."""
     from mininet.link import TCLink
     from mininet.net import Mininet
     from mininet.node import OVSSwitch

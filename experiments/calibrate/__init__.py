@@ -1,1 +1,1 @@
-"""The calibration experiment: brings small fabrics up and measures what this machine carries."""
+"""The calibration experiment: small fabrics on which the capacity of this machine is measured."""

@@ -1,4 +1,4 @@
-"""Time of collectives against buffer size: measured as markers, the model as lines, the wire's bound dotted."""
+"""Figure of collective time against buffer size: measured (markers), model (lines) and lower bound (dotted)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _MARKERS = "osD^vPX*"
 
 
 def time_against_size(rows: Sequence[Row]) -> Figure | None:
-    """One line per algorithm and fabric; None for rows of another experiment, or of one size only."""
+    """Figure with a line per algorithm and fabric; None for rows of another experiment, or of one size only."""
     rows = [r for r in rows if r["experiment"] == "collective" and r["time_s"]]
     if len({r["bytes"] for r in rows}) < 2:
         return None
     figure = new_figure(9.0, 5.2)
     axes = figure.add_subplot()
     handles = []
-    for number, kind in enumerate(dict.fromkeys(_kind(r) for r in rows)):
+    for number, kind in enumerate(dict.fromkeys(_line_name(r) for r in rows)):
         colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-        mine = sorted((r for r in rows if _kind(r) == kind), key=lambda r: r["bytes"])
+        mine = sorted((r for r in rows if _line_name(r) == kind), key=lambda r: r["bytes"])
         sizes = [r["bytes"] for r in mine]
         axes.plot(sizes, [r["predicted_after_arrival_s"] for r in mine], color=colour, linewidth=1.4)
         axes.plot(sizes, [r["bound_s"] for r in mine], color=colour, linewidth=1.0, linestyle=":")
@@ -57,7 +57,7 @@ def time_against_size(rows: Sequence[Row]) -> Figure | None:
     handles += [
         Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured"),
         Line2D([], [], color=TEXT, label="model"),
-        Line2D([], [], color=TEXT, linestyle=":", label="bound of the wires, no latency"),
+        Line2D([], [], color=TEXT, linestyle=":", label="lower bound: wire time, no latency"),
     ]
     if not all(r["faithful"] for r in rows):
         handles.append(
@@ -67,7 +67,7 @@ def time_against_size(rows: Sequence[Row]) -> Figure | None:
     return figure
 
 
-def _kind(row: Row) -> str:
-    """What a line stands for."""
+def _line_name(row: Row) -> str:
+    """The legend of a row's line: algorithm, fabric and reconfiguration delay."""
     delay = row["reconfiguration_delay_ms"]
     return f"{row['algorithm']}, {row['fabric']}" + (f" {delay:g} ms" if delay else "")

@@ -1,4 +1,4 @@
-"""The table that nccl-tests prints: written so that tools made for it read ours, and read back from logs.
+"""The table of nccl-tests: written in its layout, for tools that read it, and read back from logs.
 
 Layout after NVIDIA nccl-tests (``src/common.cu``, ``src/util.cu``): one line a size, with size, count, type, redop and
 root, then time, algbw, busbw and #wrong out of place and once more in place. 1 GB = 1e9 bytes.
@@ -17,7 +17,7 @@ from workloads.collectives.bandwidth import bus_factor
 
 ELEMENT_BYTES = 4
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
-"""Kinds whose count is that of one rank's share of the buffer."""
+"""Collectives whose count column is one rank's share of the buffer, in elements."""
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 _HEAD = "{:>12}  {:>12}  {:>8}  {:>6}  {:>6}"
@@ -34,9 +34,9 @@ _WRONG = re.compile(r"# Out of bounds values\s*:\s*(\d+)")
 
 @dataclass(frozen=True)
 class TableRow:
-    """One size: sizes in bytes, ``count`` in elements, time in microseconds, bandwidths in GB/s.
+    """One row of the table: size in bytes, ``count`` in elements, time in microseconds, bandwidths in GB/s.
 
-    ``root`` is -1 and ``redop`` ``none`` where the operation has none; ``wrong`` None: not verified.
+    ``root`` is -1 and ``redop`` ``none`` where the operation has none. ``wrong`` is None without verification.
     """
 
     size_bytes: int
@@ -52,10 +52,11 @@ class TableRow:
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What a log held. ``rows`` are those of the first group of columns (out of place, where there are two).
+    """Contents of a log of nccl-tests.
 
-    ``cut`` are the line numbers (from 1) of rows that the output of another process cut in two: a group that was
-    whole is in ``rows`` or ``in_place`` all the same, one that was not is left out.
+    ``rows`` hold the first group of columns (out of place, where there are two groups), ``in_place`` the second.
+    ``cut`` are the line numbers (from 1) of rows that the output of another process cut in two: a complete group of
+    such a row is in ``rows`` or ``in_place``, an incomplete one is left out.
     """
 
     rows: tuple[TableRow, ...]
@@ -68,9 +69,9 @@ class NcclLog:
 def table_row(
     kind: str, members: int, size_bytes: int, time_s: float, wrong: int | None = None, root: int = 0
 ) -> TableRow:
-    """The row of one collective over ``members``: float32, ``size_bytes`` as in ``Collective.bytes``, real seconds.
+    """The row of one float32 collective over ``members`` ranks.
 
-    ``ConfigError`` unless the time is above 0.
+    ``size_bytes`` is as in ``Collective.bytes``; ``time_s`` is in real seconds, and a ``ConfigError`` unless above 0.
     """
     if not time_s > 0:
         raise ConfigError(f"a {kind} must take more than 0 s, not {time_s:g} s", key="time_s")
@@ -96,10 +97,10 @@ def format_table(
     devices: Sequence[str] = (),
     groups: Literal["both", "one"] = "both",
 ) -> str:
-    """The whole output of one nccl-test for ``rows``, as it stands on a terminal (ends with a line break).
+    """The whole output of one program of nccl-tests for ``rows``, as text that ends with a line break.
 
-    ``devices`` describes each rank, in order. Tools that look for columns by number want ``both`` groups of them, and
-    numbers in both; a line says that they are one measurement. ``one`` prints the first group alone.
+    ``devices`` describes each rank, in order. ``groups`` ``both`` repeats the measurement in the second group of
+    columns, for tools that find columns by number, and adds a line that says so; ``one`` prints the first group alone.
     """
     lines = [_opening(rows, iterations, warmup), "#", "# Using devices"]
     lines += [f"#  Rank {rank:2d} Group  0 on {device}" for rank, device in enumerate(devices)]
@@ -119,7 +120,7 @@ def _opening(rows: Sequence[TableRow], iterations: int, warmup: int) -> str:
 
 
 def _step(sizes: Sequence[int]) -> str:
-    """How the sizes grow, as nccl-tests says it; ``0(bytes)`` where they follow no rule."""
+    """The step between sizes in the notation of nccl-tests; ``0(bytes)`` for sizes without a constant step."""
     pairs = list(pairwise(sizes))
     factors = {b / a for a, b in pairs if a}
     if len(factors) == 1 and min(factors) > 1:
@@ -129,7 +130,7 @@ def _step(sizes: Sequence[int]) -> str:
 
 
 def _titles(groups: str) -> list[str]:
-    """The three header lines: which group, which column, which unit."""
+    """The three header lines of the table: groups, column names, units."""
     times = 2 if groups == "both" else 1
     above = "#" + " " * 62 + "out-of-place" + (" " * 23 + "in-place" + " " * 10 if times == 2 else "")
     names = (
@@ -148,10 +149,10 @@ def _line(row: TableRow, groups: str) -> str:
 
 
 def _fit(value: float, width: int) -> str:
-    """Two decimals as nccl-tests prints, fewer where ``width`` characters do not hold them, more below 1.
+    """``value`` with two decimals as in nccl-tests, fewer where ``width`` is too small, more for values below 1.
 
-    A bandwidth of the emulator is often thousandths of a GB/s, which two decimals would make 0.01. Never an exponent:
-    many readers do not know it.
+    Emulated bandwidths are often thousandths of a GB/s, which two decimals would round to 0.00 or 0.01. Exponents are
+    avoided because many parsers of the table do not accept them.
     """
     if 0 < value < 1:
         return f"{value:.{width - 1}f}"
@@ -171,12 +172,12 @@ def _closing(rows: Sequence[TableRow]) -> list[str]:
 
 
 def parse_nccl_log(text: str) -> NcclLog:
-    """Everything a log says in nccl-tests' layout, whatever else stands between its lines."""
+    """Read all rows and totals in the layout of nccl-tests from a log; other lines are skipped."""
     rows, in_place, cut = list[TableRow](), list[TableRow](), list[int]()
     average: float | None = None
     wrong: int | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        line = line[_PREFIX.match(line).end() :]  # type: ignore[union-attr]  # an empty match at worst
+        line = line[_PREFIX.match(line).end() :]  # type: ignore[union-attr]  # the pattern matches the empty string
         head = _ROW.match(line)
         if head is not None:
             first, second, whole = _groups(head, line)
@@ -191,7 +192,7 @@ def parse_nccl_log(text: str) -> NcclLog:
 
 
 def _groups(head: re.Match[str], line: str) -> tuple[list[TableRow], list[TableRow], bool]:
-    """The groups of a row that are whole, and whether nothing is missing (one group alone is nothing missing)."""
+    """The complete groups of a row (first, second), and whether the row is complete: one group alone is."""
     first = _GROUP.match(line, head.end())
     if first is None:
         return [], [], False

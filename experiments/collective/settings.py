@@ -1,4 +1,4 @@
-"""The collective experiment: algorithms over buffer sizes on one fabric, as nccl-tests do it."""
+"""Settings of the collective experiment: algorithms over buffer sizes on one fabric, as in nccl-tests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ from workloads.schedule import CollectiveKind, Schedule
 
 
 class UnscaledSection(ScaleSection):
-    """The scale of a run whose rates and sizes are those on the emulated wire, unless something else is asked for."""
+    """Scale whose default is 1: rates and sizes are those on the emulated wire."""
 
     rate: float | Literal["auto"] = 1.0
 
 
 class TrialFabricSection(Section):
-    """The fabric of a collective. ``ports`` per rank on packet switches (an OCS has two: one sends, one receives)."""
+    """The fabric of a collective.
+
+    ``ports`` is the number of ports per rank on packet switches. Ranks on an OCS have two: one sends, one receives.
+    """
 
     kind: FabricKind = "electrical"
     gpus_per_server: int = Field(default=1, ge=1, le=120)
@@ -37,14 +40,17 @@ class TrialFabricSection(Section):
     reconfiguration_delay_ms: float = Field(default=0.0, ge=0, le=600_000)
 
     def fabric(self, ranks: int) -> TrialFabric:
-        """The fabric for so many ranks."""
+        """The fabric for ``ranks`` ranks."""
         return TrialFabric(
             self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu
         )
 
 
 class CollectiveExperiment(Settings):
-    """``algorithms`` by name or MSCCL XML file; ``ranks`` None takes the file's, or 8."""
+    """Settings of the collective experiment, in real units.
+
+    ``algorithms`` are names or MSCCL XML files. ``ranks`` None takes the number of the file, or 8 for a name.
+    """
 
     experiment: Literal["collective"] = "collective"
     collective: CollectiveKind | None = None
@@ -64,11 +70,11 @@ class CollectiveExperiment(Settings):
 
     @property
     def kind(self) -> CollectiveKind:
-        """The collective of the algorithms that have a name."""
+        """The collective of the algorithms that are given by name."""
         return self.collective or "all_reduce"
 
     def schedules(self) -> tuple[Schedule, ...]:
-        """The proved schedules; ``ConfigError`` for what cannot be."""
+        """The schedules of all algorithms, proved correct; ``ConfigError`` for one that cannot be built or read."""
         return tuple(self._schedule(name) for name in self.algorithms)
 
     def _schedule(self, name: str) -> Schedule:
@@ -91,7 +97,7 @@ class CollectiveExperiment(Settings):
         return with_lockstep(found, self.lockstep)
 
     def trials(self) -> Iterator[Trial]:
-        """Every algorithm at every size."""
+        """The trials of the experiment: every algorithm at every size."""
         delay_s = self.fabric.reconfiguration_delay_ms / 1e3
         for plan in self.schedules():
             for size in self.sizes:
@@ -99,5 +105,5 @@ class CollectiveExperiment(Settings):
 
 
 def with_lockstep(schedule: Schedule, lockstep: bool) -> Schedule:
-    """``schedule`` with a barrier per round, if asked for."""
+    """``schedule``, with a barrier after every round if ``lockstep``."""
     return replace(schedule, lockstep=True) if lockstep else schedule

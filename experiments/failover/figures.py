@@ -1,7 +1,7 @@
-"""Figures of the failover experiment: throughput over time, the recovery part by part, step times before and after.
+"""Figures of the failover experiment: throughput over time, parts of the recovery, step times before and after.
 
-Each takes the rows of a summary (``experiments.racks.row``), the first also what each job received over time; all of it
-can be had from a results folder alone (``experiments.racks.redraw``).
+Each figure takes rows of a summary (``experiments.racks.row``), the first also the throughput of each job over time.
+``experiments.racks.redraw`` reads both from a results folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PART_COLOURS = {
     "start": "#8C8C8C",
     "first step": GREEN,
 }
-"""By the names of ``Recovery.breakdown``."""
+"""Colour of each part of a recovery, by its name in ``Recovery.breakdown``."""
 _OTHER = "#A6761D"
 _JOB, _NEIGHBOUR = BLUE, ORANGE
 _MARKS: Mapping[str, tuple[str, str, Any]] = {
@@ -55,12 +55,15 @@ _MARKS: Mapping[str, tuple[str, str, Any]] = {
     "rewire": ("circuits or routes up", PURPLE, (0, (4, 2))),
     "first step": ("first step done", GREEN, (0, (6, 2, 1, 2))),
 }
-"""What is marked in the throughput, by the part that ends there: words, colour, dashes."""
+"""Vertical lines in the throughput figure, by the part of the recovery that ends there: legend, colour, line style."""
 
 
 @dataclass(frozen=True)
 class FabricRun:
-    """One fault on one fabric: what job and neighbour received, in seconds after the fault, and the marks of it."""
+    """One fault on one fabric: throughput of job and neighbour, and ``marks``: ends of parts of the recovery.
+
+    All times are in seconds after the fault.
+    """
 
     fabric: str
     system: str
@@ -71,7 +74,7 @@ class FabricRun:
 
 
 def throughput_over_time(runs: Sequence[FabricRun]) -> Figure | None:
-    """One panel for each fabric, one above the other on the same axes; None for no runs."""
+    """Figure of throughput over time with a panel for each fabric, on the same axes; None without runs."""
     if not runs:
         return None
     figure = new_figure(10.0, 1.5 + 1.75 * len(runs))
@@ -102,7 +105,7 @@ def _rates(run: FabricRun) -> list[float]:
 
 
 def _time_range(runs: Sequence[FabricRun]) -> tuple[float, float]:
-    """From the first byte of any job on, until the last job that was struck is over."""
+    """Limits of the time axis: from the first byte of any job until the end of the last job that lost a chip."""
     series = [s for run in runs for s in (run.job, run.neighbour) if s is not None]
     first = min((s.edges_s[0] for s in series), default=-1.0)
     jobs = [edge for run in runs for edge, rate in zip(run.job.edges_s[1:], run.job.gbps, strict=True) if rate > 0]
@@ -120,7 +123,10 @@ def _mark(panel: Axes, run: FabricRun) -> None:
 
 
 def recovery_breakdown(rows: Rows) -> Figure | None:
-    """Measured above predicted, for each fabric in its parts; the papers' points as diamonds. None without a fault."""
+    """Figure of each recovery in its parts, measured above predicted, on every fabric; None without a fault.
+
+    Diamonds mark the times that the papers give.
+    """
     rows = [row for row in rows if row.get("breakdown") or row.get("predicted_breakdown")]
     if not rows:
         return None
@@ -148,7 +154,7 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
 
 
 def _stack(axes: Axes, parts: Sequence[tuple[str, float]], y: float, alpha: float, height: float = 0.34) -> float:
-    """The parts one after another; where they end."""
+    """Draw the parts one after another as a bar; returns where the bar ends."""
     reached = 0.0
     for name, seconds in parts:
         look: Any = {"color": PART_COLOURS.get(name, _OTHER), "alpha": alpha, "edgecolor": "white", "linewidth": 0.4}
@@ -172,7 +178,7 @@ def _paper_points(axes: Axes, row: Mapping[str, Any], place: int) -> None:
 
 
 def paper_mark(label: str) -> Line2D:
-    """The diamond of the papers, for a legend."""
+    """The legend entry of a point from a paper: a diamond."""
     return Line2D([], [], marker="D", markersize=6, color="white", markeredgecolor=BLACK, linestyle="", label=label)
 
 
@@ -185,9 +191,9 @@ def _part_legend(figure: Figure, used: Sequence[str], rows: Rows) -> None:
 
 
 def step_times(rows: Rows) -> Figure | None:
-    """Step time of job and neighbour before and after the fault, for each fabric; None where none is known.
+    """Figure of step times of job and neighbour before and after the fault on each fabric; None without step times.
 
-    Above the electrical fabrics the band in which the papers have the step: 1.6 to 2 times that on photonics.
+    The band over electrical fabrics is the range of the papers: 1.6 to 2 times the step on the photonic fabric.
     """
     rows = [row for row in rows if row.get("step_time_before_s")]
     fabrics = list(dict.fromkeys(row["fabric"] for row in rows))
@@ -214,7 +220,7 @@ def step_times(rows: Rows) -> Figure | None:
 
 
 def _fabric_bars(axes: Axes, rows: Rows, place: int) -> float:
-    """Bars of one fabric: the job's two, the neighbour's two; the tallest."""
+    """Draw the bars of one fabric, two of the job and two of the neighbour; returns the height of the tallest."""
     tallest = 0.0
     for row in rows:
         neighbour = row["event"] == "neighbour"

@@ -1,12 +1,12 @@
-"""The failover experiment: a chip dies under a job, on a photonic rack, on electrical ones, and with migration.
+"""Settings of the failover experiment: a chip of a job dies on a photonic rack, on electrical ones, or with migration.
 
-What the fabrics stand for (arXiv 2505.23105 and 2508.03674):
+The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
 
 - ``photonic``: LUMION. A spare server outside the torus; the dead chip's circuits are moved to one of its chips.
-- ``e1``: an electrical torus whose spare is reached over other chips' links, which a second tenant uses.
-- ``e2``: an electrical torus whose spare stands next to the dead chip, over links that nobody uses. One of the two
-  dimensions of the torus is of use to the slice, before and after.
-- ``migrate``: E0. The job moves to a rack that stands idle for it; the OCS between racks takes its ten seconds.
+- ``e1``: an electrical torus whose spare is reached over links of other chips, which a second tenant uses.
+- ``e2``: an electrical torus whose spare is next to the dead chip, over unused links. The slice uses one of the two
+  dimensions of the torus, before and after the fault.
+- ``migrate``: E0. The job moves to an idle rack; the OCS between racks needs ten seconds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FabricName = Literal["photonic", "e1", "e2", "migrate"]
 FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
 
 GRADIENT_BYTES = 39.55e9 / 8
-"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). Its fp32
-parameters, which are what a checkpoint holds, take as many bytes."""
+"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). A
+checkpoint holds its fp32 parameters, which take as many bytes."""
 COMPUTE_S = 0.6
 """Compute of one step at batch 2: about the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
 PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
-"""Given restart stages in real seconds, off MORPHLUX's recovery timeline: 1.1 circuits up and job launched, 4.5
-collective library synchronised, 14.5 data tokenised, 16.6 model loaded."""
+"""Start-up stages in real seconds, read off MORPHLUX's recovery timeline: 1.1 s circuits up and job launched, 4.5 s
+collective library synchronised, 14.5 s data tokenised, 16.6 s model loaded."""
 SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
 MIGRATION_S = 10.0
 """Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
@@ -49,7 +49,7 @@ _RATE_KEYS = {"port_mbps": "port_gbps x scale.rate", "front_end_mbps": "front_en
 
 @dataclass(frozen=True)
 class Setting:
-    """One fabric of the experiment: its topology, who rents what, and the policy that leads it."""
+    """One fabric of the experiment: topology, slices of the tenants, and the policy of its controller."""
 
     name: str
     system: str
@@ -59,22 +59,22 @@ class Setting:
     delay_s: float
     kind: type[RackTopo] = RackTopo
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Option of the topology -> the key of the experiment that it comes from, where they differ."""
+    """Experiment key of each topology option whose name differs, for errors."""
 
     @property
     def photonic(self) -> bool:
-        """Whether circuits carry the rings."""
+        """Whether the rings use circuits."""
         return bool(self.topology["fabric"] == "photonic")
 
 
 class RackScaleSection(ScaleSection):
-    """10 Gb/s ports become 12.5 Mb/s ones: a datapath thread that polls the ports of two racks keeps up with these."""
+    """Scale of a rack: 10 Gb/s ports become 12.5 Mb/s, which one datapath thread can poll on the ports of two racks."""
 
     rate: float | Literal["auto"] = 1 / 800
 
 
 class TenantSection(Section):
-    """A job: what it computes and reduces in a step, in real units."""
+    """A job in real units: compute seconds and gradient bytes per step, bytes and interval (steps) of checkpoints."""
 
     compute_s: float = Field(default=COMPUTE_S, gt=0, le=3600)
     gradient_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15)
@@ -83,11 +83,14 @@ class TenantSection(Section):
 
 
 LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
-"""A tenant that mostly computes. One that sends as much as the job itself takes half of every link that both use."""
+"""A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
 
 
 class DetectionSection(Section):
-    """How a dead chip is noticed: heartbeats always, an ended agent or a dark port at once if asked for."""
+    """Detection of dead chips by missing heartbeats: ``misses`` in a row, expected every ``heartbeat_ms``.
+
+    ``exit`` and ``port`` also detect a chip at once when its agent ends or its port goes dark.
+    """
 
     heartbeat_ms: float = Field(default=250.0, gt=0, le=60_000)
     misses: int = Field(default=3, ge=1, le=100)
@@ -95,19 +98,20 @@ class DetectionSection(Section):
     port: bool = False
 
     def detection(self, scale: Scale) -> Detection:
-        """As the controller knows it, in wall-clock time."""
+        """The detection settings of a job for the controller, in wall-clock time."""
         return Detection(scale.emulated_s(self.heartbeat_ms / 1e3), self.misses, self.exit, self.port)
 
 
 class FailoverExperiment(Settings):
-    """Real units everywhere; ``scale`` says how they fit on this machine.
+    """The failover experiment, in real units; ``scale`` converts them for this machine.
 
-    ``policy`` leads the photonic rack: ``lumion``, ``morphlux``, or a class of one's own
+    ``policy`` controls the photonic rack: ``lumion``, ``morphlux``, or a class of the user
     (``controllers.policies.catalog``).
 
-    The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each; on an electrical torus
-    ``reserve`` is the server kept free (E1; of chips equally near the first is taken), ``adjacent_reserve`` the one
-    beside the job (E2, where the neighbour stands at ``neighbour_beside_adjacent``).
+    The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each. On an electrical torus
+    ``reserve`` is the spare server of E1 (the nearest chip replaces the dead one; among equally near chips the first)
+    and ``adjacent_reserve`` the spare server of E2, beside the job; there the neighbour's slice is
+    ``neighbour_beside_adjacent``.
     """
 
     experiment: Literal["failover", "server-fabric"] = "failover"
@@ -154,7 +158,7 @@ class FailoverExperiment(Settings):
     @classmethod
     def _one_tenant(cls, value: str) -> str:
         if "/" in value:
-            raise ValueError(f"is the slice of one job, whose pieces are joined by +, not {value}")
+            raise ValueError(f"is the slice of one job (pieces are joined by +), not {value}")
         return value
 
     @model_validator(mode="after")
@@ -163,7 +167,7 @@ class FailoverExperiment(Settings):
         if unknown:
             raise ValueError(f"stages.{unknown[0]} is not a stage of a restart; those are {', '.join(STAGES)}")
         if self.controller == "remote":
-            raise ValueError("controller must be ryu or os-ken: who stands in for a chip is decided by our policies")
+            raise ValueError("controller must be ryu or os-ken: only policies of Railyard replace dead chips")
         if not self.job.checkpoint_every:
             raise ValueError("job.checkpoint_every must be 1 or more: a restart needs a checkpoint")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
@@ -171,7 +175,7 @@ class FailoverExperiment(Settings):
         return self
 
     def setting(self, name: FabricName) -> Setting:
-        """One of the fabrics."""
+        """The setting of fabric ``name``."""
         beside, reserve = "neighbour_slice", "reserve"
         if name == "e2":
             beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
@@ -191,7 +195,7 @@ class FailoverExperiment(Settings):
         return Setting(name, f"{name.upper()} electrical", topology, "torus", "electrical", 0.0, keys=keys)
 
     def topology(self, setting: Setting, scale: Scale) -> RackTopo:
-        """The fabric as Mininet has it; ``ConfigError`` in the keys of the experiment for a shape that cannot be."""
+        """The Mininet topology of a fabric; ``ConfigError`` names the experiment's key of an impossible shape."""
         rates = {
             "port_mbps": scale.emulated_mbps(self.port_gbps),
             "front_end_mbps": scale.emulated_mbps(self.front_end_gbps),
@@ -205,11 +209,11 @@ class FailoverExperiment(Settings):
             raise ConfigError(str(error).removeprefix(f"{error.key}: "), key=key) from None
 
     def plan(self, setting: Setting, scale: Scale) -> FabricPlan:
-        """The fabric as data."""
+        """The plan of a fabric at ``scale``."""
         return describe(self.topology(setting, scale))
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
-        """The kills that are asked for by name, checked against ``plan``; none where they are random."""
+        """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
         assert plan.rack is not None
         kills = () if self.random_kills else parse_kills(self.kill)
         members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
@@ -219,6 +223,6 @@ class FailoverExperiment(Settings):
         return kills
 
     def random_kill(self, plan: FabricPlan, number: int) -> Kill:
-        """The ``number``-th random kill of the job."""
+        """The random kill of the job in run ``number``; the same for the same seed."""
         assert plan.rack is not None
         return random_kill(self.seed * 1000 + number, plan.rack.tenants[0].ranks, self.steps)

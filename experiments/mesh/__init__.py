@@ -1,1 +1,1 @@
-"""The mesh experiment: which matchings a photonic mesh can hold (PIP); computed, without packets."""
+"""The mesh experiment: which matchings a photonic mesh can route (PIP); computed, without packets."""

@@ -1,7 +1,7 @@
-"""The mesh of a photonic switch as a picture: its waveguides, every cell bar or cross, and the light of a matching.
+"""Figure of a photonic mesh: its waveguides, the state of every cell (bar or cross), and the light of a matching.
 
-A cell is drawn as what it is: two waveguides along an edge of the honeycomb that stay apart (bar) or change sides
-(cross). So a lit path can be followed with the finger, from port to port.
+A cell is drawn as two waveguides along an edge of the honeycomb that stay apart (bar) or change sides (cross), so each
+path of light can be followed from port to port.
 """
 
 from __future__ import annotations
@@ -28,37 +28,39 @@ from topos.mesh import Mesh, bar, cross
 
 Vector = NDArray[np.float64]
 Part = tuple[list[Vector], list[int]]
-"""Points and codes of a part of a curve that begins where the part before it ended."""
+"""Points and matplotlib codes of a part of a curve, which begins where the part before it ended."""
 
 _MOVE, _LINE, _CURVE3, _CURVE4 = (int(c) for c in (Curve.MOVETO, Curve.LINETO, Curve.CURVE3, Curve.CURVE4))
 
 OFFSET, INSET = 0.125, 0.22
-"""Of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin (edges)."""
+"""Distance of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin, in
+edges."""
 OUTWARD, APART, DISC = 0.52, 0.24, 0.2
-"""How far outside the vertex and how far to its sides the numbers of two ports stand; the disc of a number (edges)."""
+"""Distance of a port's number outside its vertex and to the side of it, and radius of the number's disc, in edges."""
 MARGIN = 0.95
-"""Room for them around the vertices (edges)."""
+"""Margin around the vertices for the port numbers, in edges."""
 HEAD, CAPTION, FOOT, LEGEND = 0.36, 0.26, 0.4, 1.75
-"""Room for the title of a figure and of a panel, for the cells' legend below and the paths' beside (inches)."""
+"""Space for the title of a figure, the title of a panel, the legend of cells below and that of paths beside, in
+inches."""
 WINE = "#882255"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, WINE)
-"""Of paths; from the ninth on they come again with a white core."""
+"""Colours of paths; from the ninth path on they repeat with a white core."""
 BAR, CROSS, GUIDE, PALE = "#D6D6D6", "#FFDF9E", "#BDBDBD", 0.45
 
 
 @dataclass(frozen=True)
-class Lit:
-    """One picture: ``states[c]`` of every cell (True: cross), and the pairs of ports whose light is shown."""
+class MeshPicture:
+    """One panel: ``states[c]`` of every cell c (True: cross), and the pairs of ports whose light is shown."""
 
     title: str
     states: Sequence[bool]
     pairs: Sequence[tuple[int, int]]
 
 
-def mesh_figure(mesh: Mesh, pictures: Sequence[Lit], title: str = "") -> Figure:
-    """A panel for each configuration of ``mesh``; ``title`` above all of them. A single one has its legend beside it.
+def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") -> Figure:
+    """Figure with a panel for each configuration of ``mesh`` under a common ``title``; one panel has a legend of paths.
 
-    The figure is as large as numbers and cells need to be read.
+    The size of the figure follows from the number of panels and cells, so that port numbers stay readable.
     """
     alone = len(pictures) == 1
     scale = _inches_per_edge(mesh, alone)
@@ -83,8 +85,8 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[Lit], title: str = "") -> Figure:
     return figure
 
 
-def drawn(figure: Figure, form: str) -> bytes:
-    """The figure in a form of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
+def render(figure: Figure, form: str) -> bytes:
+    """The figure in a format of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
     out = io.BytesIO()
     stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
     with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
@@ -97,21 +99,24 @@ def colour_of(number: int) -> tuple[str, bool]:
     return COLOURS[number % len(COLOURS)], number // len(COLOURS) % 2 == 1
 
 
-# -- the places ------------------------------------------------------------------------------------
+# -- geometry --------------------------------------------------------------------------------------
 
 
 def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> Vector:
-    """``along`` the cell from the vertex of ``end``, and ``aside`` from its middle to the side of ``end``."""
+    """Point of a cell: ``along`` the cell from the vertex of ``end``, and ``aside`` from its middle towards ``end``.
+
+    Distances are in edges.
+    """
     cell = mesh.cells[end >> 2]
     start, stop = np.array(cell.start), np.array(cell.end)
-    way = stop - start
-    left = np.array((-way[1], way[0])) * (-1 if end & 1 else 1)
-    vertex, inward = (stop, -way) if end & 2 else (start, way)
+    edge = stop - start
+    left = np.array((-edge[1], edge[0])) * (-1 if end & 1 else 1)
+    vertex, inward = (stop, -edge) if end & 2 else (start, edge)
     return np.asarray(vertex + along * inward + aside * left)
 
 
 def port_place(mesh: Mesh, port: int) -> Vector:
-    """Where the number of a port stands: outside its vertex, on its side of it."""
+    """Position of a port's number: outside the port's vertex, on the port's side of the cell."""
     end = mesh.ports[port].end
     vertex, inward = place(mesh, end, 0, 0), place(mesh, end, 1, 0)
     aside = place(mesh, end, 0, 1) - vertex
@@ -123,7 +128,7 @@ def port_place(mesh: Mesh, port: int) -> Vector:
 
 
 def through(mesh: Mesh, end: int, crossed: bool) -> Part:
-    """The waveguide through a cell, from ``end``."""
+    """Curve of the waveguide through a cell, from ``end`` to the end where light leaves."""
     leaves = cross(end) if crossed else bar(end)
     if not crossed:
         return [place(mesh, leaves)], [_LINE]
@@ -131,7 +136,7 @@ def through(mesh: Mesh, end: int, crossed: bool) -> Part:
 
 
 def bend(mesh: Mesh, end: int) -> Part:
-    """The waveguide from a cell's ``end`` to what it faces: another cell or a port."""
+    """Curve of the waveguide from a cell's ``end`` to the cell or port next to it."""
     other = mesh.facing[end]
     if other >= 0:
         return [place(mesh, end, OFFSET * math.tan(math.pi / 6)), place(mesh, other)], [_CURVE3] * 2
@@ -139,7 +144,7 @@ def bend(mesh: Mesh, end: int) -> Part:
 
 
 def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve, int]:
-    """The curve that light takes from ``port``, and the port that it comes out of."""
+    """The curve of light that enters at ``port``, and the port where the light comes out."""
     end = mesh.ports[port].end
     into, codes = bend(mesh, end)
     points, commands = [into[-1], into[0], place(mesh, end)], [_MOVE, *codes]
@@ -156,8 +161,8 @@ def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve,
 # -- the panel -------------------------------------------------------------------------------------
 
 
-def _panel(axes: Axes, mesh: Mesh, picture: Lit, points: float) -> None:
-    """Everything of one configuration; ``points`` per edge on paper."""
+def _panel(axes: Axes, mesh: Mesh, picture: MeshPicture, points: float) -> None:
+    """Draw one configuration; ``points`` is the length of an edge on paper, in points."""
     light = [path_of_light(mesh, picture.states, a) for a, _ in picture.pairs]
     lit = {cell for a, _ in picture.pairs for cell in mesh.trace(picture.states, a).cells}
     _cells(axes, mesh, picture.states, lit)
@@ -174,7 +179,7 @@ def _panel(axes: Axes, mesh: Mesh, picture: Lit, points: float) -> None:
 
 
 def _cells(axes: Axes, mesh: Mesh, states: Sequence[bool], lit: set[int]) -> None:
-    """The bodies of the cells: those without light pale, for what they do matters to nobody."""
+    """Draw the bodies of the cells; cells without light are pale, since their states do not matter."""
     for crossed, colour in ((False, BAR), (True, CROSS)):
         for bright in (True, False):
             bodies = [
@@ -193,7 +198,7 @@ def _body(mesh: Mesh, cell: int) -> list[Vector]:
 
 
 def _guides(axes: Axes, mesh: Mesh, states: Sequence[bool], points: float) -> None:
-    """All waveguides, as one curve of many parts."""
+    """Draw all waveguides, as one curve of many parts."""
     xy: list[Vector] = []
     codes: list[int] = []
     for part in _all_guides(mesh, states):
@@ -210,7 +215,7 @@ def _all_guides(mesh: Mesh, states: Sequence[bool]) -> Iterator[Part]:
             curve, codes = through(mesh, end, states[cell.number])
             yield [place(mesh, end), *curve], [_MOVE, *codes]
     for end, other in enumerate(mesh.facing):
-        if other < end:  # each of them once; ports count as less
+        if other < end:  # each connection once; ports have negative numbers
             curve, codes = bend(mesh, end)
             yield [place(mesh, end), *curve], [_MOVE, *codes]
 
@@ -233,7 +238,7 @@ def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
 
 
 def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) -> None:
-    """The number of a port; white on the colour of its path, if it has one."""
+    """Draw the number of a port, white on the colour of the port's path if there is one."""
     face, edge, ink, size = "white", "none", "#858585", min(10.0, 0.23 * points)
     if path is None:
         size *= 0.85
@@ -249,7 +254,7 @@ def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) 
 # -- around the panels -----------------------------------------------------------------------------
 
 
-def _legend_of_paths(figure: Figure, mesh: Mesh, picture: Lit, left: float) -> None:
+def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: float) -> None:
     handles: list[Line2D] = []
     for number, (a, b) in enumerate(picture.pairs):
         colour, core = colour_of(number)
@@ -284,7 +289,7 @@ def _legend_of_cells(figure: Figure) -> None:
 
 
 def _columns(panels: int, shape: float) -> int:
-    """Of panels this much wider than high: so many that the whole is somewhat wider than high, with few gaps."""
+    """Number of columns for ``panels`` with aspect ratio ``shape``: figure near 1.4 times as wide as high, few gaps."""
 
     def badness(columns: int) -> float:
         rows = -(-panels // columns)
@@ -294,7 +299,7 @@ def _columns(panels: int, shape: float) -> int:
 
 
 def _inches_per_edge(mesh: Mesh, alone: bool) -> float:
-    """Large meshes are drawn finer, and finer again where there are several panels."""
+    """Inches on paper per edge: fewer for large meshes and for figures of several panels."""
     largest = max(_width(mesh), _height(mesh))
     return min(0.62, max(0.42, 7.0 / largest)) if alone else min(0.5, max(0.3, 4.5 / largest))
 

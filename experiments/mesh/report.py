@@ -1,4 +1,4 @@
-"""The table of a mesh study: what every matching crosses, loses and turns."""
+"""The table of a mesh study: cells, loss, latency and state changes of every matching."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def print_mesh(study: MeshStudy, used: Used, found: Sequence[Answer], console: Console) -> None:
-    """The mesh in a line, a row for each matching, and what the columns mean."""
+    """Print a line about the mesh, a table with a row for each matching, and a note on the columns."""
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
     mesh = study.mesh
@@ -47,22 +47,22 @@ def print_mesh(study: MeshStudy, used: Used, found: Sequence[Answer], console: C
 
 
 def routable_in_words(answer: Answer) -> str:
-    """``yes``, ``no``, or ``not found`` where nothing is proved."""
+    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
     return {True: "yes", False: "no", None: "not found"}[answer.routable]
 
 
 def _cells(study: MeshStudy, answer: Answer) -> list[str | Text]:
     cost = costs(study, answer)
     colour = {True: "green", False: "red", None: "yellow"}[answer.routable]
-    way = answer.routed is not None
+    routed = answer.routed is not None
     return [
         str(answer.number),
         _pairs(answer),
         Text(routable_in_words(answer), colour),
         str(answer.routed.cells) if answer.routed is not None else "-",
-        f"{cost['path_min']} / {cost['path_mean']:.1f} / {cost['path_max']}" if way else "-",
-        f"{cost['loss_db']:.1f}" if way else "-",
-        f"{cost['latency_ps']:.0f}" if way else "-",
+        f"{cost['path_min']} / {cost['path_mean']:.1f} / {cost['path_max']}" if routed else "-",
+        f"{cost['loss_db']:.1f}" if routed else "-",
+        f"{cost['latency_ps']:.0f}" if routed else "-",
         "-" if answer.flips is None else str(answer.flips),
         f"{answer.seconds:.2f}",
         "yes" if answer.proved else "no",

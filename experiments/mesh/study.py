@@ -1,7 +1,7 @@
-"""Can the mesh of a photonic switch hold the matchings of an all-to-all, and over how many cells?
+"""Study of a photonic mesh: can it route the matchings of an all-to-all, and over how many cells?
 
-Nothing is emulated: every matching is laid on the mesh, its light followed from both ends, and what cannot be laid is
-proved so where that is asked. Source: PIP, arXiv 2501.18136.
+Nothing is emulated. Every matching is routed on the mesh and its light is traced from both ends; with ``exact``, the
+fewest cells or the absence of a route is proved. Source: PIP, arXiv 2501.18136.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from topos.mesh import Mesh, evenly_spaced
 
 DEFAULT_PORTS = 8
 MOST_SHOWN = 4
-"""Circuits of a matching that are named where all would be too many."""
+"""Most circuits of a matching that are listed in a table or a sentence."""
 FAST_SHARE, FAST_S = 0.25, 2.0
-"""How much of the time of a matching the fast search may take before the exact one: a share, and at most so long."""
+"""Time limit of the fast search before the exact one: a share of the matching's time, and at most this many seconds."""
 FEWER_SHARE = 0.2
-"""How much of the time of a matching the search for fewer ports may take, where so many have no way."""
+"""Share of a matching's time that the search for fewer ports may take, after no route was found for all ports."""
 WITHOUT_S = 0.5
-"""How long to look whether an infeasible matching works without one circuit (seconds for each)."""
+"""Seconds of search per circuit, to find out whether an infeasible matching is routable without that circuit."""
 STATES = ("bar", "cross")
 EVENLY, NAMED = "evenly spaced", "named"
 
 
 class MeshStudy(Section):
-    """A mesh of ``width`` x ``height`` hexagons and the matchings to lay on it, ``time_s`` seconds for each.
+    """A mesh of ``width`` x ``height`` hexagons and the matchings to route on it, ``time_s`` seconds for each.
 
-    ``ports``: how many of its external ports are used, or which (``used_ports``). Without ``matching`` all of a
-    1-factorization are laid, or number ``only`` of them, otherwise that one: pairs of the mesh's ports. ``exact``: the
-    fewest cells, or the proof that there is no way. A cell costs light ``cell_loss_db`` and ``cell_latency_ps``.
+    ``ports`` is the number of external ports in use, or a tuple of their numbers (``used_ports``). ``matching`` gives
+    one matching as pairs of mesh ports; without it all matchings of a 1-factorization are routed, or number ``only`` of
+    them. ``exact`` searches for the fewest cells, or the proof that there is no route. Each cell adds
+    ``cell_loss_db`` and ``cell_latency_ps`` to a path.
     """
 
     experiment: Literal["pip-mesh"] = "pip-mesh"
@@ -80,25 +81,23 @@ class MeshStudy(Section):
         return self
 
     def _check(self) -> None:
-        """``ConfigError`` or ``CircuitError`` for ports and matchings that do not fit each other or the mesh."""
+        """Raise ``ConfigError`` or ``CircuitError`` for ports and matchings that do not fit each other or the mesh."""
         if isinstance(self.ports, tuple):
             self.mesh.check_ports(self.ports)
             for port in self.ports:
                 if self.ports.count(port) > 1:
-                    raise ConfigError(f"port {port} stands there twice; name each port once", key="ports")
+                    raise ConfigError(f"port {port} is listed twice; name each port once", key="ports")
         if self.choose and (isinstance(self.ports, tuple) or self.matching is not None):
-            raise ConfigError("looks for ports, and these are named; leave out one of the two", key="choose")
+            raise ConfigError("searches for ports, but the ports are named; leave out one of the two", key="choose")
         if self.matching is not None:
             self._check_matching(self.matching)
         else:
             evenly_spaced(self.mesh, self.n)
             if self.n % 2:
-                raise ConfigError(
-                    f"{self.n} ports have no perfect matching, one is always left out; take an even number", key="ports"
-                )
+                raise ConfigError(f"{self.n} ports have no perfect matching; use an even number", key="ports")
         count = 1 if self.matching is not None else len(perfect_matchings(self.n))
         if self.only is not None and self.only not in range(count):
-            raise ConfigError(f"there is no matching {self.only}; they are 0 to {count - 1}", key="only")
+            raise ConfigError(f"there is no matching {self.only}; use 0 to {count - 1}", key="only")
 
     def _check_matching(self, pairs: Sequence[Pair]) -> None:
         self.mesh.check_ports((port for pair in pairs for port in pair), "matching")
@@ -109,16 +108,16 @@ class MeshStudy(Section):
         for port in (port for pair in pairs for port in pair):
             if port not in used:
                 known = ", ".join(map(str, used))
-                raise ConfigError(f"port {port} is not one of those used, which are {known}", key="matching")
+                raise ConfigError(f"port {port} is not in use; the ports in use are {known}", key="matching")
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The mesh; ``ConfigError`` for a size that there cannot be."""
+        """The mesh of the study; ``ConfigError`` for an impossible size."""
         return Mesh.of(self.width, self.height)
 
     @property
     def n(self) -> int:
-        """How many ports are used."""
+        """Number of mesh ports in use."""
         if isinstance(self.ports, tuple):
             return len(self.ports)
         if self.ports is not None:
@@ -127,7 +126,7 @@ class MeshStudy(Section):
 
 
 def read_ports(text: str) -> int | tuple[int, ...]:
-    """``8`` as a number of ports, ``0,5,11,16`` as the ports; ``ValueError`` says what would be right."""
+    """Parse ``8`` as a number of ports, ``0,5,11,16`` as the ports; ``ValueError`` for any other form."""
     if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*,?\s*", text, re.ASCII):
         raise ValueError(f"must be a number of ports, or ports as in 0,5,11,16, not {text!r}")
     numbers = tuple(int(part) for part in text.split(",") if part.strip())
@@ -135,7 +134,7 @@ def read_ports(text: str) -> int | tuple[int, ...]:
 
 
 def read_matching(text: str) -> tuple[Pair, ...]:
-    """``0-3,1-2`` as pairs of ports; ``ValueError`` says what would be right."""
+    """Parse ``0-3,1-2`` as pairs of ports; ``ValueError`` for any other form."""
     parts = [re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", part, re.ASCII) for part in text.split(",")]
     if None in parts:
         raise ValueError(f"must be pairs of ports as in 0-3,1-2, not {text!r}")
@@ -144,17 +143,17 @@ def read_matching(text: str) -> tuple[Pair, ...]:
 
 @dataclass(frozen=True)
 class Used:
-    """The mesh ports in use, in the order of the positions of the 1-factorization, and how they were come by."""
+    """The mesh ports in use, in the order of the positions of the 1-factorization, and how they were chosen."""
 
     ports: tuple[int, ...]
     how: str
 
 
 def used_ports(study: MeshStudy) -> Used:
-    """The ports that are named, those of the matching, or so many of them.
+    """The mesh ports of a study: the named ports, those of its matching, or a number of ports.
 
-    Of a number, the k-th is ``floor(k P / n)`` of P ports. ``choose``: others where these do not carry every matching;
-    ``ConfigError`` if none were found. Unless it says something else, others are looked for where no proof is asked.
+    For a number n of P mesh ports, port k is ``floor(k P / n)``. With ``choose`` other ports are taken where these do
+    not route every matching; ``ConfigError`` if none are found. Without a value, ``choose`` is on unless ``exact`` is.
     """
     if isinstance(study.ports, tuple):
         return Used(study.ports, NAMED)
@@ -166,8 +165,8 @@ def used_ports(study: MeshStudy) -> Used:
     chosen = choice(study.mesh, study.n, study.seed, study.time_s)
     if chosen is None and study.choose:
         raise ConfigError(
-            f"no {study.n} ports of a mesh of {study.width} x {study.height} were found in {study.time_s:g} s between "
-            "which every matching has a way; take fewer ports, a larger mesh or more --time",
+            f"no {study.n} ports of a mesh of {study.width} x {study.height} were found in {study.time_s:g} s that can "
+            "route every matching; use fewer ports, a larger mesh or more --time",
             key="ports",
         )
     return chosen or even
@@ -175,8 +174,9 @@ def used_ports(study: MeshStudy) -> Used:
 
 @lru_cache(maxsize=64)
 def choice(mesh: Mesh, n: int, seed: int, time_s: float) -> Used | None:
-    """``n`` ports between which every matching has a way, the evenly spaced before others; None if none were found in
-    ``time_s`` seconds.
+    """``n`` ports between which every matching is routable, preferably evenly spaced.
+
+    None if no such ports were found in ``time_s`` seconds.
     """
     try:
         found = choose(mesh, n, seed=seed, time_s=time_s)
@@ -187,10 +187,10 @@ def choice(mesh: Mesh, n: int, seed: int, time_s: float) -> Used | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found of one matching: ``routed``, or None; ``infeasible``: proved that there is no way.
+    """Result for one matching: ``routed``, or None; ``infeasible`` if it is proved that there is no route.
 
-    ``flips``: cells that change their state from the matching laid before (None: there was none). ``seconds``: of
-    searching.
+    ``flips`` is the number of cells that change their state from the matching routed before (None for the first),
+    ``seconds`` the time of the search.
     """
 
     number: int
@@ -202,32 +202,33 @@ class Answer:
 
     @property
     def routable(self) -> bool | None:
-        """True; False when that is proved; None when no way was found in time."""
+        """Whether the matching is routable: True, False (proved), or None (no route found in time, nothing proved)."""
         return True if self.routed is not None else (False if self.infeasible else None)
 
     @property
     def proved(self) -> bool:
-        """Whether there is a proof: of the fewest cells, or that there is no way."""
+        """Whether there is a proof that the route has the fewest cells, or that there is no route."""
         return self.infeasible if self.routed is None else self.routed.proved
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Cells crossed by each path, in the order of ``pairs``; nothing without a way."""
+        """Number of cells on each path, in the order of ``pairs``; empty without a route."""
         return () if self.routed is None else tuple(len(self.routed.paths[pair]) for pair in self.pairs)
 
 
 def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     """The matchings of a study as pairs of mesh ports, the lower first."""
     if study.matching is not None:
-        turns: Sequence[Sequence[Pair]] = [study.matching]
+        chosen: Sequence[Sequence[Pair]] = [study.matching]
     else:
-        turns = [[(used.ports[a], used.ports[b]) for a, b in turn] for turn in perfect_matchings(study.n)]
-    return tuple(tuple((min(pair), max(pair)) for pair in turn) for turn in turns)
+        chosen = [[(used.ports[a], used.ports[b]) for a, b in matching] for matching in perfect_matchings(study.n)]
+    return tuple(tuple((min(pair), max(pair)) for pair in matching) for matching in chosen)
 
 
 def answers(study: MeshStudy, used: Used) -> Iterator[Answer]:
-    """Lay one matching after the other. The light of every path is followed from both ends; ``CircuitError`` if it
-    did not come out at its partner.
+    """Route the matchings of a study one after the other, and yield the result of each.
+
+    The light of every path is traced from both ends; ``CircuitError`` if it does not come out at the partner port.
     """
     states: tuple[bool, ...] | None = None
     for number, pairs in enumerate(matchings(study, used)):
@@ -240,13 +241,13 @@ def answers(study: MeshStudy, used: Used) -> Iterator[Answer]:
             yield Answer(number, pairs, None, isinstance(found, Infeasible), seconds)
             continue
         check(study.mesh, found, pairs)
-        turned = None if states is None else flips(states, found)
+        changed = None if states is None else flips(states, found)
         states = found.states if states is None else settled(states, found).states
-        yield Answer(number, pairs, found, False, seconds, turned)
+        yield Answer(number, pairs, found, False, seconds, changed)
 
 
 def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | None:
-    """A way for ``pairs``, the proof that there is none, or None. What a corner forbids is seen without a solver."""
+    """A route for ``pairs``, the proof that there is none, or None; dead ends in corners are found without a solver."""
     if dead_end(study.mesh, pairs):
         return Infeasible(tuple(pairs))
     if not study.exact:
@@ -256,11 +257,14 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
     return route_exact(study.mesh, pairs, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
 
 
-# -- what is said of it ----------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def as_json(study: MeshStudy, used: Used, found: Sequence[Answer]) -> dict[str, Any]:
-    """For other programs: the mesh, and each matching with its pairs, paths and states, in mesh ports and cells."""
+    """JSON of a study for other programs: the mesh, and pairs, paths and states of each matching.
+
+    Ports and cells have the numbers of the mesh.
+    """
     return {
         "width": study.width,
         "height": study.height,
@@ -288,7 +292,10 @@ def _matching_json(study: MeshStudy, answer: Answer) -> dict[str, Any]:
 
 
 def costs(study: MeshStudy, answer: Answer) -> dict[str, float | None]:
-    """Of an answer: cells of its shortest, mean and longest path, loss (dB) and latency (ps) of the longest."""
+    """Costs of an answer: cells of the shortest, mean and longest path, loss (dB) and latency (ps) of the longest.
+
+    All are None without a route.
+    """
     if answer.routed is None:
         return dict.fromkeys(("path_min", "path_mean", "path_max", "loss_db", "latency_ps"))
     longest = max(answer.routed.paths.values(), key=len)
@@ -302,7 +309,7 @@ def costs(study: MeshStudy, answer: Answer) -> dict[str, float | None]:
 
 
 def what_works(study: MeshStudy, found: Sequence[Answer]) -> str:
-    """Why the first matching without a way has none, and what would do instead: one sentence, or nothing."""
+    """One sentence about the first matching without a route: why, and what would work; empty if all have a route."""
     missing = [answer for answer in found if answer.routable is not True]
     if not missing:
         return ""
@@ -310,22 +317,22 @@ def what_works(study: MeshStudy, found: Sequence[Answer]) -> str:
     more = f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else ""
     shown = f"{_circuits(first)}{more} on a mesh of {study.width} x {study.height}"
     if first.routable is None:
-        return f"no way was found for {shown} in {study.time_s:g} s, which proves nothing; {_try(study)}"
+        return f"no route was found for {shown} in {study.time_s:g} s, which proves nothing; {_try(study)}"
     lost = dead_end(study.mesh, first.pairs)
     why = "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
-    return f"there is no way for {shown} (proved{why}); {_instead(study, first.pairs)}"
+    return f"there is no route for {shown} (proved{why}); {_instead(study, first.pairs)}"
 
 
 def _circuits(answer: Answer) -> str:
-    """The circuits of a matching, so many as can be read."""
+    """The circuits of a matching as text, at most ``MOST_SHOWN`` of them."""
     shown = ", ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_SHOWN])
     more = len(answer.pairs) - MOST_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _try(study: MeshStudy) -> str:
-    proof = "" if study.exact else "--exact may prove that there is none, "
-    return f"{proof}--time gives it longer, other --ports may do"
+    proof = "" if study.exact else "use --exact for a proof that there is none, "
+    return f"{proof}a longer --time, or other --ports"
 
 
 def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
@@ -336,11 +343,11 @@ def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
         if chosen := choice(study.mesh, n, study.seed, share * study.time_s):
             found.append(f"all matchings have one with --ports {','.join(map(str, chosen.ports))}")
             break
-    return ", and ".join(found) or "a larger mesh may do"
+    return ", and ".join(found) or "a larger mesh may have one"
 
 
 def _without(study: MeshStudy, pairs: Sequence[Pair]) -> Pair | None:
-    """One circuit without which the others have a way."""
+    """One circuit without which the other circuits are routable; None if there is no such circuit."""
     for pair in reversed(pairs):
         rest = [other for other in pairs if other != pair]
         if rest and route(study.mesh, rest, seed=study.seed, time_s=WITHOUT_S) is not None:

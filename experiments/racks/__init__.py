@@ -1,1 +1,1 @@
-"""Training jobs on racks that live through failures; shared by the failover and server-fabric experiments."""
+"""Training jobs on racks that recover from failures; shared by the failover and server-fabric experiments."""

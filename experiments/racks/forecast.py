@@ -1,4 +1,4 @@
-"""What jobs on a rack should do before and after each failure: the policies' own decisions, played by the model."""
+"""Predictions for jobs on a rack before and after each failure: decisions of the policies, simulated by the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
 from experiments.racks.job_prediction import JobPrediction, predicted_jobs
 from experiments.racks.job_spec import JobSpec
-from experiments.racks.predicted_recovery import PredictedRecovery, Restart, foresee_recovery
+from experiments.racks.predicted_recovery import PredictedRecovery, Restart, predict_recovery
 from experiments.rails.forecast import costs
 from measure.live.calibration import load_calibration
 from measure.model.prediction import predict
@@ -19,15 +19,18 @@ from topos.plan import FabricPlan
 from workloads.program import Collective, Operation, Program
 
 STEPS = 6
-"""Steps of the model: enough for jobs of different length to meet in every way."""
+"""Steps of the simulation: enough for steps of jobs of different length to overlap in every way."""
 RELAUNCH_S = 0.15
-"""Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and say go (measured; the
-first step begins ``supervisor.GO_S`` after the last agent is ready, which is in it)."""
+"""Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and send the start message
+(measured). Includes ``supervisor.GO_S``, from the last agent that is ready to the first step."""
 
 
 @dataclass(frozen=True)
 class JobWindow:
-    """A stretch of a run between failures: who is in which job, who is dead, and what the model says of each job."""
+    """An interval of a run between failures: members of each job, dead chips, and the model's prediction of each job.
+
+    ``contended``: whether rings of two jobs share a link between switches.
+    """
 
     members: Mapping[str, tuple[int, ...]]
     dead: frozenset[int]
@@ -36,7 +39,7 @@ class JobWindow:
 
 
 def combined(programs: Sequence[Program]) -> Program:
-    """Programs of jobs that have no rank in common as one; their own schedules get the names of their programs."""
+    """Programs of jobs without common ranks as one program; their schedules are prefixed with the program's name."""
     parts = [_with_own_names(program) for program in programs]
     operations = tuple(
         next((p.operations[rank] for p in parts if p.operations[rank]), ()) for rank in range(parts[0].ranks)
@@ -59,9 +62,9 @@ def _with_own_names(program: Program) -> Program:
 
 
 def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Sequence[int]) -> list[JobWindow]:
-    """What to expect before the first of ``dying`` (ranks in the order of their deaths), and after each of them.
+    """The predicted windows: before the first of ``dying`` (ranks in the order of their deaths), and after each death.
 
-    Shorter where a job is left without anybody to stand in. ``specs`` share one fabric and one policy.
+    The list ends early when no spare can replace a dead member. ``specs`` share one fabric and one policy.
     """
     assert plan.rack is not None
     policy = load_policy(specs[0].setting.policy, plan)
@@ -70,17 +73,17 @@ def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Seq
     found = [_window(specs, plan, scale, members, dead)]
     for rank in dying:
         dead |= {rank}
-        struck = next((spec for spec in specs if rank in members[spec.name]), None)
-        if struck is not None:
+        affected = next((spec for spec in specs if rank in members[spec.name]), None)
+        if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
-            groups = tuple(struck.program(members[struck.name], plan.ranks).groups.values())
+            groups = tuple(affected.program(members[affected.name], plan.ranks).groups.values())
             policy.start(groups)
             policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
-            members = {**members, struck.name: tuple(moved.get(r, r) for r in members[struck.name])}
+            members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}
         found.append(_window(specs, plan, scale, members, dead))
     return found
 
@@ -124,10 +127,10 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
     return False
 
 
-def foresee(
+def predict_outage(
     spec: JobSpec, before: JobWindow, after: JobWindow, plan: FabricPlan, scale: Scale, *, has_checkpoint: bool
 ) -> PredictedRecovery:
-    """The recovery between two windows of the job ``spec``."""
+    """The predicted recovery of the job ``spec`` between two windows."""
     newcomers = [r for r in after.members[spec.name] if r not in before.members[spec.name]]
     restart = Restart(
         reconfiguration_delay_s=spec.setting.delay_s,
@@ -139,4 +142,4 @@ def foresee(
         step_time_before_s=before.jobs[spec.name].step_time_s,
         step_time_after_s=after.jobs[spec.name].step_time_s,
     )
-    return foresee_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))
+    return predict_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))

@@ -1,4 +1,4 @@
-"""The lives of the jobs of a run, which share a fabric: whose events are whose, and the steps of each life."""
+"""Incarnations (restarts) of the jobs of a run on one fabric: events and steps of each incarnation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class JobIncarnation:
-    """One life of a job, launched at ``t`` with ``members``; ``end`` is the job's next launch (``NEVER``: none).
+    """One incarnation of a job, launched at ``t`` with ``members``; ``end`` is the job's next launch (or ``NEVER``).
 
     ``events`` are those of its agents in order of time. Times are wall-clock seconds.
     """
@@ -31,23 +31,23 @@ class JobIncarnation:
 
     @cached_property
     def steps(self) -> Steps:
-        """Its steps; whole are those that every member finished, so none while one member has finished nothing."""
+        """Steps of the incarnation; a step is complete when every member has finished it."""
         found = Steps.read(self.events)
         return found if set(found.of_rank) == set(self.members) else Steps(found.of_rank, ())
 
     @cached_property
     def step_times(self) -> Mapping[int, float]:
-        """The time of every whole step (``Steps.durations``), by its number."""
+        """Duration of every complete step (``Steps.durations``), by its number."""
         return dict(zip(self.steps.complete, self.steps.durations(), strict=True))
 
     def warm_steps(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
-        """The whole steps in [``start``, ``end``] but for the first of the life: that one warms up."""
+        """The complete steps in [``start``, ``end``], without the first of the incarnation, which is a warm-up."""
         return tuple(
             s for s in self.steps.complete[1:] if start <= self.steps.job(s)[0] and self.steps.job(s)[1] <= end
         )
 
     def groups(self, first: JobIncarnation, groups: Mapping[str, Group]) -> dict[str, Group]:
-        """``groups`` of the life ``first`` with the members that have those positions in this one."""
+        """``groups`` of incarnation ``first`` with the members that have the same positions in this incarnation."""
         now = dict(zip(first.members, self.members, strict=True))
         return {
             name: replace(group, members=tuple(now[rank] for rank in group.members)) for name, group in groups.items()
@@ -55,10 +55,10 @@ class JobIncarnation:
 
 
 def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
-    """Every life of every job, in order of their launches (``run launch``).
+    """Every incarnation of every job, in order of launches (``run launch``).
 
-    An event of an agent belongs to the life that its rank was launched for last. Nothing before the first launch of
-    its rank belongs to any.
+    An event of an agent belongs to the incarnation for which its rank was launched last. Events before the first launch
+    of a rank belong to none.
     """
     of_rank: dict[int, list[Event]] = defaultdict(list)
     launches: list[Event] = []
@@ -77,18 +77,19 @@ def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Se
     for rank in members:
         until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
         events = of_rank.get(rank, ())
-        mine += events[_place(events, launch.t) : _place(events, until)]
+        mine += events[_first_at(events, launch.t) : _first_at(events, until)]
     return JobIncarnation(
         launch["job"], launch["incarnation"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t))
     )
 
 
-def _place(events: Sequence[Event], t: float) -> int:
+def _first_at(events: Sequence[Event], t: float) -> int:
+    """Index of the first event at ``t`` or later."""
     return bisect_left(events, t, key=lambda e: e.t)
 
 
 def incarnations_of(incarnations: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
-    """The lives of one job, in order."""
+    """The incarnations of one job, in order."""
     return tuple(incarnation for incarnation in incarnations if incarnation.job == job)
 
 
@@ -98,9 +99,9 @@ def jobs_of(incarnations: Iterable[JobIncarnation]) -> tuple[str, ...]:
 
 
 def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
-    """The chips that died (``run fault``) in order of time; those of one job if it is named.
+    """The deaths of chips (``run fault``) in order of time; only those of ``job`` if it is given.
 
-    A fault of something else (the controller: rank -1) is none of them.
+    Faults of the controller (rank -1) are left out.
     """
     faults = [e for e in events if e.source == "run" and e.kind == "fault" and e["rank"] >= 0]
     found = [e for e in faults if job in (None, e.get("job"))]
@@ -110,11 +111,11 @@ def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
 def checksums_agree(
     incarnations: Iterable[JobIncarnation], expected: Mapping[int, object] | None = None
 ) -> bool | None:
-    """Whether a job kept its state: the running checksum after a step is the same on all members and in all lives.
+    """Whether a job kept its state: the running checksum of each step is the same on all members and incarnations.
 
-    A checkpoint of k steps must have that of step k - 1. ``expected`` are the checksums of an undisturbed job, by step,
-    where they are known: a job may do a step wrongly that it never does again. None if no checksum was recorded; False
-    where a whole step has none, but for the last one of a life, which may have been ended before it was booked.
+    A checkpoint of k steps must have the checksum of step k - 1. ``expected`` are the checksums of an undisturbed job
+    by step, if known; they catch a wrong step that is never repeated. None if no checksum was recorded; False if a
+    complete step has none, except for the last of an incarnation, which may have ended before it was recorded.
     """
     seen: dict[int, set[object]] = defaultdict(set)
     whole: set[int] = set()

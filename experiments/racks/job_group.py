@@ -1,4 +1,4 @@
-"""Runs several training jobs beside each other on one site, kills what is to be killed, and outlives its controller."""
+"""Runs several training jobs at the same time on one fabric, with kills of chips and of the controller."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from experiments.racks.supervisor import JobSupervisor
 from railyard.errors import AgentError, ControlError, RailyardError
 
 STEPS_AFTER = 3
-"""Whole steps that a job which does not end by itself is given after its last failure."""
+"""Complete steps that the other jobs must do after their last restart before the run may end."""
 _TICK_S = 0.1
-"""How often bounds are looked at; everything else wakes the crew up."""
+"""Longest time between two checks of timeouts, in seconds; messages are handled when they arrive."""
 _PATIENCE_S = 1.0
-"""A controller that is ending closes its sockets so much earlier."""
+"""Longest time from a controller's sockets closing to its end, in seconds."""
 
 
 class _Pace(NamedTuple):
-    """Where a job is in its life: steps done, when the next one began, what one took (0: it has done none yet)."""
+    """Progress of a job in its incarnation: steps done, start of the next step, duration of a step (0: none done)."""
 
     done: int
     since: float
@@ -29,31 +29,35 @@ class _Pace(NamedTuple):
 
 
 class JobGroup:
-    """``jobs[0]`` decides when the run is over. ``kills`` in order; ``heard`` is told of what happens, in words."""
+    """Several jobs on one fabric; the run is over when ``jobs[0]`` is.
+
+    ``kills`` happen in order; ``report`` is called with progress lines. The controller is killed
+    ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
+    """
 
     def __init__(
         self,
         context: RunContext,
         jobs: Sequence[JobSupervisor],
         kills: Sequence[Kill] = (),
-        heard: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
         controller_dies_after_s: float | None = None,
     ) -> None:
         self._context = context
         self._jobs = tuple(jobs)
         self._kills = list(kills)
-        self._heard = heard
+        self._report = report
         self._kill_at: float | None = None
         self._last_kill: float | None = None
         self._controller_dies_after_s = controller_dies_after_s
         self._controller_dies_at: float | None = None
         self._pace: dict[str, _Pace] = {}
-        """Of the jobs that run."""
+        """Progress of the running jobs, by name."""
 
     def run(self, timeout_s: float) -> None:
-        """From the first incarnation of all jobs to the end; every job is stopped whatever happens.
+        """Run all jobs from their first incarnation to the end; every job is stopped in any case.
 
-        Raises ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock), and what ended a job badly.
+        ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock); errors of a job are raised too.
         """
         end = self._context.clock() + timeout_s
         with ExitStack() as stack:
@@ -63,8 +67,8 @@ class JobGroup:
                 job.register()
             for job in self._jobs:
                 job.begin()
-            while not self._settled():
-                self._turn()
+            while not self._finished():
+                self._poll()
                 if self._context.clock() > end:
                     slow = next(job for job in self._jobs if not job.over)
                     raise AgentError(
@@ -72,19 +76,19 @@ class JobGroup:
                         f"{slow.incarnation}, {slow.steps_done} of {slow.spec.steps} steps done"
                     )
         for kill in self._kills:
-            self._heard(f"the kill {kill} was not carried out: the run was over before")
+            self._report(f"the kill {kill} was not executed: the run ended before")
 
-    def _settled(self) -> bool:
-        """Whether the first job is over and the others have shown how they go on."""
+    def _finished(self) -> bool:
+        """Whether the first job is over and the others are over or have resumed."""
         first, *others = self._jobs
-        return first.over and all(job.over or self._shown(job) for job in others)
+        return first.over and all(job.over or self._has_resumed(job) for job in others)
 
-    def _shown(self, job: JobSupervisor) -> bool:
+    def _has_resumed(self, job: JobSupervisor) -> bool:
         if job.state != "running":
             return False
         return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
 
-    def _turn(self) -> None:
+    def _poll(self) -> None:
         now = self._context.clock()
         try:
             for job in self._jobs:
@@ -92,13 +96,13 @@ class JobGroup:
             self._count_steps(now)
             self._kill_due(now)
             self._listen(self._next_event(now))
-        except (ControlError, AgentError) as error:  # agents too end when the controller does, and may be heard first
+        except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
             self._controller_gone(error)
 
     # ---- sockets -------------------------------------------------------------------------------------------------
 
     def _listen(self, wait_s: float) -> None:
-        """Sleep until somebody says something, and take it in."""
+        """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
         launcher = self._context.launcher
         channels = {job.channel: job for job in self._jobs if job.channel is not None}
         readers: list[Any] = [launcher, *channels]
@@ -108,16 +112,17 @@ class JobGroup:
         for channel, job in channels.items():
             if channel in readable and job.channel is channel:
                 members, state = job.members, job.state
-                job.hear()
-                self._tell(job, members, state)
+                job.handle_messages()
+                self._report_change(job, members, state)
 
-    def _tell(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
+    def _report_change(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
         if job.state == "stranded" and state != "stranded":
-            self._heard(f"job {job.spec.name} stops: {job.reason}")
+            self._report(f"job {job.spec.name} stops: {job.reason}")
         elif job.members != members:
             new = [rank for rank in job.members if rank not in members]
-            self._heard(
-                f"job {job.spec.name}: rank {', '.join(map(str, new))} stands in; "
+            gone = [rank for rank in members if rank not in job.members]
+            self._report(
+                f"job {job.spec.name}: rank {', '.join(map(str, new))} replaces {', '.join(map(str, gone))}; "
                 f"incarnation {job.incarnation} begins at step {job.first_step}"
             )
 
@@ -147,27 +152,27 @@ class JobGroup:
         kill = self._kills[0]
         job = next((job for job in self._jobs if kill.rank in job.members), self._jobs[0])
         if self._kill_at is None:
-            self._kill_at = self._when(kill, job)
+            self._kill_at = self._kill_time(kill, job)
         if self._kill_at is not None and now >= self._kill_at:
             self._kills.pop(0)
             self._kill_at = None
             self._kill(kill, job)
 
-    def _when(self, kill: Kill, job: JobSupervisor) -> float | None:
-        """The moment of a kill, once it can be known."""
+    def _kill_time(self, kill: Kill, job: JobSupervisor) -> float | None:
+        """The time of a kill (event clock); None as long as it is not known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._context.scale.emulated_s(kill.after_s)
         pace = self._pace.get(job.spec.name)
         if pace is None or pace.done < kill.whole_steps:
             return None
-        return pace.since + kill.share * (pace.took or job.spec.foreseen_step_s)
+        return pace.since + kill.share * (pace.took or job.spec.predicted_step_s)
 
     def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members
         self._context.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
         self._last_kill = self._context.clock()
         what = f"a member of job {job.spec.name}" if member else "a spare"
-        self._heard(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
+        self._report(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
         if self._controller_dies_after_s is not None:
             after_s = self._context.scale.emulated_s(self._controller_dies_after_s)
             self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
@@ -177,12 +182,12 @@ class JobGroup:
     def _kill_controller(self) -> None:
         controller = self._context.session.controller
         assert controller is not None
-        self._heard("the controller is killed")
+        self._report("the controller is killed")
         self._context.note("fault", job="", rank=-1, what="the controller is killed")
         controller.process.kill()
 
     def _controller_gone(self, error: RailyardError) -> None:
-        """Start it again and begin new lives; ``error`` is raised if it is there all the same."""
+        """Restart the controller and begin new incarnations; raises ``error`` if the controller has not ended."""
         session = self._context.session
         assert session.controller is not None
         try:
@@ -195,10 +200,10 @@ class JobGroup:
         for job in going:
             job.interrupt()
         session.restart_controller()
-        self._heard("the controller was started again; jobs go on from their last checkpoints")
+        self._report("the controller was restarted; jobs resume from their last checkpoints")
         for job in going:
             job.register()
-        for job in going:  # all are known by now: nobody is given a spare that is in another job
+        for job in going:  # after all are registered, so that no job gets a spare that another job uses
             job.report_dead()
         for job in going:
             job.resume()

@@ -1,4 +1,4 @@
-"""What the model says of each of several jobs that share one fabric, read off one prediction."""
+"""Predictions for each of several jobs on one fabric, read from the events of one simulation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class JobPrediction:
-    """One job of a prediction.
+    """Predicted times of one job.
 
-    ``step_time_s`` (real seconds) is the median of the steps that it does while all other jobs work too, the first one
-    left out where there are more. ``first_step_s`` is the first. ``operations_s`` (wall-clock seconds) are the medians
-    of its communications, from the last member's start to the last member's end.
+    ``step_time_s`` (real seconds) is the median of the steps during which all other jobs work too, without the first
+    one if there are more. ``first_step_s`` is the time of the first step in real seconds. ``operations_s`` are medians
+    of communications in wall-clock seconds, from the last member's start to the last member's end.
     """
 
     first_step_s: float
@@ -31,9 +31,9 @@ class JobPrediction:
 def predicted_jobs(
     events: Sequence[Event], jobs: Mapping[str, Sequence[int]], scale: Scale
 ) -> Mapping[str, JobPrediction]:
-    """Each of ``jobs`` (members by name) in the timeline of a prediction (``Prediction.events``).
+    """Predicted times of ``jobs`` (members by name), read from the events of a prediction (``Prediction.events``).
 
-    ``ConfigError`` for a job that did no step in it.
+    ``ConfigError`` for a job without a step in the prediction.
     """
     incarnations = {name: _incarnation(name, tuple(members), events) for name, members in jobs.items()}
     for name, incarnation in incarnations.items():
@@ -46,7 +46,7 @@ def predicted_jobs(
 
 
 def _incarnation(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobIncarnation:
-    """A job of the model as if it had been launched when the clock began."""
+    """The incarnation of a simulated job, launched at time 0."""
     mine = tuple(e for e in events if e.source == "agent" and e["rank"] in members)
     return JobIncarnation(name, 0, members, 0.0, NEVER, mine)
 

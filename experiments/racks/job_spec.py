@@ -1,4 +1,4 @@
-"""A training job on a rack as it is rented: who is in it, what it does in a step, how its chips are watched."""
+"""Specification of a training job on a rack: members, work of a step, and detection of dead chips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from workloads.training.training_job import training_job
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as it is rented: ``members`` in ring order; times and bytes of ``tenant`` are real."""
+    """Specification of a job: ``members`` in ring order; times and bytes of ``tenant`` are real.
+
+    ``lanes`` is the number of lanes of its all-reduce, ``stages`` the given durations of start-up stages.
+    """
 
     name: str
     members: tuple[int, ...]
@@ -26,10 +29,10 @@ class JobSpec:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
-    foreseen_step_s: float = 1.0
-    """What a step should take (wall-clock seconds)."""
+    predicted_step_s: float = 1.0
+    """Predicted time of a step in wall-clock seconds."""
 
     def program(self, members: Sequence[int], ranks: int) -> Program:
-        """What everybody does in a step when ``members`` are in it."""
+        """The program of a step when ``members`` are in the job; ``ranks`` is the number of ranks of the fabric."""
         tenant = self.tenant
         return training_job(members, round(tenant.gradient_bytes), tenant.compute_s, self.lanes, ranks, group=self.name)

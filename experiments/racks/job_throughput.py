@@ -1,4 +1,4 @@
-"""What each job received over time: payload bytes, from the events of its agents."""
+"""Throughput of each job over time, from the payload bytes in the events of its agents."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _MOST_BINS = 100_000
 
 @dataclass(frozen=True)
 class JobThroughput:
-    """Between ``edges_s[i]`` and ``edges_s[i + 1]`` (real seconds after the moment asked for) all ranks of the job
-    together received payload at ``gbps[i]`` (Gb/s of the real system).
+    """Throughput of a job in bins, summed over its ranks.
+
+    ``gbps[i]`` is the rate of received payload, in Gb/s of the real system, between ``edges_s[i]`` and
+    ``edges_s[i + 1]``, in real seconds after the time zero of ``job_throughputs``.
     """
 
     job: str
@@ -32,8 +34,8 @@ def job_throughputs(
 ) -> Mapping[str, JobThroughput]:
     """The throughput of every job in bins of ``bin_s`` real seconds, one of which begins at ``zero`` (event clock).
 
-    A transfer counts evenly from its first byte to its last, at the rank that receives it; where no transfer was
-    recorded, what communications sent. Raises ``ConfigError`` for a bin that is not above 0.
+    A transfer counts evenly from its first byte to its last, at the receiving rank. Without recorded transfers the sent
+    bytes of communications count. ``ConfigError`` for a bin that is not above 0.
     """
     if not bin_s > 0:
         raise ConfigError(f"must be above 0, not {bin_s:g}", key="bin_s")
@@ -47,13 +49,13 @@ def job_throughputs(
 
 
 def _edges(first_s: float, last_s: float, bin_s: float) -> NDArray[np.float64]:
-    """Edges of bins over the whole time; wider ones where there would be too many."""
+    """Edges of bins over the whole time; the bins are wider if there would be more than ``_MOST_BINS``."""
     bin_s = max(bin_s, (last_s - first_s) / _MOST_BINS)
     return np.arange(np.floor(first_s / bin_s), np.ceil(last_s / bin_s) + 1) * bin_s
 
 
 def _moved(incarnations: Iterable[JobIncarnation]) -> list[tuple[float, float, float]]:
-    """(first byte, last byte, emulated bytes) of everything that a job moved."""
+    """(time of first byte, time of last byte, emulated bytes) of all transfers of a job."""
     events = [e for incarnation in incarnations for e in incarnation.events if e.end is not None]
     found = [(e.t, e.end or e.t, float(e["bytes"])) for e in events if e.kind == "transfer"]
     if found:

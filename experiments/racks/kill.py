@@ -1,4 +1,4 @@
-"""Which chip dies, and when: ``RANK@STEP`` or, after the failure before it, ``RANK@+SECONDS``."""
+"""Kills of chips, written as ``RANK@STEP`` or, relative to the kill before, ``RANK@+SECONDS``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>
 
 @dataclass(frozen=True)
 class Kill:
-    """Chip ``rank`` dies when its job is ``step`` steps far (4.5: in the middle of the step after the fourth).
+    """The kill of chip ``rank`` after ``step`` steps of its job (4.5: in the middle of the step after the fourth).
 
-    With ``after_s`` instead, so many real seconds after the kill before it: a second failure during the recovery. A
-    spare that is in no job dies by the steps of the first job.
+    ``after_s`` instead of ``step`` is the time after the kill before it in real seconds, for a second failure during
+    the recovery. For a spare, which is in no job, the steps of the first job count.
     """
 
     rank: int
@@ -27,12 +27,12 @@ class Kill:
 
     @property
     def whole_steps(self) -> int:
-        """Steps that all members must have done first."""
+        """Number of steps that all members must have finished before the kill."""
         return int(self.step or 0)
 
     @property
     def share(self) -> float:
-        """Share of the step after those."""
+        """Share of the next step that has passed at the kill."""
         return (self.step or 0) - self.whole_steps
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Kill:
 
 
 def parse_kills(text: str) -> tuple[Kill, ...]:
-    """The kills of ``1@4.5,16@+0.5``; ``ConfigError`` naming the one that is not written so."""
+    """Parse kills such as ``1@4.5,16@+0.5``; ``ConfigError`` names a kill of any other form."""
     kills: list[Kill] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _WRITTEN.fullmatch(word)
@@ -51,7 +51,7 @@ def parse_kills(text: str) -> tuple[Kill, ...]:
             )
         if found["after"] is not None and not kills:
             raise ConfigError(
-                f"{word} counts from the kill before it, and there is none; begin with RANK@STEP", key="kill"
+                f"{word} is relative to the kill before it, and there is none; begin with RANK@STEP", key="kill"
             )
         kills.append(Kill(int(found["rank"]), _number(found["step"]), _number(found["after"])))
     return tuple(kills)
@@ -62,8 +62,10 @@ def _number(text: str | None) -> float | None:
 
 
 def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
-    """``ConfigError`` for a rank that does not exist, that nobody uses (``known``: members and spares) or that is dead
-    by then, and for a step that the job does not reach.
+    """Raise ``ConfigError`` for kills that cannot happen.
+
+    These are kills of ranks that do not exist, that are not in ``known`` (members and spares) or are dead already, and
+    kills after the last of ``steps``.
     """
     dead: set[int] = set()
     for kill in kills:
@@ -71,18 +73,18 @@ def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[i
             raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")
         if kill.rank not in known:
             raise ConfigError(
-                f"{kill} names rank {kill.rank}, which is in no job and no spare; those are "
+                f"{kill} names rank {kill.rank}, which is neither a member of a job nor a spare; use one of "
                 f"{', '.join(map(str, sorted(known)))}",
                 key="kill",
             )
         if kill.rank in dead:
-            raise ConfigError(f"{kill} names rank {kill.rank}, which is dead by then; name another", key="kill")
+            raise ConfigError(f"{kill} names rank {kill.rank}, which is already dead; name another", key="kill")
         dead.add(kill.rank)
         if kill.step is not None and kill.step >= steps:
-            raise ConfigError(f"{kill} is after the job's last step; it has {steps} steps", key="kill")
+            raise ConfigError(f"{kill} is after the last step of the job, which has {steps} steps", key="kill")
 
 
 def random_kill(seed: int, members: Sequence[int], steps: int) -> Kill:
-    """One member at a random moment of the job, the same for the same seed."""
+    """A kill of a random member at a random moment of the job; the same for the same seed."""
     dice = Random(f"kill-{seed}")
     return Kill(dice.choice(list(members)), round(dice.uniform(0.05, steps - 0.2), 3))

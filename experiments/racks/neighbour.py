@@ -1,4 +1,4 @@
-"""What the fault of one job does to another job on the same fabric: its step time before, during and afterwards."""
+"""Effect of a fault of one job on another job on the same fabric: step time before, during and after the recovery."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class NeighbourEffect:
-    """Median times of the neighbour's whole steps (real seconds; None where it did none), and how many there were.
+    """Median times of the neighbour's complete steps (real seconds; None without such steps), and their numbers.
 
-    ``before``: over before the fault, while both jobs worked, without the first step of the neighbour's life.
-    ``during``: begun and ended between the fault and the restarted job's first step. ``after``: begun since that, and
-    ended before the job did its last step (or its next fault); what the replacement costs the neighbour shows here,
-    since until then nobody uses the new circuits or routes. A stranded job has no ``after``.
+    ``before``: steps that ended before the fault, while both jobs worked, without the first of an incarnation.
+    ``during``: steps between the fault and the first step of the restarted job. ``after``: steps between that and the
+    last step of the job's incarnation; they show the cost of the replacement for the neighbour, since the new circuits
+    or routes are unused before. There is no ``after`` for a stranded job.
     """
 
     job: str
@@ -31,7 +31,7 @@ class NeighbourEffect:
 
     @property
     def change(self) -> float | None:
-        """How much longer a step takes afterwards (0.03: 3 %); None where one of the two is not known."""
+        """Relative change of the step time from before to after (0.03: 3 % longer); None if either is unknown."""
         return None if not self.before_s or self.after_s is None else self.after_s / self.before_s - 1
 
 
@@ -39,9 +39,9 @@ def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, 
     """The effect of one fault, whose recovery is ``recovery``, on the job ``neighbour``."""
     incarnations = read_incarnations(events)
     job, others = incarnations_of(incarnations, recovery.job), incarnations_of(incarnations, neighbour)
-    struck = next((incarnation for incarnation in reversed(job) if incarnation.t <= recovery.fault_t), None)
+    affected = next((incarnation for incarnation in reversed(job) if incarnation.t <= recovery.fault_t), None)
     later = resumed(job, recovery.fault_t) if recovery.incarnation is not None else None
-    began = _first_begin(struck)
+    began = _first_begin(affected)
     before = _times(others, began, recovery.fault_t)
     again = _first_begin(later) if later is not None else NEVER
     during = _times(others, recovery.fault_t, again)
@@ -57,7 +57,7 @@ def neighbour_effect(events: Sequence[Event], scale: Scale, recovery: Recovery, 
 
 
 def _first_begin(incarnation: JobIncarnation | None) -> float:
-    """When the first rank began the first step of a life."""
+    """Start of the first step of an incarnation on its first rank (event clock)."""
     return (
         min((t for steps in incarnation.steps.of_rank.values() for t, _ in steps.values()), default=0.0)
         if incarnation

@@ -1,9 +1,8 @@
-"""The stretches of a run with faults in which its jobs can be judged as any other point.
+"""Measurement points of a run with faults: the intervals without outages, in which jobs can be judged as usual.
 
-A fault cuts the run: before it every job is in its usual state, and again from the first new step of the job that it
-struck. What lies between is the outage, which ``experiments.racks.recovery`` reads. So every job has one point for each
-life and each stretch, made of the steps that lie wholly in it, and ``measure.metrics.fidelity.judge`` reads it as it
-is.
+Jobs are in a steady state before a fault, and again from the first new step of the job that lost a chip. The outage
+between is the subject of ``experiments.racks.recovery``. Every job has one point for each incarnation and each
+interval, made of the steps inside the interval, for ``measure.metrics.fidelity.judge``.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Group
 
-Stretch = tuple[float, float]
-"""Wall-clock start and end."""
+Interval = tuple[float, float]
+"""Start and end on the event clock, in wall-clock seconds."""
 
 
 @dataclass(frozen=True)
 class IncarnationPoint:
-    """One job in one stretch; ``window`` is the number of chips that had died by then."""
+    """One incarnation of a job in one interval; ``window`` is the number of chips that had died before."""
 
     job: str
     incarnation: int
@@ -38,11 +37,11 @@ class IncarnationPoint:
 
     @property
     def metrics(self) -> PointMetrics:
-        """Its numbers."""
+        """Metrics of the point, measured from its events."""
         return measure_point(self.point, self.events)
 
     def judge(self, limits: Limits | None = None) -> Verdict:
-        """The verdict of ``measure.metrics.fidelity`` on it."""
+        """The verdict of ``measure.metrics.fidelity`` on the point."""
         return judge(self.point, self.events, self.metrics, limits)
 
 
@@ -58,17 +57,17 @@ def points_of(
 ) -> list[IncarnationPoint]:
     """The points of one run on ``plan``, in order of time and of jobs.
 
-    ``groups`` are those of each job as it was first launched. ``predicted`` and ``contended`` are by job and number of
-    chips dead: what the model says, and where links between switches are shared with another job, whose steps come and
-    go (``Point.contended``). A job that did no whole step in a stretch has no point there.
+    ``groups`` are those of each job at its first launch. ``predicted`` (predictions of the model) and ``contended``
+    (jobs that share links between switches with another job, ``Point.contended``) are by job and number of dead chips.
+    A job without a complete step in an interval has no point there.
     """
     incarnations, predicted, shared = read_incarnations(events), predicted or {}, set(contended)
     found: list[IncarnationPoint] = []
-    for window, stretch in enumerate(quiet_stretches(recoveries(events, scale), scale)):
+    for window, interval in enumerate(undisturbed_intervals(recoveries(events, scale), scale)):
         for job in jobs_of(incarnations):
             own = incarnations_of(incarnations, job)
             for incarnation in own:
-                steps = _steps_in(incarnation, stretch)
+                steps = _steps_in(incarnation, interval)
                 if not steps:
                     continue
                 model = predicted.get((job, window))
@@ -84,28 +83,28 @@ def points_of(
                     cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                     contended=(job, window) in shared,
                 )
-                inside = _events(events, incarnation, steps, stretch, cut_short=point.cut_short)
+                inside = _events(events, incarnation, steps, interval, cut_short=point.cut_short)
                 found.append(IncarnationPoint(job, incarnation.number, window, point, inside))
     return found
 
 
-def quiet_stretches(found: Iterable[Recovery], scale: Scale) -> list[Stretch]:
-    """The time without its outages: up to the first fault, between faults, and from the last recovery on.
+def undisturbed_intervals(found: Iterable[Recovery], scale: Scale) -> list[Interval]:
+    """The intervals without outages: up to the first fault, between faults, and from the last recovery on.
 
-    One more than there are faults; empty (start = end) where a fault struck before the one before it was mended. A job
-    that never came back is out of the way when that was decided.
+    There is one more than there are faults; an interval is empty (start = end) if a fault came before the recovery from
+    the fault before. For a job that never resumed, the outage ends with that decision.
     """
-    stretches, start = list[Stretch](), 0.0
+    intervals, start = list[Interval](), 0.0
     for recovery in sorted(found, key=lambda r: r.fault_t):
-        stretches.append((start, max(start, recovery.fault_t)))
+        intervals.append((start, max(start, recovery.fault_t)))
         reached = sum(seconds for name, seconds in recovery.breakdown if name != "first step")
         start = max(start, recovery.fault_t + scale.emulated_s(reached))
-    return [*stretches, (start, NEVER)]
+    return [*intervals, (start, NEVER)]
 
 
-def _steps_in(incarnation: JobIncarnation, stretch: Stretch) -> tuple[int, ...]:
-    start, end = stretch
-    slack = 1e-6  # the stretch may begin with a step, found by sums of seconds
+def _steps_in(incarnation: JobIncarnation, interval: Interval) -> tuple[int, ...]:
+    start, end = interval
+    slack = 1e-6  # rounding: an interval may begin with a step, at a time that is a sum of seconds
     return tuple(
         s
         for s in incarnation.steps.complete
@@ -114,25 +113,27 @@ def _steps_in(incarnation: JobIncarnation, stretch: Stretch) -> tuple[int, ...]:
 
 
 def _ended_well(incarnation: JobIncarnation) -> bool:
-    """Whether every agent of it came to its end and told what its sockets had counted."""
+    """Whether every agent of the incarnation reached its end and recorded the counters of its sockets."""
     return {e["rank"] for e in incarnation.events if e.kind == "sockets"} == set(incarnation.members)
 
 
 def _events(
-    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], stretch: Stretch, *, cut_short: bool
+    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], interval: Interval, *, cut_short: bool
 ) -> list[Event]:
-    """What agents, controller, switches and counters said of ``steps`` of ``incarnation``."""
+    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``."""
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
     wanted = set(steps)
     mine = [e for e in incarnation.events if e.get("step") in wanted]
     if not cut_short:
         mine += [e for e in incarnation.events if e.kind == "sockets"]
     others = [e for e in events if start <= e.t <= end and e.source in ("controller", "switch")]
-    return sorted([*mine, *others, *_counters(events, incarnation, (start, end), stretch)], key=lambda e: e.t)
+    return sorted([*mine, *others, *_counters(events, incarnation, (start, end), interval)], key=lambda e: e.t)
 
 
-def _counters(events: Sequence[Event], incarnation: JobIncarnation, inside: Stretch, stretch: Stretch) -> list[Event]:
-    """Samples taken during the steps; and counters that are read now and then, if they were at both ends of them."""
+def _counters(
+    events: Sequence[Event], incarnation: JobIncarnation, inside: Interval, interval: Interval
+) -> list[Event]:
+    """Samples taken during the steps, and rarely read counters if there are readings before and after the steps."""
     start, end = inside
     members = set(incarnation.members)
     found = []
@@ -141,7 +142,7 @@ def _counters(events: Sequence[Event], incarnation: JobIncarnation, inside: Stre
         if kind in ("bytes", "cpu"):
             found += [e for e in seen if start <= e.t <= end]
             continue
-        rare = [e for e in seen if stretch[0] <= e.t <= stretch[1]]
+        rare = [e for e in seen if interval[0] <= e.t <= interval[1]]
         if rare and rare[0].t <= start and rare[-1].t >= end:
             found += rare
     return found

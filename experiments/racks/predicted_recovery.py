@@ -1,8 +1,8 @@
-"""The recovery that should be: every part of it from what is known before the fault.
+"""Prediction of a recovery, part by part, from data known before the fault.
 
-Detection is by heartbeats that do not come: the last one left at some moment of the beat before the death, so a chip
-that is given up after ``misses`` beats is noticed between ``misses`` - 1 and ``misses`` beats after it died. What moves
-bytes is counted in bytes, what was given is taken as it is, and the job's step is the model's.
+Detection is by missing heartbeats: the last one was sent at a random moment within an interval before the death, so a
+chip is detected between ``misses`` - 1 and ``misses`` intervals after its death. Copies are predicted from bytes and
+link rates, given stages take their given time, and the step time is that of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workloads.agent.incarnation import STAGES
 
 @dataclass(frozen=True)
 class Bounds:
-    """A time that depends on when the fault strikes (real seconds): the least, the mean and the most."""
+    """Bounds of a time that depends on the moment of the fault: shortest, mean and longest, in real seconds."""
 
     low: float
     mean: float
@@ -30,12 +30,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Restart:
-    """What is known of a restart before it happens; real seconds and real bytes.
+    """Known parameters of a restart, in real seconds and real bytes.
 
-    ``checkpoint_bytes`` come over the front-end network (0: nobody has to fetch one), ``copies`` of them at once from
-    the same host. ``stages`` are the durations that are given, or known otherwise; one for ``checkpoint`` stands
-    instead of its bytes. ``launch_s`` is what it takes to end the survivors, fork the agents and let them find each
-    other. ``first_step_s``, ``step_time_before_s`` and ``step_time_after_s`` are the model's
+    ``checkpoint_bytes`` are copied over the front-end network (0: no copy), ``copies`` times at once from the same
+    host. ``stages`` are known durations of start-up stages; a duration of ``checkpoint`` overrides its bytes.
+    ``launch_s`` is the time to end the survivors, fork agents and connect them. ``first_step_s``,
+    ``step_time_before_s`` and ``step_time_after_s`` come from the model
     (``experiments.racks.job_prediction.predicted_jobs``).
     """
 
@@ -52,7 +52,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class PredictedRecovery:
-    """The parts of a ``Recovery`` as they should be, in real seconds; ``detect_s`` is the mean."""
+    """The predicted parts of a ``Recovery``, in real seconds; ``detect_s`` is the mean."""
 
     detect: Bounds
     decide_s: float
@@ -65,28 +65,28 @@ class PredictedRecovery:
 
     @property
     def detect_s(self) -> float:
-        """The mean over all moments at which the chip may die."""
+        """Mean time to detection over all moments at which the chip may die, in real seconds."""
         return self.detect.mean
 
     @property
     def checkpoint_s(self) -> float | None:
-        """Copying of the checkpoint; None if nobody has to."""
+        """Time to copy the checkpoint in real seconds; None without a copy."""
         return dict(self.stages).get("checkpoint")
 
     @property
     def restart_s(self) -> float:
-        """From the circuits' light to the start of the first step."""
+        """Real seconds from the circuits being up to the start of the first step."""
         return self.launch_s + sum(seconds for _, seconds in self.stages)
 
     @property
     def outage(self) -> Bounds:
-        """From the fault until the first step is done again."""
+        """Real seconds from the fault to the end of the first step after it."""
         rest = self.decide_s + self.rewire_s + self.restart_s + self.first_step_s
         return Bounds(self.detect.low + rest, self.detect.mean + rest, self.detect.high + rest)
 
     @property
     def breakdown(self) -> tuple[tuple[str, float], ...]:
-        """The parts in order, by the names of ``Recovery.breakdown``."""
+        """The parts in order, with the names of ``Recovery.breakdown``, in real seconds."""
         return (
             ("detect", self.detect_s),
             ("decide", self.decide_s),
@@ -97,13 +97,13 @@ class PredictedRecovery:
         )
 
 
-def foresee_recovery(
+def predict_recovery(
     restart: Restart, detection: Detection, plan: FabricPlan, scale: Scale, costs: Costs | None = None
 ) -> PredictedRecovery:
-    """The recovery of a job on ``plan``, whose rates are those of ``scale``.
+    """The predicted recovery of a job on ``plan``, whose rates are at ``scale``.
 
-    ``costs`` are the machine's (None: none). Raises ``ConfigError`` where nothing would ever notice the fault, and for
-    a checkpoint where no front-end network carries it.
+    ``costs`` are those of the machine (None: an ideal machine). ``ConfigError`` if no detection is on, and for a
+    checkpoint on a fabric without a front-end network.
     """
     costs = costs or Costs()
     real = scale.real_s
@@ -120,18 +120,21 @@ def foresee_recovery(
 
 
 def detection_bounds(detection: Detection, scale: Scale, costs: Costs | None = None) -> Bounds:
-    """How long a death stays unnoticed (real seconds): at once where an ended agent or a dark port counts."""
+    """Bounds of the time to detection in real seconds; nearly 0 if ended agents or dark ports count."""
     told = scale.real_s((costs or Costs()).control_s / 2)
     if detection.exit or detection.port:
         return Bounds(0.0, told, 2 * told)
     if detection.heartbeat_s <= 0:
-        raise ConfigError("must be above 0 where nothing else tells of a fault", key="detection.heartbeat_s")
+        raise ConfigError("must be above 0 unless detection exit or port is on", key="detection.heartbeat_s")
     beat = scale.real_s(detection.heartbeat_s)
     return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
 
 
 def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
-    """Real seconds that ``copies`` of a checkpoint take from one host at the rate of its front-end port."""
+    """Real seconds for ``copies`` of a checkpoint from one host, at the rate of its front-end port.
+
+    ``ConfigError`` on a fabric without a front-end network.
+    """
     rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
     if not rates:
         raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
@@ -140,7 +143,7 @@ def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, 
 
 
 def _stages(restart: Restart, plan: FabricPlan, scale: Scale) -> tuple[tuple[str, float], ...]:
-    """The stages that take time, in order."""
+    """The start-up stages with a known duration, in order."""
     known = dict(restart.stages)
     if "checkpoint" not in known and restart.checkpoint_bytes > 0:
         known["checkpoint"] = checkpoint_seconds(restart.checkpoint_bytes, plan, scale, restart.copies)

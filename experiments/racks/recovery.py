@@ -1,12 +1,12 @@
-"""What a fault cost a job: from the chip's death to the first step that the job has done again, part by part.
+"""The recovery of a job from a fault, part by part: from the chip's death to the end of the first step after it.
 
-Every part is a stretch of one clock, and they follow each other without a gap::
+The parts are intervals on one clock and follow each other without gaps::
 
     fault > failed > replaced > (replaced) end > launch > stages ... > first step begins > first step done
       detect  decide   rewire               restart                           first step
       |------------------------------------- outage -----------------------------------|
 
-The outage ends when all members of a later life have done its first step: then the job has gone on.
+The outage ends when all members of a later incarnation have finished its first step.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from topos.plan import FabricPlan
 from workloads.program import Group
 
 State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member"]
-"""How a fault ended: the job went on; nobody was left to stand in; the controller never noticed; it noticed and named
-nobody; it named somebody and the job did no step afterwards; the dead chip worked for no job (a spare)."""
+"""Outcome of a fault: the job resumed; no spare was left; the controller did not detect the fault; it detected the
+fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare."""
 
 _NOWHERE = FabricPlan("", 0, 0, 0, 9000, ())
 _WORK = ("step", "compute", "communicate", "transfer", "wait")
@@ -35,10 +35,10 @@ _WORK = ("step", "compute", "communicate", "transfer", "wait")
 
 @dataclass(frozen=True)
 class Stage:
-    """What ranks do before the first step of a life: ``seconds`` of the rank that took longest.
+    """A start-up stage before the first step of an incarnation; ``seconds`` is the time of the slowest rank.
 
-    The first rank begins it ``from_s`` after the fault, and it is over on all ranks ``until_s`` after it.
-    ``given``: its duration was given and not lived.
+    The first rank begins the stage ``from_s`` after the fault, and all ranks have finished it ``until_s`` after the
+    fault. ``given``: the duration was given and not measured. Times are in real seconds.
     """
 
     name: str
@@ -50,16 +50,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recovery:
-    """One fault of one job. Real seconds; ``fault_t`` is on the clock of the events. None: it did not come to that.
+    """The recovery from one fault of one job, in real seconds; ``fault_t`` is on the event clock.
 
-    ``restart_s`` is from the circuits' light to the start of the first step (the first rank's), ``launch_s`` the part
-    until the survivors are stopped and new agents are asked for. ``first_collective_s`` is from the start of the first
-    step until its first communication is over on all ranks. ``step_time_before_s`` is the median of the life's whole
-    steps before the fault, ``step_time_after_s`` of the next life's until the next fault, both without the first step
-    of the life.
-    ``lost_steps`` were done by all members and had to be done again; ``unfinished`` steps (0 or 1) were under way when
-    the chip died. A fault that strikes a life that another fault ended already has lost none. ``steps_done`` counts for
-    each rank what it did for the job in the whole run.
+    A value is None if the recovery did not reach that part. ``restart_s`` is from the circuits being up to the start of
+    the first step on the first rank, ``launch_s`` the part of it until the survivors are stopped and new agents are
+    launched. ``first_collective_s`` is from the start of the first step to the end of its first communication on all
+    ranks. ``step_time_before_s`` is the median of complete steps of the incarnation before the fault,
+    ``step_time_after_s`` of the next incarnation until the next fault, both without the incarnation's first step.
+
+    ``lost_steps`` were finished by all members and had to be repeated; ``unfinished`` steps (0 or 1) were under way
+    when the chip died. A fault of an incarnation that another fault had already ended loses no steps. ``steps_done``
+    is the number of steps that each rank did for the job in the whole run.
     """
 
     job: str
@@ -92,21 +93,21 @@ class Recovery:
 
     @property
     def checkpoint_s(self) -> float | None:
-        """How long the checkpoint took to come, on the rank that waited longest; None if none was fetched."""
+        """Time to copy the checkpoint on the slowest rank; None without a copy."""
         return next((stage.seconds for stage in self.stages if stage.name == "checkpoint"), None)
 
     @property
     def circuits_s(self) -> float | None:
-        """From the fault until the circuits (or routes) to the spare stand."""
+        """Time from the fault until the circuits (or routes) to the spare are up."""
         parts = self.detect_s, self.decide_s, self.rewire_s
         return None if None in parts else sum(part for part in parts if part is not None)
 
     @property
     def breakdown(self) -> tuple[tuple[str, float], ...]:
-        """The parts in order, by name; they add up to the outage (of a job that did not go on: to what was reached).
+        """The parts in order, by name; they add up to the outage, or to the time reached if the job did not resume.
 
-        ``launch`` is until the first stage begins, a stage counts from when the one before it was over on all ranks,
-        and ``start`` is what is left before the first step.
+        ``launch`` ends when the first stage begins, a stage counts from the end of the stage before it on all ranks,
+        and ``start`` is the rest before the first step.
         """
         parts: list[tuple[str, float | None]] = [
             ("detect", self.detect_s),
@@ -127,7 +128,7 @@ class Recovery:
 
     @property
     def marks(self) -> tuple[tuple[str, float], ...]:
-        """When what was reached, in seconds after the fault: the ends of the parts."""
+        """The ends of the parts in seconds after the fault, by name."""
         found, reached = [], 0.0
         for name, seconds in self.breakdown:
             reached += seconds
@@ -136,7 +137,7 @@ class Recovery:
 
 
 def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) -> list[Recovery]:
-    """What became of each fault (``run fault``) of ``job`` (None: of all jobs), in order of time.
+    """The recovery from each fault (``run fault``) of ``job`` (None: of all jobs), in order of time.
 
     ``events`` are those of one run on one fabric: of the run, the controller and the agents of all jobs.
     """
@@ -148,7 +149,7 @@ def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) ->
 
 
 def resumed(incarnations: Iterable[JobIncarnation], t: float) -> JobIncarnation | None:
-    """The first of a job's lives launched at ``t`` or later in which all members did a step."""
+    """The first incarnation of a job launched at ``t`` or later in which all members finished a step."""
     return next(
         (incarnation for incarnation in incarnations if incarnation.t >= t and incarnation.steps.complete), None
     )
@@ -163,10 +164,10 @@ def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobI
         "fault_t": fault.t,
         "steps_done": _steps_done(incarnations),
     }
-    struck = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
-    if struck is None or rank not in struck.members:
+    affected = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
+    if affected is None or rank not in affected.members:
         return Recovery(state="no member", **found)
-    found |= _before(struck, fault, faults_of(events, job), scale)
+    found |= _before(affected, fault, faults_of(events, job), scale)
     ours = [e for e in events if e.source == "controller" and e.get("job") == job]
     failed = next((e for e in ours if e.kind == "failed" and e["rank"] == rank), None)
     answer = next((e for e in ours if e.kind in ("replaced", "stranded") and rank in e["dead"]), None)
@@ -180,22 +181,22 @@ def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobI
     found["decide_s"] = scale.real_s(max(0.0, answer.t - max(noticed.t, fault.t)))
     if answer.kind == "stranded":
         return Recovery(state="stranded", reason=answer.get("reason", ""), **found)
-    lit = max(fault.t, answer.t if answer.end is None else answer.end)
+    up = max(fault.t, answer.t if answer.end is None else answer.end)
     found |= {
         "replacements": tuple((old, new) for old, new in answer["replacements"]),
         "changed_ports": _count(answer.get("ports")),
-        "rewire_s": scale.real_s(lit - max(answer.t, noticed.t, fault.t)),
+        "rewire_s": scale.real_s(up - max(answer.t, noticed.t, fault.t)),
     }
     incarnation = resumed(incarnations, answer.t)
     if incarnation is None:
         later = any(e.kind == "stranded" and e.t > answer.t for e in ours)
-        return Recovery(state="not resumed", reason="a later fault left nobody to stand in" if later else "", **found)
+        return Recovery(state="not resumed", reason="after a later fault no spare was left" if later else "", **found)
     next_fault = next(
         (f.t for f in faults_of(events, job) if f.t > incarnation.t and f["rank"] in incarnation.members), NEVER
     )
     if found["lost_steps"] is None:
-        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in struck.steps.complete)
-    return Recovery(state="recovered", **found, **_after(incarnation, fault.t, lit, next_fault, scale))
+        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in affected.steps.complete)
+    return Recovery(state="recovered", **found, **_after(incarnation, fault.t, up, next_fault, scale))
 
 
 def _count(ports: Any) -> int | None:
@@ -203,7 +204,7 @@ def _count(ports: Any) -> int | None:
 
 
 def _before(incarnation: JobIncarnation, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
-    """The life that was struck, up to the fault; all of it if an earlier fault had ended it already."""
+    """Columns of the incarnation that lost the chip, up to the fault, or to an earlier fault that ended it."""
     earlier = [f for f in faults if incarnation.t <= f.t < fault.t and f["rank"] in incarnation.members]
     until = min((f.t for f in earlier), default=fault.t)
     return {
@@ -214,15 +215,15 @@ def _before(incarnation: JobIncarnation, fault: Event, faults: Iterable[Event], 
     }
 
 
-def _after(incarnation: JobIncarnation, fault_t: float, lit: float, end: float, scale: Scale) -> dict[str, Any]:
-    """The restart and the life that came of it; times of one clock, results in real seconds."""
+def _after(incarnation: JobIncarnation, fault_t: float, up: float, end: float, scale: Scale) -> dict[str, Any]:
+    """Columns of the restart and the incarnation after it, in real seconds; arguments are on the event clock."""
     first = incarnation.steps.complete[0]
     begun, done = incarnation.steps.job(first)
     return {
         "incarnation": incarnation.number,
         "first_step": first,
-        "launch_s": scale.real_s(max(0.0, min(incarnation.t, begun) - lit)),
-        "restart_s": scale.real_s(begun - lit),
+        "launch_s": scale.real_s(max(0.0, min(incarnation.t, begun) - up)),
+        "restart_s": scale.real_s(begun - up),
         "first_step_s": scale.real_s(done - begun),
         "outage_s": scale.real_s(done - fault_t),
         "stages": read_stages(incarnation.events, fault_t, scale),
@@ -233,9 +234,9 @@ def _after(incarnation: JobIncarnation, fault_t: float, lit: float, end: float, 
 
 
 def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
-    """The stages of a life in the order in which they were over on all ranks; ``zero`` is the moment they count from.
+    """The start-up stages of an incarnation, in the order of their ends on all ranks; times count from ``zero``.
 
-    Not in that of their beginnings: ranks that have the checkpoint begin with the next stage while a spare fetches it.
+    Starts have another order: ranks that have the checkpoint begin the next stage while a spare still copies it.
     """
     by_name: dict[str, list[Event]] = defaultdict(list)
     for e in sorted(events, key=lambda e: e.t):
@@ -255,7 +256,7 @@ def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Sta
 
 
 def _first_collective(incarnation: JobIncarnation, step: int, begun: float, scale: Scale) -> float | None:
-    """From the start of the step until its first communication is over on all ranks that have one."""
+    """Seconds from the start of the step to the end of its first communication on all ranks that have one."""
     ends: dict[int, float] = {}
     for e in incarnation.events:
         if e.kind == "communicate" and e["step"] == step and e.end is not None:
@@ -269,7 +270,7 @@ def _step_time(incarnation: JobIncarnation, end: float, scale: Scale) -> float |
 
 
 def _unfinished(incarnation: JobIncarnation, t: float) -> int:
-    """1 if a step was under way at ``t``: some rank had begun with it, or was done with the one before it."""
+    """1 if a step was under way at ``t``: a rank had begun the step, or had finished the step before it; else 0."""
     last = max(incarnation.steps.complete, default=-1)
     if any(e.kind in _WORK and e.get("step", -1) > last and e.t <= t for e in incarnation.events):
         return 1
@@ -287,9 +288,9 @@ def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:
 def all_reduce_bandwidth(
     incarnation: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
 ) -> Bandwidth | None:
-    """Median algbw and busbw (``measure.metrics.transfers``) of the all-reduces in the whole steps of [start, end].
+    """Median algbw and busbw (``measure.metrics.transfers``) of all-reduces in the complete steps of [start, end].
 
-    As everywhere the first step of the life is left out; None if no all-reduce is left.
+    The first step of the incarnation is left out as a warm-up; None without all-reduces in the other steps.
     """
     events = [e for e in incarnation.events if e.kind == "communicate"]
     members: dict[str, set[int]] = defaultdict(set)

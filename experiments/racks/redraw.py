@@ -1,4 +1,4 @@
-"""Figures and trace of a failover or server-fabric run, from its results folder alone."""
+"""Figures and trace of a failover or server-fabric run, drawn from its results folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 
 FAILOVER_EXPERIMENTS = ("failover", "server-fabric")
-"""Experiments whose folders are drawn again here."""
+"""Experiments whose results folders this module can draw."""
 _BINS_PER_STEP = 8
 _SHORTEST_BIN_S = 0.05
 _MOST_PANELS = 6
@@ -30,7 +30,10 @@ _MOST_ROWS = 24
 
 
 def redraw_failover(folder: Path) -> list[Path]:
-    """Draw all figures and the trace of a results folder again; the paths written. ``ConfigError`` if it is none."""
+    """Draw all figures and the trace of a results folder again; returns the paths written.
+
+    ``ConfigError`` if ``folder`` is not a results folder.
+    """
     results = Results.open(folder)
     scale, rows, events = scale_of(results.manifest()), results.rows(), results.events()
     written = [results.write(TRACE, trace_json(events, scale))]
@@ -45,7 +48,7 @@ def redraw_failover(folder: Path) -> list[Path]:
 def _figures(
     rows: Sequence[Row], events: Sequence[Event], scale: Scale
 ) -> Mapping[str, tuple[Figure | None, Sequence[Row]]]:
-    """Every figure by name, and the rows that it must be believed for."""
+    """Every figure by name, with the rows whose faithfulness decides on the figure's stamp."""
     faults = [row for row in rows if row.get("breakdown")]
     shown = [row for row in rows if row.get("measure")]
     first = faults[:1]
@@ -59,9 +62,9 @@ def _figures(
 
 
 def fabric_runs(events: Sequence[Event], rows: Iterable[Row], scale: Scale) -> Iterator[FabricRun]:
-    """The first run on each fabric that had a fault, of those in a folder.
+    """The first run with a fault on each fabric, at most ``_MOST_PANELS``.
 
-    A run is all that happened during its ``run point`` event, whose ``mode`` is the name of the fabric in the rows.
+    A run is the time of a ``run point`` event, whose ``mode`` is the name of the fabric in the rows.
     """
     systems = {row["fabric"]: row["system"] for row in rows if "system" in row}
     drawn: set[str] = set()
@@ -75,7 +78,7 @@ def fabric_runs(events: Sequence[Event], rows: Iterable[Row], scale: Scale) -> I
 
 
 def fabric_run(events: Sequence[Event], fabric: str, system: str, scale: Scale) -> FabricRun | None:
-    """What there is to draw of the first fault of a run; None if no job was struck."""
+    """The data of the throughput figure for the first fault of a run; None if no job lost a chip."""
     recovery = next((r for r in recoveries(events, scale) if r.state != "no member"), None)
     if recovery is None:
         return None
@@ -89,7 +92,7 @@ def fabric_run(events: Sequence[Event], fabric: str, system: str, scale: Scale) 
 
 
 def _first_of_each(rows: Iterable[Row]) -> list[Row]:
-    """One row of each fabric and tenant: the first that has a step time."""
+    """The first row with a step time of each fabric and tenant."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
         if row.get("step_time_before_s"):

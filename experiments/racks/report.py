@@ -1,4 +1,4 @@
-"""The end of a failover or server-fabric run: its tables on the terminal, the papers' numbers beside ours."""
+"""Report of a failover or server-fabric run: tables on the terminal, with the papers' values beside ours."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEP_COLUMNS: tuple[Column, ...] = (
     ("busbw before\nGB/s", "right"),
     ("after\nGB/s", "right"),
     ("lost\nsteps", "right"),
-    ("state\nright", "left"),
+    ("checksum\nok", "left"),
     ("reserve\nchips", "right"),
     ("faithful", "left"),
 )
@@ -53,46 +53,49 @@ _SHAPE_COLUMNS: tuple[Column, ...] = (
     ("photonic", "right"),
     ("model", "right"),
     ("ratio", "right"),
-    ("by the\nmodel", "right"),
+    ("model\nratio", "right"),
     ("paper", "right"),
     ("faithful", "left"),
 )
 
 
 def print_recoveries(rows: Sequence[Row], console: Console) -> None:
-    """Recovery part by part, step times before and after with the neighbour's, and the verdict."""
+    """Print the parts of each recovery, step times before and after of all tenants, and the verdict."""
     console = _wide(console)
     faults = [row for row in rows if row["event"] != "neighbour"]
-    console.print(Text("From the chip's death to the first step done again (s)", style="bold"))
+    console.print(Text("Recovery from the chip's death to the end of the first step after it (s)", style="bold"))
     console.print(plain_table(_part_columns(faults), _part_lines(faults)))
-    for line in _said_of_circuits(faults):
+    for line in _circuit_lines(faults):
         console.print(line)
-    console.print(Text("\nSteps before and after", style="bold"))
+    console.print(Text("\nStep times before and after the fault", style="bold"))
     console.print(plain_table(_STEP_COLUMNS, (_step_cells(row) for row in rows)))
-    for line in _said_of_steps(rows):
+    for line in _neighbour_lines(rows):
         console.print(line)
     judged = [row for row in rows if row.get("checks") is not None]
-    for text in verdict_lines(judged, _place):
+    for text in verdict_lines(judged, _point_name):
         console.print(text)
 
 
 def print_predictions(rows: Sequence[Row], console: Console) -> None:
-    """The same of the model alone (``failover_row.prediction_row``)."""
+    """Print the model's parts of each recovery and step times (rows of ``experiments.racks.row.prediction_row``)."""
     console = _wide(console)
-    console.print(Text("The model: from the chip's death to the first step done again (s)", style="bold"))
+    console.print(
+        Text("MODEL ONLY: recovery from the chip's death to the end of the first step after it (s)", style="bold")
+    )
     console.print(plain_table(_part_columns(rows), _part_lines(rows)))
     for row in rows:
         low, high = row.get("predicted_outage_low_s"), row.get("predicted_outage_high_s")
         if low is not None and high is not None:
-            console.print(Text(f"{row['fabric']}: {low:.2f} to {high:.2f} s, by when the chip dies between two beats"))
-    console.print(Text("\nSteps before and after", style="bold"))
+            when = "depending on when the chip dies between two heartbeats"
+            console.print(Text(f"{row['fabric']}: outage {low:.2f} to {high:.2f} s, {when}"))
+    console.print(Text("\nStep times before and after the fault", style="bold"))
     console.print(plain_table(_PREDICTED_COLUMNS, (_predicted_cells(row) for row in rows)))
 
 
 def print_server_fabric(rows: Sequence[Row], console: Console) -> None:
-    """Electrical beside photonic for each measurement and slice shape, with the paper's ratio, and the verdict.
+    """Print electrical and photonic values for each measurement and slice shape, with ratios and the verdict.
 
-    The recovery of a host's death follows, where it was measured.
+    If the recovery after the kill of a host was measured, its tables come first.
     """
     console = _wide(console)
     recovered = [row for row in rows if not row.get("measure")]
@@ -101,18 +104,20 @@ def print_server_fabric(rows: Sequence[Row], console: Console) -> None:
     shown = [row for row in rows if row.get("measure")]
     if not shown:
         return
-    console.print(Text("Ports fixed to a dimension, and steered to the slice's peers", style="bold"))
+    console.print(
+        Text("Ports fixed to a dimension (electrical) and steered to the slice's peers (photonic)", style="bold")
+    )
     console.print(plain_table(_SHAPE_COLUMNS, _shape_lines(shown)))
     for text in verdict_lines(shown, lambda row: f"{row['measure']}, {row['shape']}, {row['fabric']}"):
         console.print(text)
 
 
 def _wide(console: Console) -> Console:
-    """Where output is not a terminal a table keeps its full width."""
+    """A console on which tables keep their full width if the output is not a terminal."""
     return console if console.is_terminal else Console(file=console.file, width=_WIDTH, no_color=True)
 
 
-def _place(row: Row) -> str:
+def _point_name(row: Row) -> str:
     return f"{row['fabric']}, tenant {row['tenant']}, {row['event']}"
 
 
@@ -120,18 +125,18 @@ def _place(row: Row) -> str:
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The parts that some row has."""
+    """The names of all parts in ``rows``, in order."""
     found = [name for row in rows for key in ("breakdown", "predicted_breakdown") for name, _ in row.get(key) or ()]
     return [*(name for name in _PARTS if name in found), *sorted(set(found) - set(_PARTS))]
 
 
 def _part_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     parts: list[Column] = [(name.replace(" ", "\n"), "right") for name in _names(rows)]
-    return (("fabric", "left"), ("what", "left"), *parts, ("outage", "right"), ("outcome", "left"))
+    return (("fabric", "left"), ("event", "left"), *parts, ("outage", "right"), ("outcome", "left"))
 
 
 def _part_lines(rows: Sequence[Row]) -> Iterable[list[Cell]]:
-    """Measured and model of each row, one below the other."""
+    """Two lines for each row: measured, and below it the model."""
     names = _names(rows)
     for row in rows:
         if row.get("breakdown"):
@@ -150,8 +155,8 @@ def _parts(breakdown: Iterable[tuple[str, float]], names: Sequence[str]) -> list
     return [_number(known.get(name), ".3f") for name in names]
 
 
-def _said_of_circuits(rows: Iterable[Row]) -> Iterable[Text]:
-    """How long until circuits or routes stood, and the share of detection, decision and rewiring in it."""
+def _circuit_lines(rows: Iterable[Row]) -> Iterable[Text]:
+    """Lines on the time until circuits or routes were up, with the shares of detection, decision and rewiring."""
     for row in rows:
         known = dict(row.get("breakdown") or ())
         whole = row.get("circuits_s")
@@ -180,7 +185,7 @@ def _step_cells(row: Row) -> list[Cell]:
         _number(row.get("predicted_step_time_after_s"), ".3f"),
         _number(after / before if before and after else None, ".3f"),
         _number(row.get("after_to_photonic"), ".2f"),
-        _papers_ratio(row),
+        _paper_ratio(row),
         _number(row.get("busbw_before_gb_s"), ".3g"),
         _number(row.get("busbw_after_gb_s"), ".3g"),
         _number(row.get("lost_steps"), "d"),
@@ -197,25 +202,25 @@ def _predicted_cells(row: Row) -> list[Cell]:
         _number(row.get("predicted_step_time_before_s"), ".3f"),
         _number(row.get("predicted_step_time_after_s"), ".3f"),
         _number(row.get("predicted_after_to_photonic"), ".2f"),
-        _papers_ratio(row),
+        _paper_ratio(row),
         _reserve(row),
     ]
 
 
-def _said_of_steps(rows: Iterable[Row]) -> Iterable[Text]:
-    """What the fault and its mending did to the tenants it did not strike."""
+def _neighbour_lines(rows: Iterable[Row]) -> Iterable[Text]:
+    """Lines on the change of step time of tenants that did not lose a chip."""
     for row in rows:
         if row["event"] == "neighbour" and row.get("change") is not None:
             during = row.get("step_time_during_s")
-            said = "" if during is None else f", {during:.3f} s during the outage"
-            yield Text(f"{row['fabric']}: the step of tenant {row['tenant']} changed by {row['change']:+.1%}{said}")
+            outage = "" if during is None else f", {during:.3f} s during the outage"
+            yield Text(f"{row['fabric']}: step time of tenant {row['tenant']} changed by {row['change']:+.1%}{outage}")
 
 
 def _tenant(row: Row) -> str:
     return f"{row['tenant']} (neighbour)" if row["event"] == "neighbour" else str(row["tenant"])
 
 
-def _papers_ratio(row: Row) -> str:
+def _paper_ratio(row: Row) -> str:
     if row["event"] == "neighbour" or not row.get("paper_after_to_photonic"):
         return "-"
     low, high = PAPER_SLOWDOWN

@@ -1,4 +1,4 @@
-"""The row of a fault in ``summary.json``: what it cost, beside what the model and the papers say.
+"""Rows of faults in ``summary.json``: times of the recovery beside those of the model and the papers.
 
 Sources of the ``paper_`` columns: LUMION (arXiv 2505.23105) for the effect (job restarted within about 1 s, fine-tuning
 nearly twice as fast); MORPHLUX (arXiv 2508.03674) for all parts of the recovery, of which LUMION gives none.
@@ -18,7 +18,7 @@ from measure.results.row import Row
 from topos.plan import FabricPlan
 
 PAPER_CIRCUITS_S = 1.2
-"""From the failure to the circuits of the replacement (MORPHLUX, recovery on the testbed)."""
+"""Seconds from the failure to the circuits of the replacement (MORPHLUX, recovery on the testbed)."""
 PAPER_TIMELINE: tuple[tuple[str, float], ...] = (
     ("circuits up, job launched", 1.1),
     ("collective library synchronised", 4.5),
@@ -28,9 +28,9 @@ PAPER_TIMELINE: tuple[tuple[str, float], ...] = (
 )
 """Seconds after the failure (MORPHLUX, recovery timeline of the testbed)."""
 PAPER_SLOWDOWN = (1.6, 2.0)
-"""Step time on the electrical racks E1 and E2 against the photonic one."""
+"""Range of step time on the electrical racks E1 and E2 relative to the photonic one."""
 PAPER_MIGRATION_S = 10.0
-"""Rewiring of the OCS of a TPU torus when a job moves to another rack (MORPHLUX, baselines)."""
+"""Seconds to rewire the OCS of a TPU torus when a job moves to another rack (MORPHLUX, baselines)."""
 PHOTONIC, MIGRATE = "photonic", "migrate"
 
 
@@ -46,10 +46,10 @@ def fault_row(
     verdicts: Iterable[Verdict],
     **more: object,
 ) -> Row:
-    """The row of the job that was struck. Real seconds; None where it did not come to that.
+    """The row of the job that lost a chip, in real seconds; None for parts that the recovery did not reach.
 
-    ``verdicts`` are those of the job's lives before and after (``experiments.racks.points``); all must be faithful, and
-    there must be one. ``more`` is kept as it is.
+    ``verdicts`` are those of the job's incarnations before and after (``experiments.racks.points``); the row is
+    faithful if there is at least one and all are. ``more`` are further columns.
     """
     event = f"kill {recovery.rank}" if recovery.state != "no member" else f"kill {recovery.rank} (spare)"
     row: Row = _head(experiment, system, fabric, recovery.job, event)
@@ -103,7 +103,7 @@ def neighbour_row(
     predicted_after_s: float | None = None,
     **more: object,
 ) -> Row:
-    """The row of a tenant that was not struck: event ``neighbour``, step times before and after the other's fault."""
+    """The row of a tenant that did not lose a chip: event ``neighbour``, step times before and after the fault."""
     row = _head(experiment, system, fabric, effect.neighbour, "neighbour")
     nothing = ("detect_s", "decide_s", "rewire_s", "checkpoint_s", "restart_s", "first_step_s", "outage_s")
     row |= dict.fromkeys(nothing)
@@ -129,7 +129,7 @@ def neighbour_row(
 def prediction_row(
     predicted: PredictedRecovery, *, experiment: str, system: str, fabric: str, tenant: str, plan: FabricPlan
 ) -> Row:
-    """The predicted columns alone, for a run that was not made."""
+    """The row of a prediction without a run: the columns of the model and the papers."""
     return {
         **_head(experiment, system, fabric, tenant, "predicted"),
         **_predicted_columns(predicted),
@@ -140,15 +140,15 @@ def prediction_row(
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """The rows with ``after_to_photonic``: step time after the fault against that of the same tenant on photonics.
+    """The rows with ``after_to_photonic``: step time after the fault relative to the same tenant on the photonic rack.
 
-    Beside it ``before_to_photonic`` and ``predicted_after_to_photonic``. Rows of neighbours have them too. None where
-    the photonic rack was not measured.
+    ``before_to_photonic`` and ``predicted_after_to_photonic`` are added too, and neighbours have all three. The values
+    are None if the photonic rack was not measured.
     """
-    base = {_who(row): row for row in reversed(rows) if row["fabric"] == PHOTONIC}
+    base = {_tenant_key(row): row for row in reversed(rows) if row["fabric"] == PHOTONIC}
     made = []
     for row in rows:
-        other = base.get(_who(row), {})
+        other = base.get(_tenant_key(row), {})
         ratios = {
             f"{name}_to_photonic": _ratio(row.get(key), other.get(key))
             for name, key in (
@@ -162,18 +162,18 @@ def with_ratios(rows: Sequence[Row]) -> list[Row]:
 
 
 def reserve_columns(plan: FabricPlan) -> Row:
-    """Chips that stand idle for the day that another one dies, and all chips of the fabric."""
+    """Columns with the number of spare chips and of all chips of the fabric."""
     spares = len(plan.rack.spares) if plan.rack is not None else 0
     return {"reserve_chips": spares, "chips": plan.ranks}
 
 
 def verdict_columns(verdicts: Iterable[Verdict]) -> Row:
-    """``faithful``, ``verdict`` and all checks of several points together; no point is not faithful."""
+    """Columns ``faithful``, ``verdict`` and ``checks`` of several points together; without points not faithful."""
     found = list(verdicts)
     failed = [str(verdict) for verdict in found if not verdict.faithful]
     return {
         "faithful": bool(found) and not failed,
-        "verdict": failed[0] if failed else "faithful" if found else "nothing was judged",
+        "verdict": failed[0] if failed else "faithful" if found else "no point was judged",
         "checks": [asdict(check) for verdict in found for check in verdict.checks],
     }
 
@@ -182,7 +182,7 @@ def _head(experiment: str, system: str, fabric: str, tenant: str, event: str) ->
     return {"experiment": experiment, "system": system, "fabric": fabric, "tenant": tenant, "event": event}
 
 
-def _who(row: Row) -> tuple[str, bool]:
+def _tenant_key(row: Row) -> tuple[str, bool]:
     return row["tenant"], row["event"] == "neighbour"
 
 
@@ -203,7 +203,7 @@ def _predicted_columns(predicted: PredictedRecovery | None) -> Row:
 
 
 def _paper_columns(fabric: str, given: Iterable[str]) -> Row:
-    """What the papers say of this fabric; their outage only beside one whose slow stages are theirs too."""
+    """Columns with the papers' values; their outage only if the ``given`` stages include their slow stages."""
     photonic = fabric == PHOTONIC
     electrical = fabric not in (PHOTONIC, MIGRATE)
     theirs = {"library", "data"} <= set(given)

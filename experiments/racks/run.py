@@ -1,4 +1,4 @@
-"""A run on racks into one results folder: fabrics are brought up one after another, and jobs live and die on them."""
+"""Runs jobs with failures on racks, one fabric after the other, and writes one results folder."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SLACK_S = 60.0
 
 Say = Callable[[str], None]
 Before = Callable[[Session], None]
-"""Called when a fabric is up, before its jobs begin."""
+"""Callback for a fabric that is up, before its jobs begin."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
-    """What happened on one fabric: everything noted, the jobs as they ended, and what the model had said."""
+class RackResult:
+    """Results of a run on one fabric: events, jobs, recoveries and points, and the windows that the model predicted."""
 
     setting: Setting
     plan: FabricPlan
@@ -51,11 +51,11 @@ class Played:
     scale: Scale
 
     def window(self, number: int) -> JobWindow | None:
-        """The stretch after so many failures, if the model got there."""
+        """The predicted window after ``number`` failures; None if the model did not reach it."""
         return self.windows[number] if number < len(self.windows) else None
 
     def checksum_ok(self, job: JobSupervisor) -> bool | None:
-        """Whether every step of every life left the checksum that an undisturbed job would have."""
+        """Whether every step of every incarnation has the checksum of an undisturbed job; None without checksums."""
         spec = job.spec
         incarnations = incarnations_of(read_incarnations(self.events), spec.name)
         steps = 1 + max(
@@ -67,7 +67,10 @@ class Played:
 
 
 class RackRun:
-    """``experiment`` says how fabrics are led and scaled; ``say`` hears what happens, in words. A context manager."""
+    """A run on racks as a context manager; ``experiment`` gives controller and scale of the fabrics.
+
+    ``say`` is called with progress lines.
+    """
 
     def __init__(self, experiment: FailoverExperiment, out: Path, say: Say) -> None:
         self.record = Record(out)
@@ -93,17 +96,17 @@ class RackRun:
         specs: Sequence[JobSpec],
         kills: Sequence[Kill] = (),
         before: Before = lambda session: None,
-    ) -> Played:
-        """Bring a fabric up and let its jobs run to their end; events are on disk afterwards, whatever happened."""
+    ) -> RackResult:
+        """Bring a fabric up and run its jobs to their end; events are saved also when an error ends the run."""
         seen = windows(specs, plan, self.scale, [kill.rank for kill in kills])
-        foreseen = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
-        specs = [dataclasses.replace(s, foreseen_step_s=step) for s, step in zip(specs, foreseen, strict=True)]
+        predicted = [self.scale.emulated_s(seen[0].jobs[spec.name].step_time_s) for spec in specs]
+        specs = [dataclasses.replace(s, predicted_step_s=step) for s, step in zip(specs, predicted, strict=True)]
         assert self._launcher is not None
         began, counters = time.monotonic(), list[Event]()
         with Session(self.experiment, self.experiment.topology(setting, self.scale)) as session:
             self._opened(setting.name, session)
             self.say(f"{setting.name} ({setting.system}) is up, {session.plan.ranks} chips")
-            context = RunContext(session, self._launcher, session.folder / "site", self.scale)
+            context = RunContext(session, self._launcher, session.folder / "jobs", self.scale)
             jobs = tuple(JobSupervisor(context, spec) for spec in specs)
             job_group = JobGroup(
                 context, jobs, kills, lambda text: self.say(f"  {text}"), self._controller_dies_after_s
@@ -122,10 +125,10 @@ class RackRun:
             self._keep_checkpoints(jobs)
         found = tuple(recoveries(events, self.scale))
         points = self._points(events, setting, plan, specs, seen)
-        return Played(setting, plan, tuple(kills), tuple(seen), jobs, tuple(events), found, points, self.scale)
+        return RackResult(setting, plan, tuple(kills), tuple(seen), jobs, tuple(events), found, points, self.scale)
 
     def add_rows(self, rows: Sequence[Row], revise: Callable[[list[Row]], list[Row]] = lambda rows: rows) -> None:
-        """Write ``rows``; ``revise`` may look at all rows so far again."""
+        """Add ``rows`` and write the summary; ``revise`` may change all rows so far."""
         self.record.rows[:] = revise([*self.record.rows, *rows])
         self.record.results.write_rows(self.record.rows)
 
@@ -142,7 +145,7 @@ class RackRun:
         self.record.add_plan(name, session.plan)
 
     def _run(self, context: RunContext, job_group: JobGroup, counters: list[Event], timeout_s: float) -> None:
-        """Run the jobs between two readings of all counters."""
+        """Run the jobs, with readings of all counters before and after."""
         session = context.session
         netns_fds, yard = dict(enumerate(session.netns_fds())), session.net.yard
 
@@ -158,7 +161,7 @@ class RackRun:
             job_group.run(timeout_s)
 
     def _timeout_s(self, spec: JobSpec, setting: Setting, seen: Sequence[JobWindow], kills: int) -> float:
-        """Five times what the job should take, outages included (wall-clock)."""
+        """Timeout in wall-clock seconds: five times the expected time of the job, outages included, plus slack."""
         slowest = max(window.jobs[spec.name].step_time_s for window in seen)
         silent_s = self.scale.real_s(spec.detection.heartbeat_s * spec.detection.misses)
         copy_s = len(spec.members) * spec.tenant.state_bytes * 8 / (self.experiment.front_end_gbps * 1e9)
@@ -166,7 +169,7 @@ class RackRun:
         return 5 * self.scale.emulated_s(slowest * spec.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
 
     def _keep_checkpoints(self, jobs: Sequence[JobSupervisor]) -> None:
-        """The checkpoints of jobs that stopped for good are worth more than the fabric."""
+        """Copy the last checkpoints of stranded jobs into the results folder."""
         for job in jobs:
             if job.state == "stranded":
                 kept = job.keep_checkpoint(self.record.results.folder / "checkpoints")

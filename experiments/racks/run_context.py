@@ -1,4 +1,4 @@
-"""Where training jobs run: the fabric that is up, the hosts that still live, their disks, and what is noted."""
+"""Context of a run of training jobs: fabric, agent launcher, disks of hosts, dead hosts, and events of the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 @dataclass
 class RunContext:
-    """``folder`` holds the events and the disks of all hosts; ``dead`` are the hosts that were killed.
+    """Context of a run: ``folder`` holds events and disks of all hosts, ``dead`` are the ranks of killed hosts.
 
-    ``clock`` is the one of all events: monotonic seconds.
+    ``clock`` is the clock of all events, in monotonic seconds.
     """
 
     session: Session
@@ -34,23 +34,23 @@ class RunContext:
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
-        """Put something on the timeline, now or at ``t``."""
+        """Add an event of the run to the timeline, now or at ``t``."""
         self.notes.append(Event(self.clock() if t is None else t, "run", kind, end, fields))
 
     def disk(self, rank: int) -> str:
-        """The folder that stands for the disk of a host."""
+        """The folder that represents the disk of a host."""
         path = self.folder / "disks" / f"g{rank}"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return str(path)
 
     def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
-        """Start the agents of those hosts that live; the others stay silent, as a dead machine does."""
+        """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
         living = [config for config in configs if config.rank not in self.dead]
         fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
         return self.launcher.launch(living, fds)
 
     def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
-        """Kill a chip for good: its links are cut and its agent, if it has one, is ended at once."""
+        """Kill a chip: cut its links and end its agent, if there is one, at once."""
         self.dead.add(rank)
         began = self.clock()
         self.session.net.cut(f"g{rank}")
@@ -59,7 +59,7 @@ class RunContext:
         self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
 
     def events(self) -> list[Event]:
-        """All that agents, the runner and the controller have written so far, in order of time."""
+        """All events of agents, run and controller so far, in order of time."""
         events = list(self.notes)
         for file in sorted(self.folder.glob("*.jsonl")):
             events += read_events(file)

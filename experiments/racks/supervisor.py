@@ -1,8 +1,8 @@
-"""Leads one training job through its lives: start, watch, and after a failure start again from the last checkpoint.
+"""Supervisor of one training job: starts and watches it, and restarts it from its last checkpoint after a failure.
 
-What a cluster manager and a launcher (torchrun) do. Who is dead and who stands in is the controller's to say; the
-supervisor hears it, ends what is left of the life, and begins the next one: new members, checkpoint to those that
-lack it, go. It never waits without a bound.
+The supervisor has the part of a cluster manager and a launcher (torchrun). The controller decides which chips are dead
+and which spares replace them; the supervisor then ends the rest of the incarnation and begins the next one with the new
+members, after the checkpoint is copied to members that lack it. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import AgentTeam
 
 LAUNCH_S = 2.0
-"""An agent that was not even forked this long after the order is on a dead host."""
+"""Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
 GO_S = 0.1
-"""From the last agent that is ready to the first step: every agent must have heard by then."""
+"""Seconds from the last agent that is ready to the first step, in which the start message must reach all agents."""
 _SLACK_S = 30.0
 
 State = Literal["new", "starting", "running", "done", "stranded"]
 
 
 class JobSupervisor:
-    """``turn`` does what is due; ``hear`` takes what the controller says. Errors of the job itself are raised."""
+    """Supervisor of one job; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
 
     def __init__(self, context: RunContext, spec: JobSpec) -> None:
         self.spec = spec
@@ -44,12 +44,12 @@ class JobSupervisor:
         self.first_step = 0
         self.team: AgentTeam | None = None
         self.acknowledged: list[tuple[int, int]] = []
-        """(steps in it, checksum) of every checkpoint that all members have stored."""
+        """(steps, checksum) of every checkpoint that all members have stored."""
         self.resumed: list[tuple[int, int]] = []
-        """(first step, steps that were done and are done again) of every life after the first."""
+        """(first step, steps that are repeated) of every incarnation after the first."""
         self.channel: JobChannel | None = None
         self.go_t = 0.0
-        """When the first step of this life begins (monotonic seconds), once the job runs."""
+        """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
         self._context = context
         self._deadline = 0.0
         self._launched = 0.0
@@ -58,21 +58,21 @@ class JobSupervisor:
         self._done_before = 0
         self._told_dead: set[int] = set()
 
-    # ---- what others ask -----------------------------------------------------------------------------------------
+    # ---- state and registration ----------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the job has ended, done or stranded."""
         return self.state in ("done", "stranded")
 
     @property
     def steps_done(self) -> int:
-        """Steps of the whole job that every member has done in this life."""
+        """Steps of the job that every member has finished, in this incarnation or before its first step."""
         steps = self.team.steps if self.team is not None else {}
         return min(steps.get(rank, self.first_step) for rank in self.members)
 
     def register(self) -> None:
-        """Tell the controller of the job and its members; wait for news of them from now on."""
+        """Register the job with the controller and watch for changes of its members."""
         spec, session = self.spec, self._context.session
         program = spec.program(self.members, session.plan.ranks)
         delay_s = self._context.scale.emulated_s(spec.setting.delay_s)
@@ -81,14 +81,16 @@ class JobSupervisor:
         self._watch(0)
 
     def report_dead(self) -> None:
-        """Tell a controller that was started again which chips the one before it held for dead."""
+        """Report chips that the controller before had declared dead to a restarted controller."""
         for rank in sorted(self._told_dead):
-            self._context.session.call("failed", job=self.spec.name, rank=rank, cause="it was dead before")
+            self._context.session.call(
+                "failed", job=self.spec.name, rank=rank, cause="dead before the controller's restart"
+            )
 
-    # ---- life ----------------------------------------------------------------------------------------------------
+    # ---- incarnations --------------------------------------------------------------------------------------------
 
     def begin(self, first_step: int = 0, newcomers: Sequence[int] = ()) -> None:
-        """Begin a life at ``first_step``; ``newcomers`` lack the checkpoint."""
+        """Begin an incarnation at ``first_step``; ``newcomers`` are members that lack the checkpoint."""
         spec, context, now = self.spec, self._context, self._context.clock()
         self.incarnation += 1
         self.first_step = first_step
@@ -100,7 +102,7 @@ class JobSupervisor:
         self.team = context.launch(self._configs(first_step, newcomers))
 
     def _start_limit_s(self, copies: bool) -> float:
-        """How long agents may take to get ready; ``copies``: some fetch the checkpoint first."""
+        """Seconds within which agents must be ready; ``copies``: whether some have to copy the checkpoint first."""
         spec, context = self.spec, self._context
         given_s = context.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
         front_end = context.session.plan.network("front-end")[0].ports[0]
@@ -138,7 +140,7 @@ class JobSupervisor:
             replace(
                 template,
                 rank=rank,
-                events=str(context.folder / f"{spec.name}-life{self.incarnation}-g{rank}.jsonl"),
+                events=str(context.folder / f"{spec.name}-incarnation{self.incarnation}-g{rank}.jsonl"),
                 incarnation=replace(
                     incarnation,
                     store=context.disk(rank),
@@ -151,7 +153,10 @@ class JobSupervisor:
         ]
 
     def _copies(self, newcomers: Sequence[int]) -> dict[int, int]:
-        """Who fetches the checkpoint from whom: newcomer -> a host that lives and has it, each in turn."""
+        """Source of each newcomer's checkpoint: newcomer -> a living host that has it, round-robin.
+
+        ``AgentError`` if no such host is left.
+        """
         having = [rank for rank in self._holders if rank not in self._context.dead]
         if newcomers and not having:
             raise AgentError(f"no host that holds the checkpoint of job {self.spec.name} is left")
@@ -160,7 +165,7 @@ class JobSupervisor:
     # ---- events --------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Look at the team: go when all are ready, note checkpoints, end when all are done."""
+        """Advance the job: start it when all agents are ready, record checkpoints, end it when all are done."""
         if self.team is None or self.over:
             return
         self._take_checkpoints()
@@ -178,7 +183,7 @@ class JobSupervisor:
             team.go(self.go_t)
             self.state = "running"
             if self.first_step:
-                self._holders = self.members  # whoever is ready has loaded the checkpoint from its own disk
+                self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
             return
         if now - self._launched > LAUNCH_S:
             for rank in self.members:
@@ -192,9 +197,9 @@ class JobSupervisor:
             raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in incarnation {self.incarnation}")
 
     def _look_for_failures(self) -> None:
-        """An agent's own fault ends the run. Others go only because a peer died, and the controller will say so.
+        """Raise the error of an agent, unless the agent is dead or failed because a peer died.
 
-        It may never do so (a chip that nobody watched): the bound on that is the whole run's.
+        The controller reports the dead peer. If it never does (an unwatched chip), the timeout of the run applies.
         """
         assert self.team is not None
         for failure in self.team.failures:
@@ -207,7 +212,7 @@ class JobSupervisor:
             raise AgentError(failure.sentence)
 
     def _take_checkpoints(self) -> None:
-        """A checkpoint is acknowledged when every member has it on its disk."""
+        """Record checkpoints as acknowledged when every member has them on its disk."""
         assert self.team is not None
         stored = [set(self.team.checkpoints.get(rank, ())) for rank in self.members]
         common = set.intersection(*stored) if stored else set()
@@ -217,10 +222,10 @@ class JobSupervisor:
                 self.acknowledged.append((step, checksum))
                 self._holders = self.members
 
-    def hear(self) -> None:
-        """The controller answered: the job has other members, or there is nobody left to stand in.
+    def handle_messages(self) -> None:
+        """Handle replies of the controller: the job has new members, or is stranded.
 
-        Raises ``ControlError`` when the controller is gone.
+        ``ControlError`` when the controller is gone.
         """
         assert self.channel is not None
         for request, answer in self.channel.receive():
@@ -241,7 +246,7 @@ class JobSupervisor:
             self.team = None
 
     def _restart(self) -> bool:
-        """Tell the controller that a new life begins. False if the job is stranded by now: its watch will say so."""
+        """Announce a new incarnation to the controller; False if the job is stranded, which the watch will report."""
         call, name = self._context.session.call, self.spec.name
         try:
             call("restart", job=name)
@@ -252,7 +257,7 @@ class JobSupervisor:
         return True
 
     def _interrupt(self) -> None:
-        """End what is left of the life."""
+        """End the rest of the incarnation."""
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()
@@ -260,21 +265,21 @@ class JobSupervisor:
             self._done_before = self.steps_done
 
     def resume(self) -> None:
-        """Begin the next life from the last acknowledged checkpoint, or from the start where there is none."""
+        """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none."""
         first = self.acknowledged[-1][0] if self.acknowledged else 0
         lacking = [rank for rank in self.members if rank not in self._holders] if first else []
         self.resumed.append((first, max(0, self._done_before - first)))
         self.begin(first, lacking)
 
     def interrupt(self) -> None:
-        """End the life because the controller has gone; ``register`` and ``resume`` come next."""
+        """End the incarnation because the controller is gone; ``register`` and ``resume`` must follow."""
         self._interrupt()
         self.close_channel()
 
     def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
-        """No further life. The controller hears it first: agents that end in good order are no failures.
+        """End the job. The controller is told first, so that it does not take ending agents for failures.
 
-        A controller that hangs is waited for as long as ``ack_timeout_s`` says; one that has ended, not at all.
+        A controller that hangs delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
         self.state, self.reason = state, reason
         with suppress(ControlError):
@@ -285,7 +290,7 @@ class JobSupervisor:
             self.team.stop()
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
-        """Copy the last acknowledged checkpoint of a job that stopped into ``folder``; None if there is none."""
+        """Copy the last acknowledged checkpoint into ``folder``; returns its path, or None if there is none."""
         living = [rank for rank in self._holders if rank not in self._context.dead]
         if not self.acknowledged or not living:
             return None
@@ -300,12 +305,12 @@ class JobSupervisor:
         if self.channel is None:
             path = self._context.session.channel_path
             if path is None:
-                raise ControlError("a training job needs a controller of ours")
+                raise ControlError("a training job needs Railyard's controller (ryu or os-ken)")
             self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:
-        """Hang up on the controller."""
+        """Close the connection to the controller."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None

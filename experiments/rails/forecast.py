@@ -1,4 +1,4 @@
-"""What a run should measure, before or beside it: the model applied to every point of an experiment. No root."""
+"""Predictions for the points of a rail experiment by the model; needs no root."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from topos.rails import RailTopo
 from workloads.catalog import Workload
 
 CONTROL_S = 0.002
-"""Request to acknowledgement without a change of circuits, as ``bench.py --only barrier`` shows it for small groups."""
+"""Seconds from request to acknowledgement without a change of circuits (``bench.py --only barrier``, small groups)."""
 
 
 def costs(calibration: Calibration | None) -> Costs:
-    """What this machine adds to an ideal one."""
+    """Costs that the model adds for this machine: message latency and delays of the control plane, in seconds."""
     alpha_s = (calibration or default_calibration()).alpha_s
     return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, revalidation_s=REVALIDATION_GAP_S)
 
 
 def fabric_plan(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:
-    """The fabric of ``mode`` as data, without bringing it up."""
+    """The plan of the fabric of ``mode``, without bringing the fabric up."""
     return describe(RailTopo(**topology_options(experiment, workload, experiment.fabric_of(mode), scale)))
 
 
@@ -42,7 +42,7 @@ def forecast(
     plan: FabricPlan | None = None,
     machine: Costs | None = None,
 ) -> Prediction:
-    """The prediction for one point; ``machine`` None predicts for a machine without any cost of its own."""
+    """The prediction for one point; ``machine`` None predicts for an ideal machine, without costs."""
     plan = plan or fabric_plan(experiment, workload, mode, scale)
     policy: Policy | None = None if mode == "native" else load_policy(policy_name(experiment, workload, mode), plan)
     return predict(
@@ -60,6 +60,6 @@ def forecast(
 
 
 def emulated_cycle(experiment: Experiment, workload: Workload, mode: Mode, scale: Scale) -> Cycle | None:
-    """How circuits take turns in ``mode``, in wall-clock seconds and emulated bytes."""
+    """The slot cycle of ``mode`` in wall-clock seconds and emulated bytes; None in modes without slots."""
     cycle = cycle_on(experiment, workload, mode)
     return cycle and cycle.scaled(scale.time, scale.rate * scale.time)

@@ -1,11 +1,11 @@
-"""The job of an experiment: its workload, and what of it runs in a mode under which policy."""
+"""The job of a rail experiment: its workload, and program and policy in each mode."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from controllers.circuits.rotation import Cycle
-from experiments.rails.settings import TURNING, Experiment, Mode
+from experiments.rails.settings import SLOT_MODES, Experiment, Mode
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
@@ -25,8 +25,9 @@ FOLLOW = "follow"
 
 
 def load_job(experiment: Experiment) -> Workload:
-    """The workload that ``experiment`` names, with its options; ``ConfigError`` naming what is wrong with it, or the
-    mode that it has nothing for.
+    """The workload that ``experiment`` names, with its options.
+
+    ``ConfigError`` for a workload that cannot be loaded, or a mode that does not apply to it.
     """
     training = {key: True for key in ("overlap", "tp_on_packets") if getattr(experiment, key)}
     options: dict[str, Any] = {**experiment.trace.model_dump(), **training}
@@ -37,9 +38,10 @@ def load_job(experiment: Experiment) -> Workload:
 
 
 def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
-    """The policy that decides in ``mode``: where circuits change the user's own, if they named one.
+    """Name of the policy in ``mode``; in on-demand and provisioned the experiment's ``policy``, if there is one.
 
-    Opus knows data and pipeline parallelism; for a file of another tool, whose groups may be any, circuits follow.
+    The default there is Opus, which knows data and pipeline parallelism. For a trace of another tool, which may have
+    any groups, the default is ``follow``: circuits follow the collectives.
     """
     if mode not in ("on-demand", "provisioned"):
         return POLICY_OF_MODE[mode]
@@ -47,33 +49,33 @@ def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
 
 
 def ep_algorithm(experiment: Experiment, workload: Workload, mode: Mode) -> str:
-    """How experts' all-to-alls on the rails are carried out in ``mode`` ("": as the program says).
+    """Algorithm of the experts' all-to-alls on the rails in ``mode``; empty to keep that of the program.
 
-    Packet switches bring everything straight to where it is wanted, through both ports of a GPU, and circuits that take
-    turns do, too. Else it goes hop by hop, over those of the data-parallel ring (Opus, arXiv 2602.12521: experts have
-    no circuits of their own).
+    Packet switches deliver directly, through both ports of a GPU, and so do circuits in slots. In other modes data goes
+    hop by hop over the circuits of the data-parallel ring (Opus, arXiv 2602.12521: experts have no circuits of their
+    own).
     """
     if workload.training is None:
         return ""
     if experiment.fabric_of(mode) == "electrical":
         return "bidirectional-direct"
-    if mode in TURNING:
+    if mode in SLOT_MODES:
         return "direct"
     return hops_algorithm(workload.program)
 
 
 def cycle_on(experiment: Experiment, workload: Workload, mode: Mode) -> Cycle | None:
-    """How circuits take turns in ``mode``, in real seconds and bytes; None where they do not.
+    """The slot cycle of ``mode`` in real seconds and bytes; None in modes without slots.
 
-    ``ConfigError`` where no all-to-all of experts is on the rails.
+    ``ConfigError`` for a workload without all-to-alls of experts on the rails.
     """
-    if mode not in TURNING:
+    if mode not in SLOT_MODES:
         return None
     program, training = workload.program, workload.training
     rotating = [g for g in program.groups.values() if (g.dimension, g.domain) == ("ep", "scale-out")]
     if training is None or not rotating:
         raise ConfigError(
-            f"mode {mode} is for expert parallelism on the rails, which {workload.name} has not; leave it out",
+            f"mode {mode} needs expert parallelism on the rails, which {workload.name} does not have; leave it out",
             key="modes",
         )
     one_way = ep_demand(training, rotating[0])
@@ -86,7 +88,7 @@ def cycle_on(experiment: Experiment, workload: Workload, mode: Mode) -> Cycle | 
 
 
 def program_on(experiment: Experiment, workload: Workload, mode: Mode) -> Program:
-    """The program of ``workload`` in ``mode``: with a group for each circuit where circuits follow collectives."""
+    """The program of ``workload`` in ``mode``; under policy ``follow`` with a group for each circuit."""
     if policy_name(experiment, workload, mode) == FOLLOW:
         return follow_circuits(workload.program)
     algorithm = ep_algorithm(experiment, workload, mode)

@@ -1,4 +1,4 @@
-"""From an experiment and its workload to the fabrics it needs: rates, lanes, traffic and floors. Pure."""
+"""Fabrics of a rail experiment, computed from its settings and its workload: rates, lanes, traffic and floors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKET_BYTES = 4096
 
 @dataclass(frozen=True)
 class WireTransfer:
-    """The least that one message of an operation puts on a wire, in bytes of the real system."""
+    """The smallest message that an operation sends over a rail, in bytes of the real system."""
 
     operation: str
     dimension: str
@@ -30,7 +30,7 @@ class WireTransfer:
 
 
 def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
-    """The messages of every operation that travels on the rails."""
+    """The smallest message of every operation on the rails."""
     groups = workload.program.groups
     for operations in workload.program.operations:
         for op in operations:
@@ -38,15 +38,15 @@ def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
                 continue
             group = groups[op.group]
             if isinstance(op, Collective):
-                sizes = _moved(schedule_of(workload.program, op), op.bytes)
+                sizes = _transfer_bytes(schedule_of(workload.program, op), op.bytes)
                 if any(sizes):
                     yield WireTransfer(op.name, group.dimension, min(size for size in sizes if size))
             elif isinstance(op, Send):
                 yield WireTransfer(op.name, group.dimension, op.bytes)
 
 
-def _moved(plan: Schedule, size: int) -> list[float]:
-    """What each transfer of a collective of ``size`` bytes moves; of an all-to-all the buffer is everybody's input."""
+def _transfer_bytes(plan: Schedule, size: int) -> list[float]:
+    """Bytes of each transfer of a collective of ``size`` bytes; in an all-to-all that is the input of one rank."""
     whole = size * plan.n if plan.kind == "all_to_all" else size
     if not plan.weights:
         return [whole / plan.chunks] * len(plan.transfers)
@@ -54,9 +54,10 @@ def _moved(plan: Schedule, size: int) -> list[float]:
 
 
 def smallest_transfer(workload: Workload) -> WireTransfer | None:
-    """The shortest message on the rails that fills a packet; None for a job that has none.
+    """The smallest message on the rails that fills a packet; None for a job without such a message.
 
-    What is less than a packet in the real system (a scalar) is one packet at any scale: latency, not bandwidth.
+    A message of less than a packet in the real system (a scalar) is one packet at any scale, so it shows latency and
+    not bandwidth.
     """
     return min((t for t in rail_transfers(workload) if t.bytes >= PACKET_BYTES), key=lambda t: t.bytes, default=None)
 
@@ -72,19 +73,22 @@ def rail_traffic(workload: Workload) -> dict[str, float]:
             group = groups[op.group]
             if isinstance(op, Collective):
                 plan = schedule_of(workload.program, op)
-                traffic[group.dimension] += sum(_moved(plan, op.bytes)) / plan.n
+                traffic[group.dimension] += sum(_transfer_bytes(plan, op.bytes)) / plan.n
             elif isinstance(op, Send):
                 traffic[group.dimension] += op.bytes
     return dict(traffic)
 
 
 def port_gbps(experiment: Experiment, workload: Workload) -> float:
-    """Real rate of one port: the experiment's, or the workload's own."""
+    """Real rate of one port in Gb/s: that of the experiment, or else that of the workload."""
     return experiment.fabric.rate_gbps or workload.port_gbps
 
 
 def check_floors(experiment: Experiment, workload: Workload, scale: Scale, floors: Floors) -> None:
-    """Refuse, naming what would work, a run that would show the emulator instead of the system."""
+    """Raise ``ConfigError`` for transfers or delays below the floors of faithful emulation.
+
+    The error names a scale that would work.
+    """
     least = smallest_transfer(workload)
     if least is not None:
         what = f"the smallest transfer of {workload.name} ({least.operation})"
@@ -119,7 +123,7 @@ def topology_options(experiment: Experiment, workload: Workload, fabric: str, sc
         traffic = rail_traffic(workload)
         ring = sum(size for dimension, size in traffic.items() if dimension != "pp")
         if not traffic:
-            raise ConfigError("has no traffic on the rails, so one-shot circuits have nothing to carry", key="workload")
+            raise ConfigError("has no traffic on the rails, which mode one-shot needs; leave it out", key="workload")
         share = split_bandwidth(rate_mbps * ports, {"ring": ring, "chain": traffic.get("pp", 0.0)})
         floor = rate_mbps / 100
         chain_lanes = min(2, max(1, workload.parallelism.pp - 1))

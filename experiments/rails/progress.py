@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar per point, and a line when it is measured."""
+"""Progress of a rail run on the terminal: a bar for the current point, and a line for each measured one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from measure.results.row import Row
 
 
 class ConsoleProgress:
-    """A ``experiments.rails.run.Listener`` that draws on ``console``; a context manager."""
+    """An ``experiments.rails.run.Listener`` that shows progress on ``console``; a context manager."""
 
     def __init__(self, console: Console, points: int, steps: int) -> None:
         self._console = console
@@ -31,12 +31,12 @@ class ConsoleProgress:
         self._task: TaskID | None = None
 
     def fabric(self, name: str, datapath: str) -> None:
-        """A fabric is up."""
+        """Print a line: fabric ``name`` is up."""
         words = "kernel" if datapath == "system" else "userspace"
         self._console.print(f"fabric [bold]{name}[/bold] is up ({words} datapath)", highlight=False)
 
     def point(self, mode: Mode, delay_ms: float, expected_s: float) -> None:
-        """A point begins."""
+        """Start the progress bar of a point."""
         self._begun += 1
         if self._task is not None:
             self._progress.remove_task(self._task)
@@ -44,12 +44,12 @@ class ConsoleProgress:
         self._task = self._progress.add_task(title, total=self._steps)
 
     def step(self, done: int, steps: int) -> None:
-        """All ranks have done another step."""
+        """Advance the progress bar to ``done`` steps."""
         if self._task is not None:
             self._progress.update(self._task, completed=done)
 
     def measured(self, row: Row) -> None:
-        """A point is done."""
+        """Print the result of a point."""
         step, predicted = row["step_time_s"], row["predicted_step_time_s"]
         took = "no step finished" if step is None else f"step {step:.3f} s (model {predicted:.3f} s)"
         verdict = "faithful" if row["faithful"] else f"[bold red]{row['verdict']}[/bold red]"
@@ -58,7 +58,7 @@ class ConsoleProgress:
         )
 
     def stop(self) -> None:
-        """No more bars; harmless a second time."""
+        """Remove the progress bar; a second call has no effect."""
         self._progress.stop()
 
     def __enter__(self) -> ConsoleProgress:

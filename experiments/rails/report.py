@@ -1,4 +1,4 @@
-"""The end of a run: the table and the verdict on the terminal; figures and trace, from the results folder alone."""
+"""Report of a rail run: table and verdict on the terminal; figures and trace drawn from the results folder."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def exit_status(rows: Iterable[Row]) -> int:
 
 
 def report(rows: Sequence[Row], scale: Scale) -> RenderableType:
-    """The table, the verdict and the scale, for ``rich.console.Console.print``."""
+    """The report of a run for ``rich.console.Console.print``: table, verdict and scale."""
     title = f"{rows[0]['workload']}, {rows[0]['steps']} steps a point, seed {rows[0]['seed']}" if rows else "no point"
-    says = verdict_lines(rows, _place)
+    verdict = verdict_lines(rows, _point_name)
     table = plain_table(_COLUMNS, (_cells(row, rows) for row in rows))
-    return Group(Text(title, style="bold"), table, *says, Text(f"Scale: {_scale(scale)}.", "dim"))
+    return Group(Text(title, style="bold"), table, *verdict, Text(f"Scale: {_scale(scale)}.", "dim"))
 
 
 def print_report(rows: Sequence[Row], scale: Scale, console: Console | None = None) -> None:
-    """Print the report; where output is not a terminal the table keeps its full width."""
+    """Print the report of a run; the table keeps its full width if the output is not a terminal."""
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
@@ -52,7 +52,7 @@ def print_report(rows: Sequence[Row], scale: Scale, console: Console | None = No
 
 
 Column = tuple[str, Literal["left", "right"]]
-"""Name and side of a column."""
+"""Name and justification of a column."""
 _COLUMNS: tuple[Column, ...] = (
     ("mode", "left"),
     ("delay\nms", "right"),
@@ -71,7 +71,7 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def plain_table(columns: Iterable[Column], lines: Iterable[Iterable[str | Text]]) -> Table:
-    """A table without frames, whose columns keep their width."""
+    """A table without frames, with columns that never wrap."""
     table = Table(header_style="bold", pad_edge=False, box=None, padding=(0, 1))
     for name, side in columns:
         table.add_column(name, justify=side, no_wrap=True)
@@ -80,7 +80,7 @@ def plain_table(columns: Iterable[Column], lines: Iterable[Iterable[str | Text]]
     return table
 
 
-def _place(row: Row) -> str:
+def _point_name(row: Row) -> str:
     return f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms"
 
 
@@ -115,9 +115,9 @@ def _number(value: float | None, form: str) -> str:
 
 
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
-    """One line if all is well; else one for each check that failed at some point, with the points it failed at.
+    """Lines of the verdict: one if all points are faithful, else one for each failed check, with its first point.
 
-    ``place`` says in words which point a row is.
+    ``place`` names the point of a row.
     """
     if not rows:
         return [Text(f"{NOT_FAITHFUL}: no point was measured.", "bold red")]
@@ -149,7 +149,10 @@ def _scale(scale: Scale) -> str:
 
 
 def redraw(folder: Path) -> list[Path]:
-    """Draw all figures and the trace of a results folder again; the paths written. ``ConfigError`` if it is none."""
+    """Draw all figures and the trace of a results folder again; returns the paths written.
+
+    ``ConfigError`` if ``folder`` is not a results folder.
+    """
     results = Results.open(folder)
     manifest, events, rows = results.manifest(), results.events(), results.rows()
     scale = scale_of(manifest)
@@ -180,7 +183,7 @@ def _note(row: Row | None) -> str:
 def measured_points(
     manifest: dict[str, Any], events: Sequence[Event], rows: Sequence[Row]
 ) -> list[tuple[Point, list[Event]]]:
-    """The points worth a figure of their own, with their events: of every mode the one with the longest delay."""
+    """The points with figures of their own, with their events: in every mode the point with the longest delay."""
     scale, plans, groups = scale_of(manifest), plans_of(manifest), groups_of(manifest)
     predicted = {row["point"]: row["predicted_step_time_s"] for row in rows}
     chosen: dict[str, Event] = {}

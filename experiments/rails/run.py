@@ -1,7 +1,7 @@
-"""The run of a rail experiment: for every mode and delay, real agents on a real fabric, measured and judged.
+"""Runs a rail experiment: for every mode and delay, agents run the job on a fabric, and the point is measured.
 
-Points that share a fabric share one bring-up. After each point its events and row are on disk, so that what was
-measured stays whatever happens later.
+Points on the same fabric share one bring-up. After each point its events and row are on disk, so that an error later
+loses no results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.point_run import PointRun
 from experiments.rails.forecast import costs, emulated_cycle, fabric_plan, forecast
 from experiments.rails.job import FOLLOW, policy_name, program_on
 from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, topology_options
-from experiments.rails.settings import TURNING, Experiment, Mode
+from experiments.rails.settings import SLOT_MODES, Experiment, Mode
 from experiments.record import Record, run_manifest
 from experiments.session import Session
 from measure.live.calibration import Calibration, default_calibration, load_calibration, pick_scale
@@ -39,58 +39,61 @@ _SLACK_S = 60.0
 
 
 class Listener(Protocol):
-    """Who wants to know how the run goes."""
+    """Interface for progress of a run."""
 
     def fabric(self, name: str, datapath: str) -> None:
-        """A fabric is up."""
+        """Called when fabric ``name`` is up."""
 
     def point(self, mode: Mode, delay_ms: float, expected_s: float) -> None:
-        """A point begins and should take ``expected_s`` of wall-clock time."""
+        """Called when a point begins; ``expected_s`` is its expected wall-clock time."""
 
     def step(self, done: int, steps: int) -> None:
-        """``done`` steps are behind all ranks."""
+        """Called when all ranks have finished ``done`` steps."""
 
     def measured(self, row: Row) -> None:
-        """A point is done."""
+        """Called with the row of a point that is measured."""
 
 
 class QuietListener:
-    """A listener that listens to nothing."""
+    """A listener that shows no progress."""
 
     def fabric(self, name: str, datapath: str) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def point(self, mode: Mode, delay_ms: float, expected_s: float) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def step(self, done: int, steps: int) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def measured(self, row: Row) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
 
 def resolve_scale(experiment: Experiment, workload: Workload, calibration: Calibration | None) -> Scale:
-    """The scale of a run: the one asked for, or the best this machine carries; ``ConfigError`` below a floor."""
-    ground = calibration or default_calibration()
+    """The scale of a run: that of the experiment, or with rate ``auto`` the largest that this machine carries.
+
+    ``ConfigError`` if a transfer or a delay is below its floor.
+    """
+    machine = calibration or default_calibration()
     least = smallest_transfer(workload)
     if experiment.scale.rate == "auto":
         scale = pick_scale(
             workload.servers * workload.gpus_per_server * experiment.fabric.ports_per_gpu,
             port_gbps(experiment, workload),
             least.bytes if least else 0,
-            calibration=ground,
+            calibration=machine,
             time=experiment.scale.time if "time" in experiment.scale.model_fields_set else None,
             mtu_bytes=experiment.fabric.mtu,
         )
     else:
         scale = Scale(experiment.scale.rate, experiment.scale.time)
-    check_floors(experiment, workload, scale, ground.floors())
+    check_floors(experiment, workload, scale, machine.floors())
     return scale
 
 
 class RailRun:
-    """One run of ``experiment``."""
+    """One run of ``experiment`` into the results folder ``out``; ``listener`` gets its progress."""
 
     def __init__(self, experiment: Experiment, workload: Workload, out: Path, listener: Listener) -> None:
         self.record = Record(out)
@@ -103,11 +106,14 @@ class RailRun:
 
     @property
     def rows(self) -> list[Row]:
-        """The points measured so far."""
+        """The rows of the points measured so far."""
         return self.record.rows
 
     def run(self) -> Results:
-        """Measure every point; returns the results folder. Raises what ended the run, after saving what there is."""
+        """Measure every point; returns the results folder.
+
+        An error that ends the run is raised after the points so far are saved.
+        """
         with AgentLauncher.start() as launcher:
             try:
                 for fabric, points in itertools.groupby(
@@ -153,7 +159,7 @@ class RailRun:
             experiment.link_recovery_ms / 1e3,
             prediction.step_time_s,
             critical=critical_paths(
-                program, self.scale, plan.ports_per_gpu, circuits=follows, rotating="ep" if mode in TURNING else ""
+                program, self.scale, plan.ports_per_gpu, circuits=follows, rotating="ep" if mode in SLOT_MODES else ""
             ),
         )
         expected_s = self.scale.emulated_s(prediction.step_time_s) * experiment.steps
@@ -189,7 +195,7 @@ class RailRun:
         return AgentConfig(
             rank=0,
             job=point.name,
-            mode="on-demand" if point.mode in TURNING else point.mode,  # type: ignore[arg-type]
+            mode="on-demand" if point.mode in SLOT_MODES else point.mode,  # type: ignore[arg-type]
             program=program,
             scale=self.scale,
             plan=session.plan,
@@ -213,11 +219,11 @@ class RailRun:
 
 
 def measured(point: Point, events: Sequence[Event]) -> tuple[PointMetrics, Verdict]:
-    """The numbers of a point and whether they can be believed."""
+    """The metrics of a point, and the verdict on whether the point is faithful."""
     metrics = measure_point(point, events)
     return metrics, judge(point, events, metrics)
 
 
 def plan_json(experiment: Experiment, workload: Workload, scale: Scale) -> str:
-    """The fabric of the experiment's first mode as JSON, for a controller of one's own."""
+    """The plan of the fabric of the experiment's first mode as JSON, for a user's own controller."""
     return json.dumps(fabric_plan(experiment, workload, experiment.points()[0][0], scale).to_json(), indent=2)

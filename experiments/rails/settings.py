@@ -1,8 +1,7 @@
-"""The experiment: what a person writes, checked once, in the units of the real system.
+"""Settings of the rail experiment, in units of the real system.
 
-This is the only place where bad input can raise, and what it raises is ``ConfigError``. An experiment
-comes from a YAML file (``load_experiment``) or from the options of a script (``make_experiment``); both
-have the same keys.
+An experiment comes from a YAML file (``load_experiment``) or from the options of a script (``make_experiment``); both
+have the same keys. All input is checked here, and bad input raises ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from railyard.scale import ROCE_MTU_BYTES
 
 Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
 MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand")
-"""``rotor`` and ``demand`` are on-demand for rings and chains, while experts' all-to-alls have circuits in turns."""
-TURNING: tuple[Mode, ...] = ("rotor", "demand")
-SWEPT: tuple[Mode, ...] = ("on-demand", "provisioned", *TURNING)
-"""The modes that wait for circuits, and are measured at each delay."""
+"""All modes. ``rotor`` and ``demand`` are on-demand for rings and chains, with slots for experts' all-to-alls."""
+SLOT_MODES: tuple[Mode, ...] = ("rotor", "demand")
+SWEPT: tuple[Mode, ...] = ("on-demand", "provisioned", *SLOT_MODES)
+"""The modes in which jobs wait for circuits; they are measured at each delay."""
 FABRIC_OF_MODE: dict[Mode, str] = {
     "electrical": "electrical",
     "one-shot": "one-shot",
@@ -30,27 +29,27 @@ FABRIC_OF_MODE: dict[Mode, str] = {
     "rotor": "ocs",
     "demand": "ocs",
 }
-"""The fabric each mode needs: a baseline has no circuits to wait for."""
+"""The fabric of each mode except ``native``."""
 
 
 class FabricSection(Section):
-    """The rails. ``rate_gbps`` is the real rate of one port; None takes the workload's own.
+    """The rails of an experiment. ``rate_gbps`` is the real rate of one port; None takes that of the workload.
 
-    ``kind`` chooses the switches of mode ``native`` (every other mode has its own): packet switches, or optical
-    ones whose circuits somebody else sets.
+    ``kind`` chooses the switches of mode ``native``: packet switches, or optical switches whose circuits a remote
+    controller sets. Every other mode has its own kind of switches.
     """
 
     kind: Literal["electrical", "ocs"] = "electrical"
     rate_gbps: float | None = Field(default=None, gt=0, le=3200)
-    ports_per_gpu: int = Field(default=2, ge=2, le=2, description="a ring needs two neighbours")
+    ports_per_gpu: int = Field(default=2, ge=2, le=2, description="ports per GPU; a ring needs two")
     mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
 
 
 class TraceSection(Section):
-    """How a file of another tool is read (``workloads.formats``); None leaves it to the file.
+    """Options for reading a file of another tool (``workloads.formats``); None takes the value of the file.
 
-    ``compute_unit`` of its compute times (``ns``, ``us``, ``cycles:1.5`` for cycles at 1.5 GHz), ``size`` the buffer of
-    a schedule in bytes, ``model_parallel`` the ranks of a model-parallel group.
+    ``compute_unit`` is the unit of compute times (``ns``, ``us``, ``cycles:1.5`` for cycles at 1.5 GHz), ``size`` the
+    buffer of a schedule in bytes, ``model_parallel`` the number of ranks of a model-parallel group.
     """
 
     compute_unit: str | None = None
@@ -63,9 +62,10 @@ class TraceSection(Section):
 class Experiment(Settings):
     """A rail experiment: a workload, swept over modes and reconfiguration delays.
 
-    ``policy`` replaces Opus in modes on-demand and provisioned (``module:Class`` or ``file.py:Class``).
-    ``slot_ms``: how long the circuits of a turn stand in modes rotor and demand (0: until everybody has sent its part;
-    in mode demand any other value: as long as the demand takes), ``guard_ms`` of which are left unused at the end.
+    ``policy`` replaces Opus in modes on-demand and provisioned (``module:Class`` or ``file.py:Class``). ``slot_ms`` is
+    the up time of circuits in a slot of modes rotor and demand. With 0 a slot ends when all ranks have sent their part;
+    in mode demand any other value means slots as long as the demand takes. Ranks stop sending ``guard_ms`` before the
+    end of a slot of fixed length.
     """
 
     experiment: Literal["rail-reconfiguration"] = "rail-reconfiguration"
@@ -101,11 +101,11 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> Experiment:
         if self.policy and not {"on-demand", "provisioned"} & set(self.modes):
-            raise ValueError("policy needs mode on-demand or provisioned; the baselines bring their own wiring")
+            raise ValueError("policy needs mode on-demand or provisioned; other modes have fixed policies")
         if self.controller == "remote" and set(self.modes) != {"native"}:
-            raise ValueError("controller remote needs modes [native]: your own controller wires the fabric by itself")
+            raise ValueError("controller remote needs modes [native]: your own controller sets all circuits and routes")
         if self.fabric.kind == "ocs" and self.controller != "remote":
-            raise ValueError("fabric.kind ocs needs controller remote; our optical modes are on-demand and provisioned")
+            raise ValueError("fabric.kind ocs needs controller remote; for Railyard's controller use mode on-demand")
         return self
 
     def fabric_of(self, mode: Mode) -> str:
@@ -113,18 +113,18 @@ class Experiment(Settings):
         return self.fabric.kind if mode == "native" else FABRIC_OF_MODE[mode]
 
     def points(self) -> tuple[tuple[Mode, float], ...]:
-        """(mode, delay in ms) of every measured point, baselines first; they have no delay to sweep."""
+        """(mode, delay in ms) of every point to measure; modes outside ``SWEPT`` come first, with delay 0 only."""
         ordered = [m for m in MODES if m in self.modes]
         return tuple((mode, delay) for mode in ordered for delay in (self.delays_ms if mode in SWEPT else (0.0,)))
 
 
 def make_experiment(values: Mapping[str, Any], source: str | None = None) -> Experiment:
-    """The experiment that ``values`` describe; ``ConfigError`` names the first wrong key and what would be right."""
+    """The experiment that ``values`` describe; ``ConfigError`` names the first wrong key and what would work."""
     return validated(Experiment, values, source)
 
 
 def load_experiment(path: Path) -> Experiment:
-    """The experiment of a YAML file; a workload file it names is looked up beside it."""
+    """The experiment of a YAML file; a workload file that it names may be in the same folder."""
     data = read_yaml(path, "workload, modes, delays_ms")
     beside = path.parent / str(data.get("workload", ""))
     if data.get("workload") and beside.is_file():

@@ -1,4 +1,4 @@
-"""Step time against reconfiguration delay, all modes: measured as markers, predicted as lines."""
+"""Figure of step time against reconfiguration delay in all modes: measured as markers, predicted as lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS
 from measure.results.row import Row
 
 _WIDE = 20.0
-"""Longest over shortest delay from which the axis is logarithmic."""
+"""Ratio of longest to shortest delay from which on the axis is logarithmic."""
 
 
 def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) -> Figure | None:
-    """The figure from the rows of a summary; ``predictions`` may add points of the model between the measured ones.
+    """Figure from the rows of a summary; ``predictions`` may add points of the model between the measured ones.
 
-    Each prediction has ``mode``, ``reconfiguration_delay_ms``, ``step_time_s``. A baseline has no delay: its
-    line goes through. Error bars span the measured steps. None if nothing was measured.
+    Each prediction has ``mode``, ``reconfiguration_delay_ms``, ``step_time_s``. The line of a mode without delays is
+    horizontal. Error bars span the measured steps. None if nothing was measured.
     """
     rows = [r for r in rows if r.get("step_time_s") is not None]
     if not rows:
@@ -57,7 +57,7 @@ def _handle(mode: str) -> Line2D:
 
 
 def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
-    """Medians with the span of the measured steps; a cross over points that are not faithful."""
+    """Draw medians with the span of the measured steps, and a cross over points that are not faithful."""
     for row in rows:
         times = row.get("step_times_s", [])[row.get("warmup_steps", 0) :] or [row["step_time_s"]]
         below, above = row["step_time_s"] - min(times), max(times) - row["step_time_s"]
@@ -101,7 +101,7 @@ def _line(
 
 
 def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
-    """Linear; logarithmic with a linear part around 0 where the delays span much."""
+    """Set the scale of the delay axis: linear, or for a wide span logarithmic with a linear part around 0."""
     positive = [d for d in delays if d > 0]
     if positive and positive[-1] / positive[0] >= _WIDE:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
@@ -111,18 +111,18 @@ def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
 
 
 def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:
-    """A second scale: per cent over the electrical rail (native where there is no electrical point)."""
+    """Add a second axis: per cent over the electrical rail (native if there is no electrical point)."""
     base = next((r for name in ("electrical", "native") for r in rows if r["mode"] == name), None)
     if base is None:
         return
     zero: float = base["step_time_s"]
 
     def share(times: Any) -> Any:
-        """Step times in per cent over the baseline."""
+        """Per cent over the baseline for step times."""
         return (times / zero - 1) * 100
 
     def times(shares: Any) -> Any:
-        """The step times of such shares."""
+        """Step times for per cent over the baseline."""
         return zero * (1 + shares / 100)
 
     second = axes.secondary_yaxis("right", functions=(share, times))

@@ -1,4 +1,4 @@
-"""How long the gaps between two phases are: what a reconfiguration can hide in."""
+"""Figure of the windows (gaps between two phases), which can hide a reconfiguration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STYLES = ("-", "--", "-.", ":")
 
 
 def window_cdf(rows: Sequence[Row]) -> Figure | None:
-    """The cumulative distribution of the windows, per mode, of the point with the shortest delay; None without any.
+    """Figure of the cumulative distribution of windows in each mode, at the shortest delay; None without windows.
 
-    Upright lines are the delays that were swept: a window to the right of one can hide it whole.
+    Vertical lines are the swept delays: a window to the right of a line can hide the whole delay.
     """
     first: dict[str, Row] = {}
     for row in sorted(rows, key=lambda r: r["reconfiguration_delay_ms"]):
@@ -53,7 +53,7 @@ def window_cdf(rows: Sequence[Row]) -> Figure | None:
         axes.set_xlim(0, right)
     axes.set_ylim(0, 1.02)
     axes.grid(color=LIGHT, linewidth=0.7)
-    style_axes(axes, "Windows between two phases", f"window ({unit}); dotted: the delays swept", "share of windows")
+    style_axes(axes, "Windows between two phases", f"window ({unit}); dotted: swept delays", "share of windows")
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=18, fontsize=11, color=TEXT, fontweight="bold")
     figure.legend(loc="outside upper left", frameon=False, fontsize=8.5, ncols=2)
     return figure

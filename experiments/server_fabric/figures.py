@@ -1,4 +1,4 @@
-"""Figures of the server-fabric experiment: what steered ports bring by slice shape, and the recovery as a staircase."""
+"""Figures of the server-fabric experiment: fixed against steered ports by slice shape, and a recovery's timeline."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ _TITLES = {"iperf3": "iperf3", "all-reduce": "all-reduce, busbw", "epoch": "epoc
 _PAPER_PARTS: Mapping[str, str] = dict(
     zip(("rewire", "library", "data", "load", "first step"), (name for name, _ in PAPER_TIMELINE), strict=True)
 )
-"""Which point of the paper's timeline ends which part of ours."""
+"""Part of a recovery -> the point of the paper's timeline that ends the part."""
 
 
 def shapes(rows: Rows) -> Figure | None:
-    """Electrical and photonic bars for each measurement and slice shape; a diamond where the paper's ratio would be."""
+    """Figure of electrical and photonic bars for each measurement and slice shape; None without values.
+
+    A diamond marks the measured electrical value times the paper's ratio.
+    """
     rows = [row for row in rows if row.get("measure") and row.get("value")]
     measures = [measure for measure in MEASURES if any(row["measure"] == measure for row in rows)]
     if not measures:
@@ -80,7 +83,7 @@ def _bar(axes: Axes, row: Mapping[str, Any], x: float) -> None:
 
 
 def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
-    """The parts of one recovery as a staircase, each beneath the one before; the paper's own below each of them.
+    """Figure of one recovery: its parts as bars on successive lines, with the paper's part below each bar.
 
     None for a row without a recovery.
     """
@@ -117,7 +120,7 @@ def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
 
 
 def _order(ours: list[str], papers: list[str]) -> list[str]:
-    """Our parts in their order, and before the last ones those that only the paper has."""
+    """Our parts in their order, with the parts that only the paper has before ``start`` and ``first step``."""
     tail = [name for name in ours if name in ("start", "first step")]
     head = [name for name in ours if name not in tail]
     return [*head, *(name for name in papers if name not in ours), *tail]
@@ -129,7 +132,7 @@ def _beside(axes: Axes, x: float, y: float, text: str, longest: float, *, bold: 
 
 
 def _paper_spans() -> dict[str, tuple[float, float]]:
-    """(start, end) of the paper's parts by the names of ours."""
+    """(start, end) in seconds of the paper's parts, by the names of ours."""
     ends = [seconds for _, seconds in PAPER_TIMELINE]
     starts = [0.0, *ends[:-1]]
     return dict(zip(_PAPER_PARTS, zip(starts, ends, strict=True), strict=True))

@@ -1,4 +1,4 @@
-"""The rows of the server-fabric experiment: what a slice reaches on fixed ports and on steered ones, by its shape.
+"""Rows of the server-fabric experiment: performance of a slice on fixed and on steered ports, by its shape.
 
 Source of the paper's ratios: MORPHLUX (arXiv 2508.03674), testbed of 4 hosts with 2 ports of 10 Gb/s on a 2 x 2 torus.
 """
@@ -20,7 +20,7 @@ PAPER_RATIO: Mapping[str, Mapping[str, float]] = {
     "all-reduce": {"2x1x1": 1.79, "1x2x1": 1.79, "fragmented": 1.82},
     "epoch": {"2x1x1": 1.72, "1x2x1": 1.60, "fragmented": 1.57},
 }
-"""Photonic over electrical, as a gain: bandwidths as they are, epoch times the other way round."""
+"""Gain of the photonic fabric: photonic / electrical bandwidth, electrical / photonic epoch time."""
 UNITS: Mapping[str, str] = {"iperf3": "Gb/s", "all-reduce": "Gb/s", "epoch": "s"}
 ELECTRICAL, PHOTONIC = "electrical", "photonic"
 
@@ -35,7 +35,7 @@ def server_fabric_row(
     verdicts: Iterable[Verdict],
     **more: Any,
 ) -> Row:
-    """One measurement in the unit of ``UNITS`` and of the real system; iperf3 and all-reduce (busbw) are bandwidths."""
+    """The row of one measurement, in the unit of ``UNITS`` and of the real system; an all-reduce gives its busbw."""
     return {
         "experiment": "server-fabric",
         "measure": measure,
@@ -51,9 +51,9 @@ def server_fabric_row(
 
 
 def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: str = "value") -> float | None:
-    """How much better photonics is: ratio of bandwidths, or of epoch times the other way round; None if one is missing.
+    """Gain of the photonic fabric as in ``PAPER_RATIO``; None if the value of a fabric is missing.
 
-    ``column`` ``predicted``: the same by the model.
+    ``column`` ``predicted`` gives the gain of the model.
     """
     found = {r["fabric"]: r.get(column) for r in rows if r.get("measure") == measure and r.get("shape") == shape}
     photonic, electrical = found.get(PHOTONIC), found.get(ELECTRICAL)

@@ -1,4 +1,4 @@
-"""Runs the server-fabric experiment: every shape on both fabrics, one bring-up each, then a host's death."""
+"""Runs the server-fabric experiment: every shape on both fabrics, each brought up anew, then the kill of a host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.racks.job_spec import JobSpec
 from experiments.racks.kill import parse_kills
 from experiments.racks.recovery import all_reduce_bandwidth
 from experiments.racks.row import with_ratios
-from experiments.racks.run import Played, RackRun, Say
+from experiments.racks.run import RackResult, RackRun, Say
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, server_fabric_row
 from experiments.server_fabric.settings import PAPER_EPOCH_S, PORT_GBPS, ServerFabricExperiment
 from experiments.session import Session
@@ -28,32 +28,32 @@ from topos.plan import FabricPlan, HostPort
 
 RECOVERY_SHAPE, KILL = "2x1x1", "1@2.5"
 _FEWEST_STEPS = 2
-"""Of the job on a fabric that is up for iperf3 alone."""
+"""Steps of the job on a fabric where only iperf3 is measured."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch to measure: ``label`` names it in the results."""
+    """An epoch to measure on one fabric; ``name`` is its shape in the results."""
 
-    label: str
+    name: str
     shape: str
     batch: int
     fabric: str
 
     @property
     def paper_s(self) -> float | None:
-        """The paper's, where it gives one."""
+        """The paper's epoch time in seconds; None for a shape that the paper gives none for."""
         return PAPER_EPOCH_S[self.batch][self.fabric == PHOTONIC] if self.shape == "2x1x1" else None
 
     @property
     def paper_ratio(self) -> float:
-        """Electrical to photonic, of the batch sizes that the paper gives epochs for."""
+        """The paper's ratio of electrical to photonic epoch time for the batch size."""
         electrical, photonic = PAPER_EPOCH_S[self.batch]
         return electrical / photonic
 
 
 class ServerFabricRun:
-    """One run of ``experiment`` into the folder ``out``; ``say`` hears what happens, in words."""
+    """One run of ``experiment`` into the results folder ``out``; ``say`` is called with progress lines."""
 
     def __init__(self, experiment: ServerFabricExperiment, out: Path, say: Say) -> None:
         self._experiment = experiment
@@ -61,11 +61,11 @@ class ServerFabricRun:
         self.record = self._rack.record
 
     def run(self) -> None:
-        """Measure everything; raises what ended the run, after saving what there is."""
+        """Measure all studies; an error that ends the run is raised after the rows so far are saved."""
         with self._rack:
-            for label, shape, batch in self._experiment.epochs():
+            for name, shape, batch in self._experiment.epochs():
                 for fabric in (ELECTRICAL, PHOTONIC):
-                    self._measure(Epoch(label, shape, batch, fabric))
+                    self._measure(Epoch(name, shape, batch, fabric))
             if "recovery" in self._experiment.studies:
                 self._recover()
 
@@ -77,8 +77,8 @@ class ServerFabricRun:
     def _measure(self, epoch: Epoch) -> None:
         rack, setting = self._rack, self._experiment.setting(epoch.fabric, epoch.shape)
         plan, studies = rack.experiment.plan(setting, rack.scale), self._experiment.studies
-        for_iperf = "iperf3" in studies and epoch.label == epoch.shape
-        whole = "epoch" in studies or epoch.label != epoch.shape
+        for_iperf = "iperf3" in studies and epoch.name == epoch.shape
+        whole = "epoch" in studies or epoch.name != epoch.shape
         specs = self._specs(setting, plan, epoch.batch, **({} if whole else {"steps": _FEWEST_STEPS}))
         found: list[IperfResult] = []
 
@@ -86,15 +86,15 @@ class ServerFabricRun:
             if for_iperf:
                 found.append(self._iperf(session, specs[0]))
 
-        played = rack.play(setting, plan, specs, before=before)
+        result = rack.play(setting, plan, specs, before=before)
         rows = [self._iperf_row(epoch, specs[0], result) for result in found]
-        rows += list(self._epoch_rows(epoch, specs[0], played)) if whole else []
+        rows += list(self._epoch_rows(epoch, specs[0], result)) if whole else []
         rack.add_rows(rows)
         for row in rows:
-            rack.say(f"  {epoch.label}, {row['measure']}: {row['value']:.2f} {row['unit']}")
+            rack.say(f"  {epoch.name}, {row['measure']}: {row['value']:.2f} {row['unit']}")
 
     def _iperf(self, session: Session, spec: JobSpec) -> IperfResult:
-        """iperf3 over every lane that joins the two members of the slice, once their circuits stand."""
+        """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up."""
         groups = tuple(spec.program(spec.members, session.plan.ranks).groups.values())
         session.register(Job(spec.name, groups, spec.setting.mode), spec.setting.policy)
         lanes = [_lane(session, path) for path in iperf_paths(spec, session.plan)]
@@ -107,7 +107,7 @@ class ServerFabricRun:
         value, ideal = self._real_gbps(result.mbps), lanes * PORT_GBPS * goodput_share(self._experiment.mtu)
         return server_fabric_row(
             "iperf3",
-            epoch.label,
+            epoch.name,
             epoch.fabric,
             value,
             predicted=ideal,
@@ -118,42 +118,42 @@ class ServerFabricRun:
             **self._scale_columns,
         )
 
-    def _epoch_rows(self, epoch: Epoch, spec: JobSpec, played: Played) -> Iterator[Row]:
+    def _epoch_rows(self, epoch: Epoch, spec: JobSpec, result: RackResult) -> Iterator[Row]:
         scale = self._rack.scale
-        incarnation, *more_incarnations = incarnations_of(read_incarnations(played.events), spec.name)
+        incarnation, *more_incarnations = incarnations_of(read_incarnations(result.events), spec.name)
         bandwidth = all_reduce_bandwidth(incarnation, scale)
         if more_incarnations or len(incarnation.steps.complete) != spec.steps or bandwidth is None:
             raise AgentError(
-                f"{len(incarnation.steps.complete)} of {spec.steps} steps of the epoch {epoch.label} "
-                "were done without an interruption"
+                f"{len(incarnation.steps.complete)} of {spec.steps} steps of the epoch {epoch.name} "
+                "ended without an interruption"
             )
-        verdicts = [point.judge() for point in played.points]
-        model = played.windows[0].jobs[spec.name]
+        verdicts = [point.judge() for point in result.points]
+        model = result.windows[0].jobs[spec.name]
         (reduce_s,) = model.operations_s.values()
         n = len(spec.members)
         first, last = incarnation.steps.complete[0], incarnation.steps.complete[-1]
-        common = {"system": played.setting.system, "batch": epoch.batch, **self._scale_columns}
-        if epoch.label == epoch.shape:
+        common = {"system": result.setting.system, "batch": epoch.batch, **self._scale_columns}
+        if epoch.name == epoch.shape:
             yield server_fabric_row(
                 "all-reduce",
-                epoch.label,
+                epoch.name,
                 epoch.fabric,
                 bandwidth.busbw_gb_s * 8,
                 predicted=spec.tenant.gradient_bytes * 8e-9 * 2 * (n - 1) / n / scale.real_s(reduce_s),
                 verdicts=verdicts,
                 **common,
             )
-        more: dict[str, Any] = {} if epoch.label in self._experiment.shapes else {"paper_ratio": epoch.paper_ratio}
+        more: dict[str, Any] = {} if epoch.name in self._experiment.shapes else {"paper_ratio": epoch.paper_ratio}
         yield server_fabric_row(
             "epoch",
-            epoch.label,
+            epoch.name,
             epoch.fabric,
             scale.real_s(incarnation.steps.job(last)[1] - incarnation.steps.job(first)[0]),
             predicted=model.step_time_s * spec.steps,
             verdicts=verdicts,
             paper_s=epoch.paper_s,
             steps=spec.steps,
-            checksum_ok=played.checksum_ok(played.jobs[0]),
+            checksum_ok=result.checksum_ok(result.jobs[0]),
             **common,
             **more,
         )
@@ -161,14 +161,14 @@ class ServerFabricRun:
     # ---- recovery ------------------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """A host of the slice dies, one of the other two takes its place; restart stages as the paper measured them."""
+        """Kill a host of the slice, which one of the other two replaces; start-up stages have the paper's times."""
         rack, setting = self._rack, self._experiment.setting(PHOTONIC, RECOVERY_SHAPE)
         plan = rack.experiment.plan(setting, rack.scale)
         tenant = rack.experiment.job.model_copy(update={"checkpoint_every": 2})
         more = {"stages": dict(PAPER_STAGES), "steps": 6, "job": tenant}
         specs = self._specs(setting, plan, self._experiment.batch, **more)
-        played = rack.play(setting, plan, specs, parse_kills(KILL))
-        rack.add_rows(failover_rows(rack.experiment, played), with_ratios)
+        result = rack.play(setting, plan, specs, parse_kills(KILL))
+        rack.add_rows(failover_rows(rack.experiment, result), with_ratios)
 
     # ---- units ---------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class ServerFabricRun:
 
 
 def iperf_paths(spec: JobSpec, plan: FabricPlan) -> list[Hop]:
-    """A path for every port that can work for the slice of two: its circuits, or on the torus the one way there is."""
+    """A path for every port that a slice of two can use: its circuits, or on the torus the direct link."""
     return ring_paths(spec.setting, plan, spec.members) or [Hop(spec.members[0], 0, spec.members[1], 0)]
 
 

@@ -1,7 +1,7 @@
-"""The server-fabric experiment: MORPHLUX's prototype, 4 hosts of 2 ports on a torus of 2 x 2 (arXiv 2508.03674).
+"""Settings of the server-fabric experiment: MORPHLUX's prototype, 4 hosts of 2 ports on a 2 x 2 torus (2508.03674).
 
 On the electrical torus one port is fixed to x and one to y, so a slice of two hosts uses one of its two ports; on the
-photonic fabric both go to the slice's peer. Measured by iperf3, by our all-reduce, and by epochs of a training job.
+photonic fabric both go to the slice's peer. Measured with iperf3, all-reduces, and epochs of a training job.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from topos.racks import MorphluxTopo
 Study = Literal["iperf3", "epoch", "batch", "recovery"]
 STUDIES: tuple[Study, ...] = ("iperf3", "epoch", "batch", "recovery")
 TENANTS: Mapping[str, str] = {"2x1x1": "2x1@0,0", "1x2x1": "1x2@0,0", "fragmented": "1x1@0,0+1x1@1,1"}
-"""The slice of each shape, as ``topos.racks`` has it."""
+"""The slice of each shape, in the notation of ``topos.racks``."""
 PAPER_EPOCH_S: Mapping[int, tuple[float, float]] = {2: (144.18, 89.74), 4: (75.22, 46.36), 8: (40.25, 23.37)}
-"""Batch -> epoch on the electrical and on the photonic fabric, shape 2x1x1 (MORPHLUX, testbed)."""
+"""Batch size -> epoch in seconds on the electrical and on the photonic fabric, shape 2x1x1 (MORPHLUX, testbed)."""
 EPOCH_STEPS: Mapping[int, int] = {2: 32, 4: 16, 8: 8}
-"""Batch -> steps of an epoch."""
+"""Batch size -> steps of an epoch."""
 BATCH_SHAPE = "2x1x1"
-"""The shape that the paper gives epochs by batch size for."""
+"""The shape of the paper's epochs by batch size."""
 PORT_GBPS = 10.0
 RECONFIGURATION_S = 0.010
-"""Of the photonic fabric's switch, real seconds; the default of the failover experiment."""
+"""Reconfiguration delay of the photonic fabric in real seconds, as in the failover experiment."""
 
 
 def compute_s(batch: int) -> float:
-    """Compute of a step: the paper's electrical step less the gradients (39.55 Gbit) over one 10 Gb/s port.
+    """Compute seconds of a step: the paper's electrical step less the gradients (39.55 Gbit) over a 10 Gb/s port.
 
     0.55 s at batch 2, 0.75 s at 4 and 1.08 s at 8.
     """
@@ -41,15 +41,17 @@ def compute_s(batch: int) -> float:
 
 
 class ServerFabricScale(ScaleSection):
-    """10 Gb/s ports become 100 Mb/s ones, and a second takes a quarter."""
+    """Scale of the prototype: 10 Gb/s ports become 100 Mb/s, and a real second a quarter of a second."""
 
     rate: float | Literal["auto"] = 1 / 100
     time: float = Field(default=0.25, gt=0, le=1000)
 
 
 class ServerFabricExperiment(Settings):
-    """``studies``: ``iperf3`` and ``epoch`` (with the all-reduce in it) for every shape, ``batch`` epochs of 2x1x1 at
-    every batch size, ``recovery`` the timeline after a host's death with the paper's restart stages.
+    """Settings of the server-fabric experiment, in real units.
+
+    ``studies``: ``iperf3`` and ``epoch`` (with its all-reduces) for every shape, ``batch`` for epochs of 2x1x1 at every
+    batch size, ``recovery`` for the timeline after the kill of a host, with the paper's start-up stages.
     """
 
     experiment: Literal["server-fabric"] = "server-fabric"
@@ -71,11 +73,11 @@ class ServerFabricExperiment(Settings):
     @model_validator(mode="after")
     def _check(self) -> ServerFabricExperiment:
         if self.controller == "remote":
-            raise ValueError("controller must be ryu or os-ken: the fabric is led by our policies")
+            raise ValueError("controller must be ryu or os-ken: the fabric needs policies of Railyard")
         return self
 
     def epochs(self) -> list[tuple[str, str, int]]:
-        """(label, shape, batch) of every bring-up with an epoch to measure; none twice."""
+        """(name, shape, batch size) of every epoch to measure; none twice."""
         shapes = self.shapes if {"iperf3", "epoch"}.intersection(self.studies) else ()
         found = [(shape, shape, int(self.batch)) for shape in dict.fromkeys(shapes)]
         if "batch" in self.studies:
@@ -85,7 +87,7 @@ class ServerFabricExperiment(Settings):
         return found
 
     def setting(self, fabric: str, shape: str) -> Setting:
-        """The prototype with one fabric, a slice of ``shape`` rented."""
+        """The prototype with one fabric and one tenant, whose slice has ``shape``."""
         topology = {"tenants": TENANTS[shape], "mtu": self.mtu}
         if fabric == PHOTONIC:
             topology["fabric"] = "photonic"
@@ -101,7 +103,7 @@ class ServerFabricExperiment(Settings):
                 failover.plan(self.setting(fabric, shape), failover.scale.scale())
 
     def as_failover(self, batch: int, **more: Any) -> FailoverExperiment:
-        """The same prototype for a job that trains, and may lose a host."""
+        """The failover experiment on the same prototype, for a training job; ``more`` are further keys of it."""
         values: dict[str, Any] = {
             "experiment": self.experiment,
             **self.model_dump(include=set(Settings.model_fields)),

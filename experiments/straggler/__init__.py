@@ -1,1 +1,1 @@
-"""The straggler experiment: what a late rank costs each all-reduce (StragglAR)."""
+"""The straggler experiment: the cost of a late rank for each all-reduce algorithm (StragglAR)."""

@@ -1,4 +1,4 @@
-"""Curves of the straggler figures: one per algorithm, and where two of them cross."""
+"""Curves of the straggler figures, one per algorithm, and the points where two of them cross."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _OTHERS = ((SKY, "P"), (BLACK, "X"), (ORANGE, "<"), (GREEN, ">"))
 
 
 def series_name(row: Mapping[str, Any]) -> str:
-    """The curve a row belongs to: its algorithm, apart where the wrong rank was predicted on purpose."""
+    """The name of a row's curve: its algorithm, with a suffix if the wrong rank was predicted on purpose."""
     words = str(row.get("injection") or "").replace("+", ":").split(":")
     wrong = row["algorithm"] == "stragglar" and "wrong" in (word.strip() for word in words)
     return f"{row['algorithm']}{WRONG}" if wrong else str(row["algorithm"])
 
 
 def curves(rows: Rows, x: Value, y: Value, model: Value) -> dict[str, Curve]:
-    """Curves by series name, those of ``LOOKS`` first; rows of the same x become their median."""
+    """Curves by series name, those of ``LOOKS`` first; rows with the same x are replaced by their median."""
     by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_name[series_name(row)].append(row)
@@ -41,12 +41,12 @@ def curves(rows: Rows, x: Value, y: Value, model: Value) -> dict[str, Curve]:
 
 
 def measured_crossing(first: Curve, second: Curve) -> tuple[float, float] | None:
-    """Where ``second`` as measured falls below ``first`` for good: x and the time there; None if it never does."""
+    """Point (x, time) from which on the measured ``second`` stays below ``first``; None if there is none."""
     return _crossing(first.measured, second.measured)
 
 
 def model_crossing(first: Curve, second: Curve) -> tuple[float, float] | None:
-    """The same of the model's lines."""
+    """Point (x, time) from which on the model's ``second`` stays below ``first``; None if there is none."""
     return _crossing(first.model, second.model)
 
 
@@ -64,7 +64,7 @@ def _crossing(first: Points, second: Points) -> tuple[float, float] | None:
 
 
 def mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
-    """A ring around what was measured, and its number below it, out of the way of the curves."""
+    """Draw a ring around a measured crossing, with ``text`` below it, away from the curves."""
     axes.plot(*point, marker="o", markersize=13, markerfacecolor="none", color=TEXT, markeredgewidth=1.3, zorder=6)
     axes.annotate(
         text,

@@ -1,9 +1,9 @@
-"""Figures of the straggler experiments: against delay, ranks, size, reconfiguration delay and right predictions.
+"""Figures of the straggler experiment: time against delay, ranks, size, reconfiguration delay and correct predictions.
 
-Each takes the rows of a summary (``experiment, algorithm, collective, n, bytes, fabric, straggler_delay_s, time_s,
-after_arrival_s, predicted_time_s, faithful``; optional ``reconfiguration_delay_ms, persistence, injection, study``) and
-is None where they hold no such study. Rows that name their ``study`` (``delay``, ``ranks``, ``size``,
-``reconfiguration``, ``prediction``) are used for that one only. ``time_s`` counts from the arrival of the others.
+Each figure takes the rows of a summary (``experiment, algorithm, collective, n, bytes, fabric, straggler_delay_s,
+time_s, after_arrival_s, predicted_time_s, faithful``; optional ``reconfiguration_delay_ms, persistence, injection,
+study``) and is None without rows of its study. Rows that name their ``study`` (``delay``, ``ranks``, ``size``,
+``reconfiguration``, ``prediction``) are used for that one only. ``time_s`` counts from the arrival of the other ranks.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from measure.figures.curves import (
 from measure.figures.style import GREY, LIGHT, TEXT, new_figure, time_unit
 
 PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 1.897, 256: 1.941}
-"""StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
+"""Ranks -> speed-up of StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
 SEEN_PERSISTENCE = (0.77, 0.98)
-"""How often the persistent straggler was the late one in the paper's measurements."""
+"""Range of the share of steps in which the persistent straggler was the late rank, in the paper's measurements."""
 _MOST_TICKS = 7
 _DASHED = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), label="predicted")
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
-    """Every figure that the rows hold a study for, by name; rows of other experiments are passed over."""
+    """The figures of all studies in ``rows``, by name; rows of other experiments are ignored."""
     rows = [row for row in rows if row["experiment"] == "straggler"]
     made = {
         "straggler_delay": total_against_delay(rows, laws),
@@ -62,11 +62,11 @@ def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str
 
 
 def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure | None:
-    """Total time against the straggler's delay, a panel for each fabric, n and size; T_RS and T_crit are marked.
+    """Figure of total time against the straggler's delay, a panel for each fabric, n and size, with T_RS and T_crit.
 
-    ``laws`` (matched by n and bytes) say where T_RS and T_crit are, and draw the lines of algorithms whose rows have no
-    ``predicted_time_s``; without them T_crit is where these lines cross. The measured one is where the straight lines
-    between the markers cross.
+    ``laws`` (matched by n and bytes) give T_RS and T_crit, and the lines of algorithms whose rows have no
+    ``predicted_time_s``; without laws T_crit is where the model's lines cross. The measured T_crit is where the
+    straight lines between the markers cross.
     """
     rows = [r for r in _study(rows, "delay") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
     panels = panel_rows(rows, value("straggler_delay_s"), ("fabric", "collective", "n", "bytes"))
@@ -88,7 +88,7 @@ def _delay_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, 
     if law is not None:
         drawn = {name: _by_law(name, curve, law, longest, factor) for name, curve in drawn.items()}
     axes.set_xlim(-0.02 * longest * factor, longest * factor * 1.02)
-    panel_title(axes, _what(rows[0]), f"straggler delay ({unit})", f"total time ({unit})")
+    panel_title(axes, _panel_name(rows[0]), f"straggler delay ({unit})", f"total time ({unit})")
     _draw_near(axes, drawn, unit)
     predicted = law.critical_delay_s * factor if law else None
     if law is not None and law.first_phase_s <= longest:
@@ -98,7 +98,7 @@ def _delay_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, 
 
 
 def _draw_near(axes: Axes, drawn: Mapping[str, Curve], unit: str) -> None:
-    """Curves and their names; those that are far above the others are named only."""
+    """Draw curves with their names; curves far above the others are only named."""
     near, far = near_and_far(drawn)
     draw(axes, near)
     axes.set_ylim(0, (1.2 if far else 1.06) * max(y for curve in near.values() for _, y in curve.points))
@@ -107,7 +107,7 @@ def _draw_near(axes: Axes, drawn: Mapping[str, Curve], unit: str) -> None:
 
 
 def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor: float) -> Curve:
-    """The curve with the law's line, its bends included, if it has none and the law knows it."""
+    """``curve`` with the law's line as its model, if ``curve`` has no model and the law covers the algorithm."""
     if curve.model or name not in LAW_ALGORITHMS or (name == "recursive-halving-doubling" and law.n & (law.n - 1)):
         return curve
     bends = (law.first_phase_s, law.direct_first_phase_s)
@@ -116,7 +116,7 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 
 
 def speedup_against_ranks(rows: Rows) -> Figure | None:
-    """After-arrival time of Ring over that of the others, at the longest delay both were measured with, against n."""
+    """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
     rows = [r for r in _study(rows, "ranks") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
     ratios = _ratios(rows)
     if len({row["n"] for row in ratios}) < 2:
@@ -145,7 +145,7 @@ def speedup_against_ranks(rows: Rows) -> Figure | None:
 
 
 def _beside_last(axes: Axes, curve: Curve, *, above: bool) -> None:
-    """The name of a curve at its last point."""
+    """Write the name of a curve at its last point."""
     points = sorted(curve.points)
     axes.annotate(
         curve.look.name,
@@ -162,7 +162,7 @@ def _beside_last(axes: Axes, curve: Curve, *, above: bool) -> None:
 
 
 def _ratios(rows: Rows) -> list[Mapping[str, Any]]:
-    """Rows with ``ratio`` (measured) and ``model_ratio``, where Ring was measured with the same delay."""
+    """Rows with ``ratio`` (measured) and ``model_ratio`` of Ring over the algorithm at the same delay."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["fabric"], row["n"], row["bytes"]].append(row)
@@ -188,13 +188,13 @@ def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _after_model(row: Mapping[str, Any]) -> float | None:
-    """What the model says from the arrival on."""
+    """The model's time after arrival in real seconds; None without a prediction."""
     after, total = row.get("predicted_after_arrival_s"), row.get("predicted_time_s")
     return after if after is not None or total is None else total - row["straggler_delay_s"]
 
 
 def time_against_size(rows: Rows) -> Figure | None:
-    """After-arrival time against the buffer, both logarithmic; below it the same over Ring, where differences show."""
+    """Figure of time after arrival against buffer size, both logarithmic, with the ratio of Ring to it below."""
     rows = [r for r in _study(rows, "size") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
     groups = panel_rows(rows, value("bytes"), ("fabric", "collective", "n"), least=3)
     if not groups:
@@ -216,7 +216,7 @@ def _size_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
     draw(axes, drawn)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    panel_title(axes, _what(rows[0], size=False), "", f"time after arrival ({unit})")
+    panel_title(axes, _panel_name(rows[0], size=False), "", f"time after arrival ({unit})")
     label_ends(axes, drawn)
     return drawn
 
@@ -235,7 +235,7 @@ def _size_ratio_panel(axes: Axes, rows: Rows) -> None:
 
 
 def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure | None:
-    """After-arrival time on circuits against their reconfiguration delay; where StragglAR's gain is gone is marked."""
+    """Figure of time after arrival on circuits against the reconfiguration delay, with StragglAR's break-even."""
     rows = [r for r in _study(rows, "reconfiguration") if r.get("persistence") is None]
     circuits = [r for r in rows if r["fabric"] != "electrical" and r.get("reconfiguration_delay_ms") is not None]
     panels = panel_rows(circuits, value("reconfiguration_delay_ms"), ("fabric", "collective", "n", "bytes"))
@@ -259,7 +259,7 @@ def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: Straggler
     drawn = curves(rows, x, value("after_arrival_s", factor), scaled(_after_model, factor))
     longest = max(r["reconfiguration_delay_ms"] for r in rows)
     axes.set_xlim(-0.02 * longest, 1.02 * longest)
-    panel_title(axes, _what(rows[0]), "reconfiguration delay (ms)", f"time after arrival ({unit})")
+    panel_title(axes, _panel_name(rows[0]), "reconfiguration delay (ms)", f"time after arrival ({unit})")
     _draw_near(axes, drawn, unit)
     for row in packets:
         look = drawn[row["algorithm"]].look if row["algorithm"] in drawn else None
@@ -271,7 +271,7 @@ def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: Straggler
 
 
 def time_against_prediction(rows: Rows) -> Figure | None:
-    """Mean total time against how often the predicted rank was the late one; the range seen in practice is shaded."""
+    """Figure of mean total time against the share of correct predictions; the range seen in practice is shaded."""
     rows = [r for r in _study(rows, "prediction") if r.get("persistence") is not None]
     panels = panel_rows(rows, value("persistence"), ("fabric", "collective", "n", "bytes"))
     if not panels:
@@ -284,7 +284,7 @@ def time_against_prediction(rows: Rows) -> Figure | None:
         panel.axvspan(*SEEN_PERSISTENCE, color=LIGHT, zorder=0, linewidth=0)
         lowest = min(r["persistence"] for r in here)
         panel.set_xlim(lowest - 0.02 * (1 - lowest), 1 + 0.02 * (1 - lowest))
-        panel_title(panel, _what(here[0]), "share of steps with the right prediction", f"mean total time ({unit})")
+        panel_title(panel, _panel_name(here[0]), "steps with a correct prediction (share)", f"mean total time ({unit})")
         _draw_near(panel, drawn[-1], unit)
         _mark_break_even(panel, drawn[-1], ("ring", "stragglar"), "break-even", "", None)
     shade = Line2D([], [], color=LIGHT, linewidth=8, label="seen in practice (0.77 to 0.98)")
@@ -295,7 +295,7 @@ def time_against_prediction(rows: Rows) -> Figure | None:
 def _mark_break_even(
     axes: Axes, drawn: Mapping[str, Curve], pair: tuple[str, str], name: str, unit: str, predicted: float | None
 ) -> None:
-    """The predicted crossing of two curves as an upright, the measured one as a ring with its number beside it."""
+    """Mark the predicted crossing of two curves by a vertical line, and the measured one by a ring with its value."""
     if not all(one in drawn for one in pair):
         return
     first, second = (drawn[one] for one in pair)
@@ -314,7 +314,7 @@ def _mark_break_even(
 
 
 def _study(rows: Rows, name: str) -> Rows:
-    """The rows of one study that were measured; all of them where no row names its study."""
+    """The measured rows of study ``name``; all measured rows if no row names its study."""
     named = any(r.get("study") for r in rows)
     return [r for r in rows if (not named or r.get("study") == name) and r.get("time_s") and r.get("after_arrival_s")]
 
@@ -323,7 +323,7 @@ def _time_curves(rows: Rows, x: Value, factor: float) -> dict[str, Curve]:
     return curves(rows, x, value("time_s", factor), value("predicted_time_s", factor))
 
 
-def _what(row: Mapping[str, Any], *, size: bool = True) -> str:
-    """What a panel shows: ``n = 8, 7 MB, electrical``."""
+def _panel_name(row: Mapping[str, Any], *, size: bool = True) -> str:
+    """The title of a panel, such as ``n = 8, 7 MB, electrical``."""
     parts = [f"n = {row['n']}", size_in_words(row["bytes"]) if size else "", str(row["fabric"])]
     return ", ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""What a straggler experiment found: break-even delays, speed-ups and shares, measured beside law and paper."""
+"""Findings of a straggler experiment: break-even delays, speed-ups and shares, beside the law and the paper."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from experiments.straggler.figures import PUBLISHED_SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import StragglerExperiment
 from experiments.trials.plan import TrialPlan
-from experiments.trials.run import foresee_row
+from experiments.trials.run import predicted_row
 from measure.results.row import Row
 from railyard.size import in_words
 
 
 def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console: Console) -> None:
-    """What the model says of every case, marked as the model."""
+    """Print a table of the model's times of every trial, marked as the model's."""
     console = console if console.is_terminal else Console(width=150)
     table = Table(title="MODEL ONLY, nothing was measured")
     for column in ("study", "algorithm", "ranks", "size", "fabric", "late s", "time s", "after arrival s"):
         table.add_column(column, justify="left" if column in ("study", "algorithm", "fabric") else "right")
     for trial in experiment.trials():
-        row = foresee_row(trial, plan)
+        row = predicted_row(trial, plan)
         table.add_row(
             trial.study,
             trial.schedule.algorithm,
@@ -39,13 +39,13 @@ def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console:
 
 
 def print_findings(experiment: StragglerExperiment, rows: Sequence[Row], console: Console) -> None:
-    """One line for each thing found."""
+    """Print a line for each finding."""
     for line in findings(experiment, rows):
         console.print(line, highlight=False, markup=False)
 
 
 def findings(experiment: StragglerExperiment, rows: Sequence[Row]) -> Iterator[str]:
-    """The sentences under the table; a study that was cut short says nothing."""
+    """The findings as sentences; a study that is incomplete gives none."""
     for n, size in dict.fromkeys((r["n"], r["bytes"]) for r in rows):
         mine = [r for r in rows if (r["n"], r["bytes"]) == (n, size)]
         yield from _break_even(experiment, n, size, [r for r in mine if r["study"] == "delay"])
@@ -60,7 +60,7 @@ def _of(rows: Sequence[Row], algorithm: str) -> list[Row]:
 
 
 def break_even_s(rows: Sequence[Row]) -> float | None:
-    """The delay from which StragglAR is faster than Ring, between the measured ones; None if it never is."""
+    """The delay in seconds from which on StragglAR is faster than Ring, interpolated; None if it never is."""
     ring, stragglar = _of(rows, "ring"), _of(rows, "stragglar")
     delays = [r["straggler_delay_s"] for r in ring]
     if not delays or delays != [r["straggler_delay_s"] for r in stragglar]:
@@ -88,8 +88,8 @@ def _speedup(experiment: StragglerExperiment, n: int, size: int, rows: Sequence[
     measured, law = ring[-1] / stragglar[-1], experiment.law(n, size).speedup
     paper = f"; paper (simulated) {PUBLISHED_SPEEDUPS[n]:.3f}" if n in PUBLISHED_SPEEDUPS else ""
     yield (
-        f"{n} ranks, {in_words(size)}: past the first phase Ring takes {measured:.3f} times as long after arrival as "
-        f"StragglAR; law {law:.3f} ({measured / law - 1:+.1%}){paper}."
+        f"{n} ranks, {in_words(size)}: for delays beyond the first phase Ring takes {measured:.3f} times as long after "
+        f"arrival as StragglAR; law {law:.3f} ({measured / law - 1:+.1%}){paper}."
     )
 
 
@@ -104,20 +104,20 @@ def _circuits(experiment: StragglerExperiment, n: int, size: int, rows: Sequence
         return
     gone = crossing(delays, [by_delay["stragglar"][d] for d in delays], [by_delay["ring"][d] for d in delays])
     law = experiment.law(n, size).critical_reconfiguration_s * 1e3
-    measured = "in none of the delays tried" if gone is None else f"at {gone:.1f} ms"
+    measured = "at none of the measured delays" if gone is None else f"at {gone:.1f} ms"
     yield (
-        f"{n} ranks, {in_words(size)}: with circuits that follow the rounds the gain over a static ring is gone "
-        f"{measured}; law {law:.1f} ms{_own_share(rows, by_delay['stragglar'])}."
+        f"{n} ranks, {in_words(size)}: with circuits that follow the rounds, StragglAR loses its gain over a static "
+        f"ring {measured}; law {law:.1f} ms{_machine_share(rows, by_delay['stragglar'])}."
     )
 
 
-def _own_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
-    """What this machine needs for a change of circuits when the switch itself takes no time."""
+def _machine_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
+    """The time of this machine for a change of circuits, measured with a reconfiguration delay of 0."""
     packets = [r for r in rows if r["fabric"] == "electrical" and r["algorithm"] == "stragglar"]
     if 0.0 not in by_delay or not packets:
         return ""
     own_ms = (by_delay[0.0] - packets[0]["after_arrival_s"]) / packets[0]["second_phase_rounds"] * 1e3
-    return f", of which this machine takes {own_ms:.1f} ms for each change itself"
+    return f", of which this machine needs {own_ms:.1f} ms for each change"
 
 
 def _detector(n: int, rows: Sequence[Row]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _detector(n: int, rows: Sequence[Row]) -> Iterator[str]:
         right = fmean(bool(r["right"]) for r in rows)
         after = fmean(r["after_arrival_s"] for r in rows)
         yield (
-            f"{n} ranks: the detector expected the right rank in {right:.0%} of {len(rows)} steps; StragglAR took "
+            f"{n} ranks: the detector predicted the late rank in {right:.0%} of {len(rows)} steps; StragglAR took "
             f"{after:.3f} s after arrival on average."
         )
 
@@ -137,5 +137,5 @@ def _steps(n: int, rows: Sequence[Row]) -> Iterator[str]:
             gain = here["ring"] / here["stragglar"] - 1
             yield (
                 f"{n} ranks: with an all-reduce of {share:.0%} of a step, StragglAR makes steps {gain:+.1%} faster "
-                "(expected rightly in 90 %; paper: +4.75 % on Llama-3.2-3B)."
+                "(late rank predicted in 90 % of steps; paper: +4.75 % on Llama-3.2-3B)."
             )

@@ -1,7 +1,7 @@
-"""What a collective costs when one rank comes late: closed forms for the algorithms that StragglAR is compared with.
+"""Closed forms for the time of all-reduces with one late rank: Ring, halving-doubling, Direct and StragglAR.
 
-Alpha-beta costs: a message of x bytes takes ``alpha_s`` + x / rate. Source: StragglAR, arXiv 2505.23523, section 4;
-the break-even points follow from its costs. ``delay_s`` is how much later than the others the straggler arrives.
+Alpha-beta costs: a message of x bytes takes ``alpha_s`` + x / rate. Source: StragglAR, arXiv 2505.23523, section 4; the
+break-even points follow from its costs. ``delay_s`` is the time from the other ranks' arrival to the straggler's.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from itertools import pairwise
 from railyard.errors import ConfigError
 
 LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
-"""The algorithms that the law knows, by the names of the catalog."""
+"""The algorithms with a closed form, by their names in the catalog."""
 _ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
-"""Rounds of the second phase where n is no power of two: even n as published, odd n as our extension reaches them."""
+"""Rounds of the second phase if n is no power of two: even n as published, odd n as in our extension."""
 
 
 def second_phase_rounds(n: int) -> int:
-    """Rounds that StragglAR needs once the straggler is there: n + L - 2 for powers of two, L = log2 n."""
+    """Rounds of StragglAR after the straggler's arrival: n + L - 2 for powers of two, L = log2 n.
+
+    ``ConfigError`` for other n without a known number of rounds.
+    """
     if n >= 2 and n & (n - 1) == 0:
         return n + n.bit_length() - 3
     if n in _ROUNDS:
@@ -30,11 +33,11 @@ def second_phase_rounds(n: int) -> int:
 
 @dataclass(frozen=True)
 class StragglerLaw:
-    """All-reduces of ``bytes`` over ``n`` ranks whose ports carry ``bytes_per_s``; ``alpha_s`` is paid each round.
+    """Closed forms for all-reduces of ``bytes`` over ``n`` ranks whose ports carry ``bytes_per_s``.
 
-    ``rounds`` is the number of rounds of StragglAR's second phase; 0 takes ``second_phase_rounds``. All times in
-    seconds. Raises ``ConfigError`` for fewer than 3 ranks (without the straggler nobody is left to prepare) and for
-    sizes, rates or latencies that cannot be.
+    ``alpha_s`` is the latency of a round, ``rounds`` the number of rounds of StragglAR's second phase (0:
+    ``second_phase_rounds``). All times are in seconds. ``ConfigError`` for fewer than 3 ranks (two must be left without
+    the straggler) and for impossible sizes, rates or latencies.
     """
 
     n: int
@@ -59,44 +62,47 @@ class StragglerLaw:
 
     @property
     def wire_s(self) -> float:
-        """The whole buffer through one port (s b in the paper's words)."""
+        """Time of the whole buffer through one port (s b in the paper's notation)."""
         return self.bytes / self.bytes_per_s
 
     @property
     def levels(self) -> int:
-        """L: doublings until all ranks have something."""
+        """L = log2 n, rounded up: the rounds of a binomial tree over all ranks."""
         return (self.n - 1).bit_length()
 
     @property
     def ring_s(self) -> float:
-        """Ring, from the last arrival: it cannot begin anything useful before."""
+        """Time of Ring from the last arrival; before that it makes no progress."""
         return _ring_s(self.n, self.wire_s, self.alpha_s)
 
     @property
     def halving_doubling_s(self) -> float:
-        """Recursive halving and doubling, from the last arrival; ``ConfigError`` where n is no power of two."""
+        """Time of recursive halving and doubling from the last arrival; ``ConfigError`` if n is no power of two."""
         if self.n & (self.n - 1):
             raise ConfigError(f"the closed form is for powers of two, not n = {self.n}", key="n")
         return 2 * self.levels * self.alpha_s + 2 * (self.n - 1) / self.n * self.wire_s
 
     @property
     def direct_first_phase_s(self) -> float:
-        """A ring all-reduce among the others, what Direct does without the straggler."""
+        """Time of Direct's first phase, a ring all-reduce among the ranks other than the straggler."""
         return _ring_s(self.n - 1, self.wire_s, self.alpha_s)
 
     @property
     def direct_s(self) -> float:
-        """Direct once the others are done: the whole buffer to one rank and back at once, then by a binomial tree."""
+        """Time of Direct after its first phase: the whole buffer is exchanged with one rank, then sent down a tree."""
         return self.levels * (self.alpha_s + self.wire_s)
 
     @property
     def first_phase_s(self) -> float:
-        """T_RS: StragglAR's ring reduce-scatter among the others, n - 2 rounds of one of n - 1 chunks."""
+        """T_RS, time of StragglAR's first phase: a ring reduce-scatter among the others, n - 2 rounds of a chunk each.
+
+        There are n - 1 chunks.
+        """
         return (self.n - 2) * self._chunk_round_s
 
     @property
     def second_phase_s(self) -> float:
-        """StragglAR once the straggler is there and the first phase is done."""
+        """Time of StragglAR after the straggler's arrival and the first phase."""
         return self.rounds * self._chunk_round_s
 
     @property
@@ -105,21 +111,20 @@ class StragglerLaw:
 
     @property
     def critical_delay_s(self) -> float:
-        """T_crit: StragglAR is faster than Ring for longer delays; infinite where it never is (n = 3)."""
+        """T_crit, the delay from which on StragglAR is faster than Ring; infinite if it never is (n = 3)."""
         delay = self.first_phase_s + self.second_phase_s - self.ring_s
         return delay if delay < self.first_phase_s else math.inf
 
     @property
     def speedup(self) -> float:
-        """Ring over StragglAR after arrival, at delays of ``first_phase_s`` and more."""
+        """Time of Ring over StragglAR after arrival, at delays of at least ``first_phase_s``."""
         return self.ring_s / self.second_phase_s
 
     @property
     def slow_link_share(self) -> float:
-        """StragglAR beats Ring without any delay if the straggler's ports have less than this share of the rate.
+        """Share of the rate below which a slow link of the straggler makes StragglAR faster than Ring, without delay.
 
-        Every chunk of a ring passes the slow link, and every round of the second phase does, the first phase does not.
-        0: never.
+        Every chunk of Ring and every round of the second phase uses the slow link, the first phase does not. 0: never.
         """
         gain_s = 2 * (self.n - 1) / self.n * self.wire_s - self.rounds / (self.n - 1) * self.wire_s
         more_s = self.first_phase_s + (self.rounds - 2 * (self.n - 1)) * self.alpha_s
@@ -129,11 +134,11 @@ class StragglerLaw:
 
     @property
     def critical_reconfiguration_s(self) -> float:
-        """Circuits that follow StragglAR's rounds (each a matching) lose to a static ring if a change takes longer."""
+        """Reconfiguration delay above which StragglAR, with circuits that change each round, loses to a static ring."""
         return max(self.ring_s - self.second_phase_s, 0.0) / self.rounds
 
     def after_arrival_s(self, algorithm: str, delay_s: float) -> float:
-        """From the straggler's arrival to the end; ``ConfigError`` for an algorithm that the law does not know."""
+        """Time from the straggler's arrival to the end; ``ConfigError`` for an algorithm without a closed form."""
         if algorithm == "ring":
             return self.ring_s
         if algorithm == "recursive-halving-doubling":
@@ -145,23 +150,23 @@ class StragglerLaw:
         raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
 
     def total_s(self, algorithm: str, delay_s: float) -> float:
-        """From the arrival of the others to the end."""
+        """Time from the arrival of the other ranks to the end."""
         return delay_s + self.after_arrival_s(algorithm, delay_s)
 
     def wrong_s(self, delay_s: float) -> float:
-        """StragglAR's total time when another rank is late than it counted on: the delay comes before all of it."""
+        """Total time of StragglAR if another rank than the predicted one is late: both phases follow the delay."""
         return delay_s + self.first_phase_s + self.second_phase_s
 
 
 def _ring_s(n: int, wire_s: float, alpha_s: float) -> float:
-    """A ring all-reduce of a buffer that takes ``wire_s`` through a port."""
+    """Time of a ring all-reduce of a buffer that takes ``wire_s`` through a port."""
     return 2 * (n - 1) * alpha_s + 2 * (n - 1) / n * wire_s
 
 
 def crossing(xs: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Where ``second`` falls below ``first`` for good, by straight lines between the points; None if it never does.
+    """The x from which on ``second`` stays below ``first``, by linear interpolation; None if there is none.
 
-    ``xs`` ascending. The first of them where ``second`` is below throughout.
+    ``xs`` must ascend. If ``second`` is below everywhere, the result is the first x.
     """
     gaps = [a - b for a, b in zip(first, second, strict=True)]
     if not gaps or gaps[-1] <= 0:

@@ -1,4 +1,4 @@
-"""Runs the studies of a straggler experiment; the detector's needs the last step's arrivals to choose the next one."""
+"""Runs the studies of a straggler experiment, including the detector's, whose trials depend on earlier arrivals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from workloads.stragglers.injection import parse_injection
 DETECTOR_STEPS = 16
 DETECTOR_PERSISTENCE = 0.9
 LEAST_GAP_S = 0.01
-"""Arrivals closer than this (wall-clock) are not a straggler's."""
+"""Smallest gap between arrivals that counts as a straggler, in wall-clock seconds."""
 
 
 def run_studies(experiment: StragglerExperiment, run: TrialRun) -> None:
-    """Measure everything that ``experiment`` asks for."""
+    """Measure all studies of ``experiment``."""
     for trial in experiment.trials():
         run.measure(trial)
     if "detector" in experiment.studies:
@@ -23,9 +23,9 @@ def run_studies(experiment: StragglerExperiment, run: TrialRun) -> None:
 
 
 def _detect(experiment: StragglerExperiment, run: TrialRun, n: int) -> None:
-    """Step by step: expect a rank, run StragglAR counting on it, look who was late.
+    """Run the detector step by step: predict the late rank, run StragglAR for it, and observe the arrivals.
 
-    The detector begins with the wrong rank. Who is late in each step is drawn beforehand, by the seed.
+    The detector begins with a wrong prediction. The late rank of each step is drawn beforehand with the seed.
     """
     size = experiment.size_of(n)[0]
     delay_s = LATE_ENOUGH * experiment.law(n, size).first_phase_s
@@ -34,15 +34,15 @@ def _detect(experiment: StragglerExperiment, run: TrialRun, n: int) -> None:
     delays = plan.delays(n, DETECTOR_STEPS, late, experiment.seed)
     detector = Detector(n, first=(late + 1) % n, least_s=LEAST_GAP_S)
     for step in range(DETECTOR_STEPS):
-        who = max(range(n), key=lambda rank: delays[rank][step])
+        late_rank = max(range(n), key=lambda rank: delays[rank][step])
         expected = detector.predict()
         trial = experiment.trial(
             experiment.plan("stragglar", n, expected),
             size,
-            delays[who][step],
+            delays[late_rank][step],
             "detector",
-            late_rank=who,
+            late_rank=late_rank,
             steps=1,
-            labels=(("step", step), ("right", who == expected)),
+            tags=(("step", step), ("right", late_rank == expected)),
         )
         detector.observe(run.measure(trial).times.steps[-1].arrivals)

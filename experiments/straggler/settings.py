@@ -1,9 +1,9 @@
-"""The straggler experiment: what a late rank costs Ring, halving-doubling, Direct and StragglAR, and when who wins.
+"""Settings of the straggler experiment: the cost of a late rank for Ring, halving-doubling, Direct and StragglAR.
 
-Studies: ``delay`` (how late), ``ranks`` (how many), ``size`` (how much), ``reconfiguration`` (circuits that follow the
-schedule), ``prediction`` (how often the right rank was expected), ``detector`` (expected by watching), ``step`` (an
-all-reduce as a share of a training step) and ``injection`` (another cause of lateness). Source of the system:
-StragglAR, arXiv 2505.23523.
+Studies: ``delay`` (of the late rank), ``ranks`` (their number), ``size`` (of the buffer), ``reconfiguration`` (circuits
+that follow the schedule), ``prediction`` (share of correct predictions of the late rank), ``detector`` (predictions
+from earlier arrivals), ``step`` (an all-reduce as a share of a training step) and ``injection`` (another cause of
+lateness). Source of the system: StragglAR, arXiv 2505.23523.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "dete
 STUDIES: tuple[Study, ...] = get_args(Study)
 COMPARED = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
 BYTES_PER_RANK = 1 << 19
-"""Default buffer for each rank of a group: a round of StragglAR is then some 90 ms long at 50 Mb/s."""
+"""Default buffer per rank of a group, in bytes: a round of StragglAR then takes about 90 ms at 50 Mb/s."""
 LATE_ENOUGH = 1.25
-"""Of the first phase: a delay at which every algorithm is past what it can do without the straggler."""
+"""Long delay as a multiple of the first phase: every algorithm has then finished all work before the arrival."""
 VARIED = 4
-"""Studies in which it varies who is late measure so many times the iterations of the others."""
+"""Factor on the number of iterations in studies in which the late rank varies."""
 PROBABILITIES = (0.0, 0.5, 0.77, 0.9, 1.0)
 SHARES = (0.2, 0.4, 0.6)
 DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
@@ -41,10 +41,11 @@ RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 
 
 class StragglerExperiment(Settings):
-    """``straggler`` is the late rank (None: the last one). ``delays_ms`` None: chosen around the break-even delay.
+    """Settings of the straggler experiment, in real units.
 
-    ``inject`` is the cause of study ``injection`` (``workloads.stragglers.injection``); ``iterations`` of each case are
-    measured.
+    ``straggler`` is the late rank (None: the last one). ``delays_ms`` None takes delays around the break-even delay.
+    ``inject`` is the cause of lateness in study ``injection`` (``workloads.stragglers.injection``), ``iterations`` the
+    number of measured iterations of each trial.
     """
 
     experiment: Literal["straggler"] = "straggler"
@@ -86,45 +87,45 @@ class StragglerExperiment(Settings):
     @model_validator(mode="after")
     def _inject_has_a_study(self) -> StragglerExperiment:
         if ("injection" in self.studies) != (self.inject is not None):
-            raise ValueError("inject and study injection belong together: the one says what the other measures")
+            raise ValueError("inject and study injection need each other: inject names the cause that it measures")
         return self
 
     def trials(self) -> Iterator[Trial]:
-        """The cases of all studies but ``detector``, which depends on what it measures."""
+        """The trials of all studies except ``detector``, whose trials depend on measured arrivals."""
         for study in self.studies:
             yield from _TRIALS[study](self) if study in _TRIALS else ()
 
-    # ---- what the studies share ----------------------------------------------------------------------------------
+    # ---- shared by the studies -----------------------------------------------------------------------------------
 
     def late_rank(self, n: int) -> int:
-        """Who is late among ``n``."""
+        """The late rank among ``n`` ranks; ``ConfigError`` if there is no such rank."""
         rank = n - 1 if self.straggler is None else self.straggler
         if rank >= n:
             raise ConfigError(f"is rank {rank}, and with {n} ranks they are 0 to {n - 1}", key="straggler")
         return rank
 
     def plan(self, algorithm: str, n: int, expected: int | None = None) -> Schedule:
-        """The schedule of ``algorithm``; it counts on rank ``expected`` (None: on the late one)."""
+        """The schedule of ``algorithm`` with rank ``expected`` as the predicted straggler (None: the late rank)."""
         aware = algorithm in ("stragglar", "straggler-direct")
         rank = self.late_rank(n) if expected is None else expected
         return schedule("all_reduce", n, algorithm, straggler=rank if aware else None)
 
     def size_of(self, n: int) -> tuple[int, ...]:
-        """The buffers for ``n`` ranks."""
+        """The buffer sizes for ``n`` ranks, in bytes."""
         return self.sizes or (n * BYTES_PER_RANK,)
 
     def fabric_of(self, n: int, kind: FabricKind | None = None, slow: str = "") -> TrialFabric:
-        """The fabric for ``n`` ranks."""
+        """The fabric for ``n`` ranks; ``slow`` lists ranks with slower links."""
         return TrialFabric(kind or self.fabric, n, port_gbps=self.port_gbps, mtu=self.mtu, slow=slow)
 
     def law(self, n: int, size: int, alpha_s: float = 0.0) -> StragglerLaw:
-        """The closed forms for ``n`` ranks, with the goodput of the ports."""
+        """The closed forms for ``n`` ranks and a buffer of ``size`` bytes, at the goodput of the ports."""
         rounds = self.plan("stragglar", n)
         bytes_per_s = self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
         return StragglerLaw(n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase)
 
     def delays_s(self, law: StragglerLaw) -> tuple[float, ...]:
-        """The delays to try: as asked for, or from none over the break-even to past the first phase."""
+        """The delays to measure in seconds: ``delays_ms``, or from 0 over the break-even to beyond the first phase."""
         if self.delays_ms is not None:
             return tuple(delay / 1e3 for delay in self.delays_ms)
         critical, first = law.critical_delay_s, law.first_phase_s
@@ -134,7 +135,7 @@ class StragglerExperiment(Settings):
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
     def trial(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Trial:
-        """A case with a rank that is ``delay_s`` late."""
+        """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
         late = self.late_rank(plan.n)
         values: dict[str, Any] = {
             "schedule": plan,
@@ -173,7 +174,7 @@ def _size_trials(e: StragglerExperiment) -> Iterator[Trial]:
 
 
 def _reconfiguration_trials(e: StragglerExperiment) -> Iterator[Trial]:
-    """Ring and StragglAR with circuits that follow them, and on packets."""
+    """Trials of Ring and StragglAR on circuits that follow the schedule, and on packet switches."""
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -199,14 +200,14 @@ def _prediction_trials(e: StragglerExperiment) -> Iterator[Trial]:
             for probability in PROBABILITIES:
                 late = parse_injection(f"persistent:{delay_s:.9g}@{probability:g}")
                 for algorithm in ("ring", "stragglar"):
-                    labels = (("persistence", probability),)
+                    tags = (("persistence", probability),)
                     plan = e.plan(algorithm, n)
                     steps = VARIED * e.iterations
-                    yield e.trial(plan, size, delay_s, "prediction", injection=late, labels=labels, steps=steps)
+                    yield e.trial(plan, size, delay_s, "prediction", injection=late, tags=tags, steps=steps)
 
 
 def _step_trials(e: StragglerExperiment) -> Iterator[Trial]:
-    """A training step of compute and all-reduce: how much of the step is gained, by the share of the all-reduce."""
+    """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
     for n in e.ranks:
         for size in e.size_of(n):
             law = e.law(n, size)
@@ -223,12 +224,12 @@ def _step_trials(e: StragglerExperiment) -> Iterator[Trial]:
                         injection=late,
                         compute_s=compute_s,
                         steps=VARIED * e.iterations,
-                        labels=(("persistence", 0.9), ("all_reduce_share", share)),
+                        tags=(("persistence", 0.9), ("all_reduce_share", share)),
                     )
 
 
 def _injection_trials(e: StragglerExperiment) -> Iterator[Trial]:
-    """The chosen cause, over every algorithm."""
+    """Trials of every algorithm with the injected cause of lateness."""
     injection = parse_injection(e.inject or "none")
     for n in e.ranks:
         late = injection.late_rank(n, e.late_rank(n))

@@ -1,1 +1,1 @@
-"""Trials: one collective on one fabric, repeated; shared by the collective, straggler and all-to-all experiments."""
+"""Trials: repetitions of one collective on one fabric; shared by the collective, straggler, all-to-all experiments."""

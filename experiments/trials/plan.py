@@ -1,4 +1,4 @@
-"""How the trials of an experiment are run: how often, and at which scale."""
+"""Parameters that all trials of an experiment share: number of steps and scale."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from railyard.scale import Scale
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How cases are run: ``steps`` measured steps after one that warms up, at ``scale``."""
+    """Parameters of all trials of an experiment: ``steps`` measured steps after one warm-up step, at ``scale``."""
 
     experiment: str
     settings: Settings
     scale: Scale
     steps: int
 
-    def rounds(self, trial: Trial) -> int:
-        """Steps of ``trial``, the warm-up included."""
+    def total_steps(self, trial: Trial) -> int:
+        """Number of steps of ``trial``, including the warm-up."""
         return (trial.steps or self.steps) + 1

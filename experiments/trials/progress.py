@@ -1,4 +1,4 @@
-"""What a person sees while cases run: a spinner with the case under way, and a line when it is measured."""
+"""Progress of trials on the terminal: a spinner for the current trial, and a line for each measured one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from railyard.size import in_words
 
 
 class TrialProgress:
-    """A ``experiments.trials.run.TrialListener`` that speaks to ``console``."""
+    """An ``experiments.trials.run.TrialListener`` that prints on ``console``; without ``lines`` only spinners."""
 
     def __init__(self, console: Console, *, lines: bool = True) -> None:
         self._console = console
@@ -19,12 +19,12 @@ class TrialProgress:
         self._status: Status | None = None
 
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
-        """A fabric is up."""
+        """Print a line: the fabric is up."""
         words = "kernel" if datapath == "system" else "userspace"
         self._say(f"fabric {fabric.kind}, {fabric.ranks} ranks of {fabric.port_gbps:g} Gb/s, is up ({words} datapath)")
 
     def trial(self, trial: Trial, expected_s: float) -> None:
-        """A case begins."""
+        """Start the spinner of a trial."""
         late = f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
         self.stop()
         text = f"{trial.schedule.algorithm}, {in_words(trial.bytes)}{late} (about {expected_s:.0f} s)"
@@ -32,7 +32,7 @@ class TrialProgress:
         self._status.start()
 
     def measured(self, row: Row) -> None:
-        """A case is done."""
+        """Print the result of a trial."""
         self.stop()
         late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
         verdict = "faithful" if row["faithful"] else row["verdict"]
@@ -42,11 +42,11 @@ class TrialProgress:
         )
 
     def note(self, text: str) -> None:
-        """Something that a person should know."""
+        """Print a note for the user."""
         self._say(f"  {text}")
 
     def stop(self) -> None:
-        """No spinner any more; harmless a second time."""
+        """Remove the spinner; a second call has no effect."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -1,4 +1,4 @@
-"""The end of a run of collectives: its table on the terminal; figures and trace, from the results folder alone."""
+"""Report of a run of trials: tables on the terminal; figures and trace drawn from the results folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from measure.results.trace import trace_json
 from railyard.scale import goodput_share
 
 TRIAL_EXPERIMENTS = ("collective", "straggler")
-"""Experiments whose rows are cases."""
+"""Experiments whose rows are trials and which this module reports."""
 _COLUMNS: tuple[Column, ...] = (
     ("algorithm", "left"),
     ("ranks", "right"),
@@ -41,13 +41,13 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def trial_place(row: Row) -> str:
-    """Which case a row is, in words."""
+    """The name of a row's trial in the lines of the verdict."""
     late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
     return f"{row['algorithm']}, {row['n']} ranks, {row['bytes']} bytes, {row['fabric']}{late}"
 
 
 def print_trials(rows: Sequence[Row], console: Console) -> None:
-    """One table for each study, and the verdict."""
+    """Print a table for each study, and the verdict."""
     if not console.is_terminal:
         console = Console(file=console.file, width=150, no_color=True)
     for study in dict.fromkeys(row["study"] for row in rows):
@@ -86,7 +86,7 @@ def _same_but_algorithm(one: Row, other: Row) -> bool:
 
 
 def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
-    """The closed forms for every number of ranks and buffer size of which StragglAR was measured, without latency."""
+    """The closed forms, without latency, for every number of ranks and buffer size at which StragglAR was measured."""
     found = {(r["n"], r["bytes"]): r for r in rows if r["experiment"] == "straggler" and r["algorithm"] == "stragglar"}
     return [
         StragglerLaw(n, size, 0.0, row["port_gbps"] * 1e9 / 8 * goodput_share(row["mtu"]), row["second_phase_rounds"])
@@ -95,7 +95,10 @@ def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
 
 
 def redraw_trials(folder: Path) -> list[Path]:
-    """Draw all figures and the trace of a results folder again; the paths written. ``ConfigError`` if it is none."""
+    """Draw all figures and the trace of a results folder again; returns the paths written.
+
+    ``ConfigError`` if ``folder`` is not a results folder.
+    """
     results = Results.open(folder)
     scale, rows = scale_of(results.manifest()), results.rows()
     written = [results.write(TRACE, trace_json(results.events(), scale))]

@@ -1,4 +1,4 @@
-"""The row of a case in ``summary.json``: measured beside predicted, in the units of the real system."""
+"""The row of a trial in ``summary.json``: measured beside predicted values, in the units of the real system."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def trial_row(
     metrics: PointMetrics,
     verdict: Verdict,
 ) -> Row:
-    """The row of a case that was run.
+    """The row of a measured trial, in seconds and bits of the real system.
 
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
-    last rank's arrival; algbw and busbw (nccl-tests) count from the last arrival, when nobody is late both are the
-    same. ``bound_s`` is the alpha-beta bound without latency. Seconds and bits of the real system.
+    last rank's arrival; the two are equal if no rank is late. algbw and busbw (nccl-tests) count from the last arrival.
+    ``bound_s`` is the alpha-beta bound without latency.
     """
     total, after = _typical(trial, plan, times)
     algbw_gbps = trial.bytes * 8 / after / 1e9 if after else None
@@ -53,13 +53,13 @@ def trial_row(
         "faithful": verdict.faithful,
         "point": point.number,
         "verdict": str(verdict),
-        **dict(trial.labels),
+        **dict(trial.tags),
         "checks": [asdict(check) for check in verdict.checks],
     }
 
 
 def predicted_columns(trial: Trial, plan: TrialPlan, predicted: CollectiveTimes) -> Row:
-    """What the model and the bound say of a case, in real seconds."""
+    """The columns of a trial's prediction and of its lower bound, in real seconds."""
     total, after = _typical(trial, plan, predicted)
     return {
         "predicted_time_s": total,
@@ -69,7 +69,7 @@ def predicted_columns(trial: Trial, plan: TrialPlan, predicted: CollectiveTimes)
 
 
 def _typical(trial: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[float, float]:
-    """Time and time after arrival in real seconds: medians, or means where the steps are meant to differ."""
+    """Time and time after arrival in real seconds: medians, or means if the steps of the trial vary on purpose."""
     real = plan.scale.real_s
     if not trial.varies:
         return real(times.time_s), real(times.after_arrival_s)
@@ -77,7 +77,7 @@ def _typical(trial: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[flo
 
 
 def _described(trial: Trial, plan: TrialPlan) -> Row:
-    """What was run."""
+    """The columns that describe a trial: experiment, schedule, fabric, delays, scale."""
     return {
         "experiment": plan.experiment,
         "study": trial.study,
@@ -102,7 +102,7 @@ def _described(trial: Trial, plan: TrialPlan) -> Row:
 
 
 def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
-    """The alpha-beta bound of a case in real seconds, its payload at the goodput of full packets."""
+    """The alpha-beta bound of a trial in real seconds, with ports at the goodput of full packets."""
     share = goodput_share(trial.fabric.mtu)
     return bound_s(
         trial.schedule,

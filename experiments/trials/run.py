@@ -1,4 +1,4 @@
-"""Runs cases one after another on real fabrics; a fabric stays up as long as the next case can use it."""
+"""Runs trials one after another; a fabric stays up for the next trial if that needs the same one."""
 
 from __future__ import annotations
 
@@ -42,52 +42,52 @@ _SLACK_S = 60.0
 
 
 class TrialListener(Protocol):
-    """Who wants to know how a run of cases goes."""
+    """Interface for progress of a run of trials."""
 
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
-        """A fabric is up."""
+        """Called when a fabric is up."""
 
     def trial(self, trial: Trial, expected_s: float) -> None:
-        """A case begins and should take ``expected_s`` of wall-clock time."""
+        """Called when a trial begins; ``expected_s`` is its expected wall-clock time."""
 
     def measured(self, row: Row) -> None:
-        """A case is done."""
+        """Called with the row of a trial that is measured."""
 
     def note(self, text: str) -> None:
-        """Something that a person should know."""
+        """Called with a note for the user."""
 
 
 Columns = Callable[[Trial, Point, Sequence[Event], Row, CollectiveTimes, Delivery | None], Row]
-"""More columns of a row, from what was measured and the columns that every case has."""
+"""Function for further columns of a row, from the measurements and the columns of every trial."""
 
 
 class QuietTrialListener:
-    """A listener that listens to nothing."""
+    """A listener that shows no progress."""
 
     def fabric(self, fabric: TrialFabric, datapath: str) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def trial(self, trial: Trial, expected_s: float) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def measured(self, row: Row) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
     def note(self, text: str) -> None:
-        """Not said."""
+        """Ignored; this listener shows no progress."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case that was run: its row, and the times of its steps."""
+    """A measured trial: its row, and the times of its steps."""
 
     row: Row
     times: CollectiveTimes
 
 
-def foresee(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
-    """What a case should measure, by the model."""
-    fabric = trial.foreseen_fabric.plan(plan.scale)
+def predict_trial(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
+    """The model's prediction for a trial."""
+    fabric = trial.predicted_fabric.plan(plan.scale)
     return predict(
         program,
         fabric,
@@ -95,28 +95,28 @@ def foresee(trial: Trial, plan: TrialPlan, program: Program) -> Prediction:
         trial.mode,
         delay_s=trial.reconfiguration_delay_s,
         scale=plan.scale,
-        steps=plan.rounds(trial),
+        steps=plan.total_steps(trial),
         costs=costs(load_calibration()),
         cycle=cycle_of(trial, plan.scale),
     )
 
 
 def cycle_of(trial: Trial, scale: Scale) -> Cycle | None:
-    """The turns of a case on the emulated wire."""
+    """The slot cycle of a trial at ``scale``, in wall-clock seconds and emulated bytes; None without slots."""
     return trial.cycle and trial.cycle.scaled(scale.time, scale.rate * scale.time)
 
 
-def foresee_row(trial: Trial, plan: TrialPlan) -> Row:
-    """The predicted columns of a case's row, without running it. No root."""
-    program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
-    predicted = collective_times(foresee(trial, plan, program).events, trial.schedule, WORLD, 1)
+def predicted_row(trial: Trial, plan: TrialPlan) -> Row:
+    """The predicted columns of a trial's row, computed without a run; needs no root."""
+    program = trial.program(plan.scale, plan.total_steps(trial), plan.settings.seed)
+    predicted = collective_times(predict_trial(trial, plan, program).events, trial.schedule, WORLD, 1)
     return predicted_columns(trial, plan, predicted)
 
 
 class TrialRun:
-    """A run of cases into one results folder; a context manager. ``record.rows`` are the cases measured so far.
+    """A run of trials into one results folder, as a context manager; ``record.rows`` are the rows measured so far.
 
-    ``columns`` are those that the experiment adds to each.
+    ``columns`` adds columns of the experiment to each row; ``capture`` records every packet.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class TrialRun:
             self.record.close(error)
 
     def measure(self, trial: Trial) -> Measured:
-        """Run one case; its row and events are on disk afterwards. Raises what ended it, after saving its events."""
+        """Run one trial and save its row and events; an error is raised after the events are saved."""
         plan = self.plan
-        program = trial.program(plan.scale, plan.rounds(trial), plan.settings.seed)
+        program = trial.program(plan.scale, plan.total_steps(trial), plan.settings.seed)
         session = self._session_on(trial.fabric)
-        prediction = foresee(trial, plan, program)
-        point = self._point(trial, trial.foreseen_fabric.plan(plan.scale), program, prediction)
+        prediction = predict_trial(trial, plan, program)
+        point = self._point(trial, trial.predicted_fabric.plan(plan.scale), program, prediction)
         expected_s = plan.scale.emulated_s(sum(prediction.step_times_s))
         self._listener.trial(trial, expected_s)
         assert self._launcher is not None
@@ -187,10 +187,10 @@ class TrialRun:
         self._listener.measured(row)
         return Measured(row, times)
 
-    # ---- what runs beside ----------------------------------------------------------------------------------------
+    # ---- background traffic and capture --------------------------------------------------------------------------
 
     def _background(self, trial: Trial, session: Session, beside: ExitStack) -> Callable[[], float | None]:
-        """Start the case's background traffic; returns what ends it and says its rate in Mb/s."""
+        """Start the trial's background traffic; returns a function that ends it and returns its rate in Mb/s."""
         if trial.slow_rank is None or not trial.background_share:
             return lambda: None
         fds = dict(enumerate(session.netns_fds()))
@@ -198,7 +198,7 @@ class TrialRun:
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
     def _captured(self, session: Session, point: Point, beside: ExitStack) -> Callable[[], Captured | None]:
-        """Start the capture that was asked for, before a connection is made; returns what ends it."""
+        """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
         if not self._capture:
             return lambda: None
         taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
@@ -206,13 +206,13 @@ class TrialRun:
         return beside.enter_context(Capture(spool, taps)).stop
 
     def _write_capture(self, captured: Captured | None, point: Point, program: Program) -> None:
-        """``captures/`` of the results folder: one file for each case, every packet with what it carries."""
+        """Write a file to ``captures/`` of the results folder, with the content of each packet as a comment."""
         if captured is None:
             return
         if captured.full or captured.missed:
             self._listener.note(
-                f"the capture of {point.mode} is not whole: "
-                + (f"{captured.missed} packets passed too fast" if captured.missed else "it reached its size limit")
+                f"the capture of {point.mode} is incomplete: "
+                + (f"{captured.missed} packets were missed" if captured.missed else "it reached its size limit")
             )
         folder = self.record.results.folder / "captures"
         folder.mkdir(exist_ok=True)
@@ -221,7 +221,7 @@ class TrialRun:
         interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
         write_pcapng(path, captured.packets, comments, interfaces=interfaces)
 
-    # ---- what a case needs -----------------------------------------------------------------------------------------
+    # ---- point, agents and fabric of a trial -----------------------------------------------------------------------
 
     def _point(self, trial: Trial, fabric: FabricPlan, program: Program, prediction: Prediction) -> Point:
         number, self._number = self._number, self._number + 1
@@ -250,14 +250,14 @@ class TrialRun:
             scale=self.plan.scale,
             plan=fabric,
             events="",
-            steps=self.plan.rounds(trial),
+            steps=self.plan.total_steps(trial),
             seed=settings.seed,
             verify=settings.verify,
             ack_timeout_s=settings.ack_timeout_s,
         )
 
     def _session_on(self, fabric: TrialFabric) -> Session:
-        """The fabric, brought up if another one stands."""
+        """The session on ``fabric``; the current fabric is taken down first if it is another one."""
         if self._session is not None and self._fabric == fabric:
             return self._session
         self._take_down()

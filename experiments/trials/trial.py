@@ -1,7 +1,7 @@
-"""A case: one collective on one fabric, several times over, perhaps with somebody late. Pure.
+"""Trials: repetitions of one collective on one fabric, optionally with a late rank.
 
-A step of a case is a barrier over the front-end, a compute (which makes a rank late), and the collective. Rates, sizes
-and times are those of the real system.
+A step of a trial is a barrier over the front-end network, a compute operation (which makes a rank late), and the
+collective. Rates, sizes and times are those of the real system.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from workloads.stragglers.injection import Injection, inject
 
 FabricKind = Literal["electrical", "ocs"]
 OCS_PORTS = 2
-"""On an OCS a rank sends on one port and receives on the other, unless a round pairs the ranks."""
+"""Ports of a rank on an OCS: one sends and the other receives, unless a round pairs the ranks."""
 MODE_OF_FABRIC: dict[FabricKind, AgentMode] = {"electrical": "native", "ocs": "on-demand"}
 FOLLOW = "follow"
 POLICY_OF_FABRIC: dict[FabricKind, str] = {"electrical": "static", "ocs": FOLLOW}
 WORLD, SYNC = "world", "sync"
 SYNC_BYTES = 4
 SHORTEST_COMPUTE_S = 0.005
-"""Between the barrier and the collective, in wall-clock seconds: everybody has left the barrier by then."""
+"""Wall-clock seconds between barrier and collective, in which all ranks leave the barrier."""
 FRONT_END_MBPS = 1000.0
 
 
 @dataclass(frozen=True)
 class TrialFabric:
-    """Where a case runs. ``port_gbps`` of one rail port, ``scale_up_gbps`` of one GPU inside its server."""
+    """The fabric of a trial; ``port_gbps`` is the rate of a rail port, ``scale_up_gbps`` of a GPU inside its server."""
 
     kind: FabricKind = "electrical"
     ranks: int = 8
@@ -52,22 +52,22 @@ class TrialFabric:
     scale_up_gbps: float = 0.1
     mtu: int = ROCE_MTU_BYTES
     slow: str = ""
-    """Ranks whose links are slower, as ``topos.rails`` takes them (``3:0.5``)."""
+    """Ranks with slower links, in the notation of ``topos.rails`` (``3:0.5``: rank 3 at half the rate)."""
     circuits: int = OCS_PORTS
-    """Ports of a rank on an OCS."""
+    """Number of ports of a rank on an OCS."""
     mesh: str = ""
-    """The photonic mesh that the OCS is, as ``topos.rails`` takes it (``5x5``)."""
+    """Size of the photonic mesh that serves as OCS, in the notation of ``topos.rails`` (``5x5``); empty for none."""
 
     @property
     def ports_per_rank(self) -> int:
-        """Rail ports of a rank."""
+        """Number of rail ports of a rank."""
         return self.circuits if self.kind == "ocs" else self.ports
 
     def options(self, scale: Scale) -> dict[str, Any]:
-        """Keyword arguments of ``topos.rails.RailTopo``."""
+        """Keyword arguments of ``topos.rails.RailTopo``; ``ConfigError`` if the ranks do not fill whole servers."""
         if self.ranks % self.gpus_per_server:
             raise ConfigError(
-                f"{self.ranks} ranks do not fill servers of {self.gpus_per_server} GPUs; a multiple does", key="ranks"
+                f"{self.ranks} ranks do not fill servers of {self.gpus_per_server} GPUs; use a multiple", key="ranks"
             )
         options: dict[str, Any] = {
             "servers": self.ranks // self.gpus_per_server,
@@ -86,25 +86,25 @@ class TrialFabric:
         return options | ({"slow": self.slow} if self.slow else {})
 
     def topology(self, scale: Scale) -> RailTopo:
-        """The topology."""
+        """The Mininet topology of the fabric."""
         return RailTopo(**self.options(scale))
 
     def plan(self, scale: Scale) -> FabricPlan:
-        """The fabric as data, without bringing it up."""
+        """The plan of the fabric, without bringing it up."""
         return describe(self.topology(scale))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One row of a table.
+    """One collective on one fabric, which gives one row of a table.
 
-    ``late_rank`` is the rank that ``injection`` makes late; the schedule may count on another one (a wrong
-    prediction). ``compute_s`` is what every rank computes before the collective. ``study`` says what the case is
-    compared with; ``labels`` are more columns of its row. ``steps`` says how often it is measured (0: as all others).
+    ``late_rank`` is the rank that ``injection`` makes late; the schedule may expect another one (a wrong prediction).
+    ``compute_s`` is the compute time of every rank before the collective. ``study`` groups trials that are compared,
+    ``tags`` are further columns of the row. ``steps`` is the number of measured steps (0: that of the plan).
 
-    ``policy`` hosts its circuits (empty: the one of its fabric) and is told the ``cycle`` in which they take turns;
-    ``dimension`` is that of the group, for policies that treat dimensions differently. ``ideal_s``: what the collective
-    takes at line rate, where its circuits change meanwhile (0: its bytes say it).
+    ``policy`` controls the circuits (empty: the default of the fabric), in the slots of ``cycle`` if there is one;
+    ``dimension`` is that of the group, for policies that treat dimensions differently. ``ideal_s`` is the time of the
+    collective at line rate if its circuits change during it (0: computed from its bytes).
     """
 
     schedule: Schedule
@@ -117,7 +117,7 @@ class Trial:
     straggler_delay_s: float = 0.0
     study: str = ""
     steps: int = 0
-    labels: tuple[tuple[str, Any], ...] = ()
+    tags: tuple[tuple[str, Any], ...] = ()
     policy: str = ""
     cycle: Cycle | None = None
     dimension: Dimension = "world"
@@ -125,13 +125,13 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """In words and file names, without the delays."""
+        """The name of the trial in titles and file names; it leaves delays out."""
         what = f"{self.schedule.algorithm}-{self.schedule.kind.replace('_', '-')}"
         return f"{what}-{self.schedule.n}-{in_words(self.bytes)}-{self.fabric.kind}"
 
     @property
     def operation(self) -> str:
-        """What its collective is called."""
+        """The name of the collective operation in the program."""
         return self.schedule.kind.replace("_", "-")
 
     @property
@@ -141,44 +141,44 @@ class Trial:
 
     @property
     def slow_rank(self) -> int | None:
-        """The rank that the injection befalls: not the one expected, if it was expected wrongly."""
+        """The rank that the injection makes late; not the expected one if the prediction is wrong on purpose."""
         if self.injection is None or self.late_rank is None:
             return self.late_rank
         return self.injection.late_rank(self.schedule.n, self.late_rank)
 
     @property
     def varies(self) -> bool:
-        """Whether its steps are meant to differ, so that their mean counts and not their median."""
+        """Whether steps vary on purpose, so that their mean counts and not their median."""
         found = self.injection
         return found is not None and (found.persistence < 1 or not isinstance(found.gaps, Fixed | None))
 
     @property
-    def foreseen_fabric(self) -> TrialFabric:
-        """The fabric as the model sees it: what other traffic takes of a port is not there."""
+    def predicted_fabric(self) -> TrialFabric:
+        """The fabric of the model, in which background traffic is a slower port."""
         if not self.background_share:
             return self.fabric
         return replace(self.fabric, slow=f"{self.slow_rank}:{1 - self.background_share:g}")
 
     @property
     def mode(self) -> AgentMode:
-        """How its agents treat the fabric."""
+        """The mode of the agents on the trial's fabric."""
         return MODE_OF_FABRIC[self.fabric.kind]
 
     @property
     def policy_name(self) -> str:
-        """The policy that its fabric's controller hosts."""
+        """The policy of the controller."""
         return self.policy or POLICY_OF_FABRIC[self.fabric.kind]
 
     def new_policy(self, plan: FabricPlan) -> Policy | None:
-        """The policy as the model plays it (None: no control plane)."""
+        """A policy instance for the model; None on a fabric without circuits."""
         return None if self.mode == "native" else load_policy(self.policy_name, plan)
 
     def program(self, scale: Scale, steps: int, seed: int) -> Program:
-        """What every rank does in a step; ``ConfigError`` if it cannot run, before a packet is sent."""
+        """The program of a step, for ``steps`` steps; ``ConfigError`` if it cannot run on the fabric."""
         plan, n = self.schedule, self.schedule.n
         if n > self.fabric.ranks:
             raise ConfigError(
-                f"{plan.algorithm} is made for {n} ranks and the fabric has {self.fabric.ranks}; ask for --ranks {n}",
+                f"{plan.algorithm} is made for {n} ranks and the fabric has {self.fabric.ranks}; use --ranks {n}",
                 key="ranks",
             )
         members = tuple(range(n))
@@ -204,5 +204,5 @@ class Trial:
 
 
 def _real_bytes(emulated: int, scale: Scale) -> int:
-    """Bytes that are ``emulated`` on the emulated wire."""
+    """Bytes of the real system that are ``emulated`` bytes on the emulated wire."""
     return max(1, round(scale.real_bytes(emulated)))

@@ -302,7 +302,7 @@ class Rack:
 
     def specs(self, **changes: Any) -> list[JobSpec]:
         return [
-            replace(spec, foreseen_step_s=STEP_S, **changes)
+            replace(spec, predicted_step_s=STEP_S, **changes)
             for spec in specs_of(self.made, self.setting, self.plan, self.scale)
         ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.rails.job import load_job
 from experiments.rails.run import QuietListener, RailRun
-from experiments.rails.settings import TURNING, make_experiment
+from experiments.rails.settings import SLOT_MODES, make_experiment
 from measure.live.delivery import payload
 from railyard.timeline import Event, read_events
 
@@ -48,8 +48,8 @@ def test_experts_in_every_mode_get_the_right_values_and_gradients_their_ring(tmp
     assert list(by_mode) == list(experiment.modes)
     for mode, mine in by_mode.items():
         check_values(mine)
-        assert bool(slots_of(mine)) == (mode in TURNING)
-    for mode in TURNING:
+        assert bool(slots_of(mine)) == (mode in SLOT_MODES)
+    for mode in SLOT_MODES:
         check_turns(by_mode[mode])
         check_ring(by_mode[mode])
 

@@ -48,7 +48,7 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
     figures = {"throughput.png", "recovery.png", "step-times.png"}
     assert figures <= {path.name for path in (out / "figures").iterdir()}
     again = script("plot.py", str(out))
-    assert again.returncode == done.returncode and "Steps before and after" in again.stdout
+    assert again.returncode == done.returncode and "Step times before and after" in again.stdout
 
 
 def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:

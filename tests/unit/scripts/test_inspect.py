@@ -165,7 +165,7 @@ def test_a_long_layer_file_takes_less_than_two_seconds(tmp_path: Path, ranks: in
         (["--algorithm", "ring", "--size", "0"], 2, "size: must be a size"),
         (["nothing.txt"], 2, "nothing.txt: does not exist"),
         (["smok"], 2, "neither in the catalog"),
-        (["smoke", "--xml"], 2, "xml: is for --algorithm"),
+        (["smoke", "--xml"], 2, "xml: needs --algorithm"),
         (["smoke", "--rate", "1/0"], 2, "scale.rate"),
     ],
 )

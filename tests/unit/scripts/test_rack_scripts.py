@@ -62,8 +62,8 @@ def predicted(*options: str) -> Mapping[str, list[str]]:
     """The lines of the second table of ``--predict``, by fabric."""
     done = run("failover.py", "--predict", *options)
     assert done.returncode == 0, done.stderr
-    assert "The model: from the chip's death" in done.stdout
-    _, _, table = done.stdout.partition("Steps before and after")
+    assert "MODEL ONLY: recovery from the chip's death" in done.stdout
+    _, _, table = done.stdout.partition("Step times before and after")
     found = [line.split() for line in table.splitlines()]
     return {words[0]: words[1:] for words in found if len(words) > 4 and words[1] in ("A", "B")}
 
@@ -89,7 +89,7 @@ def test_predict_takes_the_options_and_the_file(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--fabric", "optical"], "fabrics.0"),
-        (["--kill", "1@10"], "1@10 is after the job's last step; it has 10 steps"),
+        (["--kill", "1@10"], "1@10 is after the last step of the job, which has 10 steps"),
         (["--kill", "1@2", "--random-kills", "3"], "exclude each other"),
         (["--detect", "exit,smell"], "detection.smell: is not a key"),
         (["--policy", "best"], "policy: 'best' is not a policy"),

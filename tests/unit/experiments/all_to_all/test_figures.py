@@ -123,14 +123,14 @@ def said_of(rows: list[dict[str, Any]]) -> str:
 
 def test_tables_say_what_was_found(rows: list[dict[str, Any]]) -> None:
     said = said_of(rows)
-    for part in ("study: bytes", "study: skew", "rotor: time / formula 1.005", "88.2", "No packet came out at a host"):
+    for part in ("study: bytes", "study: skew", "rotor: time / formula 1.005", "88.2", "No packet arrived at a host"):
         assert part in said
     assert "as many bytes as they sent" in said
 
 
 def test_what_came_out_at_a_wrong_host_or_not_at_all_is_named() -> None:
     said = said_of([row("rotor", misdelivered=3), row("demand", payload_received_bytes=1), row("electrical")])
-    assert "3 packets came out at a host that they were not meant for (rotor, 8 ranks, 2 GB per pair, 20 ms: 3)" in said
+    assert "3 packets arrived at a host other than their destination (rotor, 8 ranks, 2 GB per pair, 20 ms: 3)" in said
     assert "demand, 8 ranks, 2 GB per pair, 20 ms: ranks sent 112000000000 bytes and received 1." in said
     assert "No packet" not in said
 

@@ -108,9 +108,9 @@ def test_the_columns_without_a_ledger() -> None:
     [
         (0, 100, True, "faithful"),
         (None, 100, True, "faithful"),
-        (3, 100, True, "NOT FAITHFUL: 3 packets came out at a host that they were not meant for"),
+        (3, 100, True, "NOT FAITHFUL: 3 packets arrived at a host other than their destination"),
         (0, 90, True, "NOT FAITHFUL: 100 bytes were sent and 90 received"),
-        (3, 100, False, "NOT FAITHFUL: slow; 3 packets came out at a host that they were not meant for"),
+        (3, 100, False, "NOT FAITHFUL: slow; 3 packets arrived at a host other than their destination"),
     ],
 )
 def test_what_goes_astray_is_not_faithful(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.all_to_all.row import foreseen_row
+from experiments.all_to_all.row import predicted_all_to_all_row
 from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllExperiment
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
@@ -26,13 +26,13 @@ def trials(**values: Any) -> list[Trial]:
 
 
 def label(trial: Trial, name: str) -> Any:
-    return dict(trial.labels)[name]
+    return dict(trial.tags)[name]
 
 
 def foreseen(**values: Any) -> list[dict[str, Any]]:
     made = experiment(**values)
     plan = TrialPlan("all-to-all", made, made.scale.scale(), made.iterations)
-    return [foreseen_row(trial, plan) for trial in made.trials()]
+    return [predicted_all_to_all_row(trial, plan) for trial in made.trials()]
 
 
 # ---- studies ---------------------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ def test_a_demand_of_ones_own(tmp_path: Path) -> None:
         ({"delays_ms": [-1]}, "delays_ms: each must be between 0 and 600000 ms, not -1"),
         ({"delays_ms": ["nan"]}, "delays_ms: each must be between 0 and 600000 ms, not nan"),
         ({"slots_ms": [1e9]}, r"slots_ms: each must be between 0 and 600000 ms, not 1e\+09"),
-        ({"slots_ms": [0]}, r"study slot needs slots of a length; 0 \(as long as it takes\) is none"),
+        ({"slots_ms": [0]}, r"study slot needs slots of fixed length; 0 stands for slots without one"),
         ({"slots_ms": [2]}, "a slot of 2 ms leaves no time beside a guard time of 2 ms; make it longer"),
-        ({"guard_ms": 60}, "slots_ms: a slot of 50 ms carries next to nothing beside its guard time"),
-        ({"slots_ms": [3]}, "slots_ms: a slot of 3 ms carries next to nothing beside its guard time and the 0.5 ms"),
-        ({"port_gbps": 0.0001}, "slots_ms: a slot of 50 ms carries next to nothing"),
-        ({"scale": {"time": 0.01}}, "slots_ms: a slot of 50 ms carries next to nothing beside .* the 50 ms"),
+        ({"guard_ms": 60}, "slots_ms: a slot of 50 ms is too short: it must exceed its guard time"),
+        ({"slots_ms": [3]}, "slots_ms: a slot of 3 ms is too short: it must exceed its guard time and the 0.5 ms"),
+        ({"port_gbps": 0.0001}, "slots_ms: a slot of 50 ms is too short"),
+        ({"scale": {"time": 0.01}}, "slots_ms: a slot of 50 ms is too short: .* the 50 ms"),
         ({"guard_ms": -1}, "guard_ms"),
         ({"most_slots": -1}, "most_slots"),
         ({"most_slots": 1}, "most_slots: 1 slots? cannot serve"),

@@ -116,7 +116,7 @@ def test_the_time_of_a_request_is_within_the_bound() -> None:
         ({"request": 65}, "a request of 65 chips cannot fit a rack of 64"),
         ({"failures": [61]}, "failures per rack must be from 1 to 60, not 61"),
         ({"fibres": 3}, "fibres: 3 fibres between adjacent servers cannot carry the 4 links"),
-        ({"torus": "16x16x2"}, "a rack may have 256 chips here, and this torus has 512"),
+        ({"torus": "16x16x2"}, "a rack may have at most 256 chips, and this torus has 512"),
         ({"studies": ["luck"]}, "studies"),
     ],
 )

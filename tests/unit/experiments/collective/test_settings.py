@@ -9,7 +9,7 @@ import pytest
 from experiments.collective.settings import CollectiveExperiment
 from experiments.settings import validated
 from experiments.trials.plan import TrialPlan
-from experiments.trials.run import foresee_row
+from experiments.trials.run import predicted_row
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -23,7 +23,7 @@ def experiment(**values: object) -> CollectiveExperiment:
 
 def foreseen(made: CollectiveExperiment) -> list[dict[str, object]]:
     plan = TrialPlan("collective", made, made.scale.scale(), made.iterations)
-    return [foresee_row(trial, plan) for trial in made.trials()]
+    return [predicted_row(trial, plan) for trial in made.trials()]
 
 
 def test_every_algorithm_at_every_size() -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from controllers.engine.jobs import Detection
 from experiments.failover.figures import recovery_breakdown, step_times, throughput_over_time
 from experiments.racks.neighbour import neighbour_effect
-from experiments.racks.predicted_recovery import Restart, foresee_recovery
+from experiments.racks.predicted_recovery import Restart, predict_recovery
 from experiments.racks.recovery import recoveries
 from experiments.racks.redraw import fabric_run, redraw_failover
 from experiments.racks.report import print_predictions, print_recoveries, print_server_fabric
@@ -41,7 +41,7 @@ ISSUE_COLUMNS = ["experiment", "system", "fabric", "tenant", "event", *TIMES, *S
 
 def predicted(after: float) -> Any:
     known = Restart(0.05, 0.0, 3e8, 1, {"library": 3.4, "data": 10.0}, 0.2, after, STEP, after)
-    return foresee_recovery(known, Detection(0.25, 3), RACK, SCALE)
+    return predict_recovery(known, Detection(0.25, 3), RACK, SCALE)
 
 
 def rows_of(fabric: str, after: float, verdict: Verdict = GOOD, **options: Any) -> list[Row]:
@@ -128,7 +128,7 @@ def test_the_tables_say_it_all() -> None:
     text = printed(print_recoveries, all_rows())
     assert "detect 91%, decide 2%, rewire 8%" in text and "paper 1.2 s" in text
     assert "1.6 to 2" in text and "2.00" in text
-    assert "step of tenant B changed by +50.0%" in text
+    assert "step time of tenant B changed by +50.0%" in text
     assert "4 of 20" in text and "Faithful" in text
     assert max(map(len, text.splitlines())) <= 150
 

@@ -120,10 +120,10 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
 def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
     made = experiment(random_kills=3)
     plan = plan_of(made, "photonic")
-    assert FailoverRun(made, tmp_path / "out", print)._rounds(plan) == [
+    assert FailoverRun(made, tmp_path / "out", print)._kills_by_run(plan) == [
         (made.random_kill(plan, number),) for number in range(3)
     ]
-    assert FailoverRun(experiment(), tmp_path / "out", print)._rounds(plan) == [(Kill(1, step=4.5),)]
+    assert FailoverRun(experiment(), tmp_path / "out", print)._kills_by_run(plan) == [(Kill(1, step=4.5),)]
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
@@ -163,9 +163,12 @@ def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
         ({"kill": ""}, "kill: names no chip; give RANK@STEP such as 1@4.5"),
         ({"kill": "1"}, "kill: must be RANK@STEP"),
         ({"kill": "99@1"}, "kill: 99@1 names rank 99; this fabric has ranks 0 to 19"),
-        ({"kill": "12@1"}, "kill: 12@1 names rank 12, which is in no job and no spare; those are 0, 1, 2"),
-        ({"kill": "1@10"}, "kill: 1@10 is after the job's last step; it has 10 steps"),
-        ({"kill": "1@4.5,1@+2"}, "rank 1, which is dead by then"),
+        (
+            {"kill": "12@1"},
+            "kill: 12@1 names rank 12, which is neither a member of a job nor a spare; use one of 0, 1, 2",
+        ),
+        ({"kill": "1@10"}, "kill: 1@10 is after the last step of the job, which has 10 steps"),
+        ({"kill": "1@4.5,1@+2"}, "rank 1, which is already dead"),
         ({"kill": "1@4.5", "random_kills": 2}, "exclude each other; give one"),
     ],
 )

@@ -11,17 +11,17 @@ from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Curve
 
 from controllers.mesh.negotiation import route
-from experiments.mesh.figure import Lit, bend, colour_of, drawn, mesh_figure, path_of_light, place, port_place
+from experiments.mesh.figure import MeshPicture, bend, colour_of, mesh_figure, path_of_light, place, port_place, render
 from topos.mesh import Mesh, evenly_spaced
 
 SIZES = [(1, 1), (3, 3), (7, 3), (9, 9)]
 
 
-def picture(mesh: Mesh, n: int = 4) -> Lit:
+def picture(mesh: Mesh, n: int = 4) -> MeshPicture:
     ports = evenly_spaced(mesh, n)
     routed = route(mesh, list(zip(ports[: n // 2], ports[n // 2 :], strict=True)))
     assert routed is not None
-    return Lit("across", routed.states, tuple(routed.paths))
+    return MeshPicture("across", routed.states, tuple(routed.paths))
 
 
 def numbers(figure: Figure) -> dict[str, tuple[float, float]]:
@@ -106,7 +106,7 @@ def test_sixteen_paths_are_told_apart() -> None:
 @pytest.mark.parametrize("panels", [1, 2, 7, 31])
 def test_panels_do_not_overlap(panels: int) -> None:
     mesh = Mesh(3, 3)
-    figure = mesh_figure(mesh, [Lit(str(k), (False,) * 35, ()) for k in range(panels)], "many")
+    figure = mesh_figure(mesh, [MeshPicture(str(k), (False,) * 35, ()) for k in range(panels)], "many")
     boxes = [axes.get_position() for axes in figure.axes]
     assert len(boxes) == panels
     assert all(min(box.x0, box.y0) >= 0 and max(box.x1, box.y1) <= 1.0001 for box in boxes)
@@ -118,8 +118,8 @@ def test_panels_do_not_overlap(panels: int) -> None:
 
 def test_both_forms_and_the_same_bytes_again() -> None:
     mesh = Mesh(3, 3)
-    first, second = (drawn(mesh_figure(mesh, [picture(mesh)], "3 x 3"), "svg") for _ in range(2))
+    first, second = (render(mesh_figure(mesh, [picture(mesh)], "3 x 3"), "svg") for _ in range(2))
     assert first == second
     root = ElementTree.fromstring(first)
     assert root.tag.endswith("svg")
-    assert drawn(mesh_figure(mesh, [picture(mesh)]), "png").startswith(b"\x89PNG")
+    assert render(mesh_figure(mesh, [picture(mesh)]), "png").startswith(b"\x89PNG")

@@ -70,7 +70,7 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"ports": "7"}, "ports: 7 ports have no perfect matching"),
         ({"ports": "0,5,9"}, "ports: 3 ports have no perfect matching"),
         ({"ports": "0,5,9,44"}, "ports: port 44 is not on a mesh of 7 x 3"),
-        ({"ports": "0,5,9,5"}, "ports: port 5 stands there twice"),
+        ({"ports": "0,5,9,5"}, "ports: port 5 is listed twice"),
         ({"ports": "0"}, "ports: 0 ports asked"),
         ({"ports": "46"}, "ports: 46 ports asked"),
         ({"ports": "many"}, "ports: must be a number of ports"),
@@ -79,11 +79,11 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"matching": "0-44"}, "matching: port 44 is not on a mesh of 7 x 3"),
         ({"matching": "0-3,3-4"}, "port 3 is in circuit 0-3 and in circuit 3-4"),
         ({"matching": "3-3"}, "port 3 to itself"),
-        ({"matching": "0-3", "ports": "8"}, "matching: port 3 is not one of those used, which are 0, 5, 11"),
-        ({"matching": "0-3", "choose": True}, "choose: looks for ports"),
-        ({"ports": "0,5", "choose": True}, "choose: looks for ports"),
-        ({"only": 7}, "only: there is no matching 7; they are 0 to 6"),
-        ({"matching": "0-3", "only": 1}, "only: there is no matching 1; they are 0 to 0"),
+        ({"matching": "0-3", "ports": "8"}, "matching: port 3 is not in use; the ports in use are 0, 5, 11"),
+        ({"matching": "0-3", "choose": True}, "choose: searches for ports"),
+        ({"ports": "0,5", "choose": True}, "choose: searches for ports"),
+        ({"only": 7}, "only: there is no matching 7; use 0 to 6"),
+        ({"matching": "0-3", "only": 1}, "only: there is no matching 1; use 0 to 0"),
         ({"time_s": 0}, "time_s: input should be greater than 0"),
         ({"cell_loss_db": float("nan")}, "cell_loss_db: input should be a finite number"),
         ({"depth": 3}, "depth: is not a key"),
@@ -179,7 +179,9 @@ def test_nothing_is_offered_where_everything_has_a_way() -> None:
 def test_a_matching_without_a_way_comes_with_what_works() -> None:
     """Evenly spaced ports 7 and 14 stand at a corner of this mesh: neither can be reached from elsewhere."""
     said = offered(width=9, height=9, ports=32, choose=False, only=3)
-    assert said.startswith("there is no way for 7-73, 4-9, 2-11, 0-14 and 12 more on a mesh of 9 x 9 (proved: light of")
+    assert said.startswith(
+        "there is no route for 7-73, 4-9, 2-11, 0-14 and 12 more on a mesh of 9 x 9 (proved: light of"
+    )
     ports = said.rpartition("--ports ")[2]
     found = answered(width=9, height=9, ports=ports)
     assert len(found["matchings"]) == 31
@@ -188,7 +190,7 @@ def test_a_matching_without_a_way_comes_with_what_works() -> None:
 
 def test_fewer_ports_are_offered_where_so_many_have_no_way() -> None:
     said = offered(width=1, height=1, ports=4, exact=True, time_s=1)
-    assert said.startswith("there is no way for 3-9, 0-6")
+    assert said.startswith("there is no route for 3-9, 0-6")
     ports = read_ports(said.rpartition("--ports ")[2])
     assert isinstance(ports, tuple)
     assert len(ports) == 2
@@ -196,8 +198,8 @@ def test_fewer_ports_are_offered_where_so_many_have_no_way() -> None:
 
 def test_what_is_not_found_is_not_called_impossible() -> None:
     said = offered(**NO_WAY)
-    assert "no way was found for 0-6" in said
-    assert "--exact may prove" in said
+    assert "no route was found for 0-6" in said
+    assert "use --exact for a proof" in said
     assert "(proved" not in said
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.failover.run import foresee_rows, specs_of
+from experiments.failover.run import predicted_rows, specs_of
 from experiments.failover.settings import FABRICS, FabricName, FailoverExperiment
-from experiments.racks.forecast import JobWindow, combined, foresee, windows
+from experiments.racks.forecast import JobWindow, combined, predict_outage, windows
 from experiments.settings import validated
 from railyard.scale import Scale
 from workloads.program import Collective
@@ -110,8 +110,8 @@ def test_a_recovery_fetches_the_checkpoint_once_for_each_newcomer_of_a_host() ->
         plan = made.plan(setting, SCALE)
         specs = specs_of(made, setting, plan, SCALE)
         before, after = windows(specs, plan, SCALE, [1])
-        found[name] = foresee(specs[0], before, after, plan, SCALE, has_checkpoint=True)
-        first_life = foresee(specs[0], before, after, plan, SCALE, has_checkpoint=False)
+        found[name] = predict_outage(specs[0], before, after, plan, SCALE, has_checkpoint=True)
+        first_life = predict_outage(specs[0], before, after, plan, SCALE, has_checkpoint=False)
         assert first_life.checkpoint_s is None and dict(first_life.stages) == {"data": 10.0}
     assert found["photonic"].checkpoint_s == pytest.approx(39.55 / 10, rel=0.02)  # its bytes over a port of 10 Gb/s
     # four newcomers, three hosts that live and have it
@@ -121,7 +121,7 @@ def test_a_recovery_fetches_the_checkpoint_once_for_each_newcomer_of_a_host() ->
 
 
 def test_a_row_for_every_fabric_and_every_kill_that_strikes_a_job() -> None:
-    rows = foresee_rows(validated(FailoverExperiment, {}))
+    rows = predicted_rows(validated(FailoverExperiment, {}))
     assert [(row["fabric"], row["tenant"], row["event"]) for row in rows] == [(f, "A", "predicted") for f in FABRICS]
     ratio = {row["fabric"]: row["predicted_after_to_photonic"] for row in rows}
     assert ratio["photonic"] == 1.0 and ratio["e1"] > ratio["e2"] > 1.6
@@ -131,12 +131,12 @@ def test_a_row_for_every_fabric_and_every_kill_that_strikes_a_job() -> None:
         "e2": (4, 16),
         "migrate": (16, 32),
     }
-    two = foresee_rows(validated(FailoverExperiment, {"fabrics": "photonic", "kill": "19@1,1@4.5,5@+2"}))
+    two = predicted_rows(validated(FailoverExperiment, {"fabrics": "photonic", "kill": "19@1,1@4.5,5@+2"}))
     assert [row["tenant"] for row in two] == ["A", "B"]  # that of a spare strikes nobody
 
 
 def test_random_kills_are_foreseen_by_the_first_of_them() -> None:
-    (row,) = foresee_rows(validated(FailoverExperiment, {"fabrics": "photonic", "random_kills": 5, "steps": 3}))
+    (row,) = predicted_rows(validated(FailoverExperiment, {"fabrics": "photonic", "random_kills": 5, "steps": 3}))
     assert row["predicted_step_time_after_s"] == pytest.approx(step_times("photonic")[0][0], rel=0.01)
 
 

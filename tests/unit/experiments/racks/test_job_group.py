@@ -58,7 +58,7 @@ def test_a_job_that_lost_a_chip_goes_on_and_is_told_in_words(rack: Rack) -> None
     assert (job.incarnation, job.resumed, job.acknowledged[-1]) == (1, [(2, 1)], (6, 1006))
     assert neighbour.incarnation == 0
     assert any("rank 1 is killed, a member of job A, 3 steps done" in text for text in play.heard)
-    assert any("rank 16 stands in; incarnation 1 begins at step 2" in text for text in play.heard)
+    assert any("rank 16 replaces 1; incarnation 1 begins at step 2" in text for text in play.heard)
 
 
 def test_the_second_kill_counts_from_the_first_one(rack: Rack) -> None:
@@ -78,7 +78,7 @@ def test_the_one_who_stands_in_may_die_too(rack: Rack) -> None:
 def test_a_kill_that_never_came_is_said(rack: Rack) -> None:
     play = Play(rack, "1@3.5,5@+60")
     assert play.run() == ["done", "done"]
-    assert "the kill 5@+60 was not carried out: the run was over before" in play.heard
+    assert "the kill 5@+60 was not executed: the run ended before" in play.heard
 
 
 def test_a_spare_dies_by_the_steps_of_the_first_job(rack: Rack) -> None:
@@ -120,7 +120,7 @@ def test_the_controller_dies_in_mid_recovery(rack: Rack, after_s: float) -> None
     assert play.run() == ["done", "done"]
     assert set(play.jobs[0].members) == {0, 16, 2, 3}
     assert "the controller is killed" in play.heard
-    assert any("was started again" in text for text in play.heard)
+    assert any("was restarted" in text for text in play.heard)
     assert play.jobs[0].acknowledged[-1] == (6, 1006) and play.jobs[1].incarnation == 1
 
 
@@ -150,7 +150,7 @@ def test_agents_that_are_heard_before_the_controllers_end_are_no_fault(rack: Rac
 
     rack.due.append((rack.now + 2.0, end))
     assert play.run() == ["done", "done"]
-    assert any("was started again" in text for text in play.heard)
+    assert any("was restarted" in text for text in play.heard)
 
 
 def test_what_a_controller_that_lives_refuses_ends_the_run(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,11 @@ def test_the_first_kill_cannot_count_from_one_before() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("99@1", "ranks 0 to 19"), ("7@1", "in no job and no spare; those are 0, 1, 16"), ("1@10", "10 steps")],
+    [
+        ("99@1", "ranks 0 to 19"),
+        ("7@1", "neither a member of a job nor a spare; use one of 0, 1, 16"),
+        ("1@10", "10 steps"),
+    ],
 )
 def test_kills_that_cannot_be(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

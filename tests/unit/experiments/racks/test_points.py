@@ -7,7 +7,7 @@ import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
 
 from experiments.racks.job_prediction import JobPrediction
-from experiments.racks.points import IncarnationPoint, points_of, quiet_stretches
+from experiments.racks.points import IncarnationPoint, points_of, undisturbed_intervals
 from experiments.racks.recovery import recoveries
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
@@ -152,7 +152,7 @@ def test_a_life_without_a_whole_step_has_no_point() -> None:
 def test_a_fault_before_the_one_before_is_mended_leaves_an_empty_stretch() -> None:
     run = struck(neighbour=False)
     run.add(FAULT + 0.3, "run", "fault", job="", rank=13, what="killed")
-    stretches = quiet_stretches(recoveries(run.timeline(), SCALE), SCALE)
+    stretches = undisturbed_intervals(recoveries(run.timeline(), SCALE), SCALE)
     assert len(stretches) == 3
     assert stretches[0] == (0.0, FAULT) and stretches[1][0] == stretches[1][1]
     assert stretches[2][0] == pytest.approx(RESUMED)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.engine.jobs import Detection
-from experiments.racks.predicted_recovery import Restart, checkpoint_seconds, detection_bounds, foresee_recovery
+from experiments.racks.predicted_recovery import Restart, checkpoint_seconds, detection_bounds, predict_recovery
 from measure.model.simulated_control import Costs
 from measure.model.wires import wire_bytes
 from railyard.errors import ConfigError
@@ -59,7 +59,7 @@ def test_the_whole_recovery() -> None:
         step_time_before_s=3.0,
         step_time_after_s=3.1,
     )
-    found = foresee_recovery(restart, Detection(0.25, 3), RACK, SCALE, Costs(control_s=0.002, settle_s=0.005))
+    found = predict_recovery(restart, Detection(0.25, 3), RACK, SCALE, Costs(control_s=0.002, settle_s=0.005))
     parts = dict(found.breakdown)
     assert list(parts) == [
         "detect",
@@ -83,8 +83,8 @@ def test_the_whole_recovery() -> None:
 
 
 def test_a_given_checkpoint_goes_before_its_bytes() -> None:
-    given_ = foresee_recovery(
+    given_ = predict_recovery(
         Restart(checkpoint_bytes=1e9, stages={"checkpoint": 2.0}), Detection(0.25, 3), RACK, SCALE
     )
     assert given_.checkpoint_s == 2.0
-    assert foresee_recovery(Restart(), Detection(0.25, 3), RACK, SCALE).checkpoint_s is None
+    assert predict_recovery(Restart(), Detection(0.25, 3), RACK, SCALE).checkpoint_s is None

@@ -11,7 +11,7 @@ from fake_rack import Rack
 from experiments.failover.run import failover_rows, specs_of
 from experiments.failover.settings import FailoverExperiment
 from experiments.racks.forecast import windows
-from experiments.racks.run import Played, RackRun
+from experiments.racks.run import RackResult, RackRun
 from experiments.settings import validated
 from railyard.timeline import Event
 
@@ -42,7 +42,7 @@ def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> No
     job = rack.job()
     seen = windows([job.spec], rack.plan, rack.scale, [])
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = Played(
+    played = RackResult(
         rack.setting, rack.plan, (), tuple(seen), (job,), (launch,), recoveries=(), points=(), scale=rack.scale
     )
     assert played.checksum_ok(job) is None

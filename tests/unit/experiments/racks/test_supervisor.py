@@ -25,7 +25,7 @@ def lose(rack: Rack, job: JobSupervisor, rank: int) -> None:
     """A member dies, the controller says who stands in or that nobody does."""
     rack.context.kill(rank, job.spec.name, job.team)
     rack.controller.fail(rank)
-    job.hear()
+    job.handle_messages()
 
 
 def members_of(job: JobSupervisor) -> set[int]:
@@ -72,7 +72,7 @@ def test_an_agent_that_was_never_forked_is_reported_once(rack: Rack) -> None:
     job.poll(rack.now)
     job.poll(rack.now)
     assert rack.log.count("failed A 2") == 1
-    job.hear()
+    job.handle_messages()
     assert members_of(job) == {0, 1, 3, 16} and job.incarnation == 1
 
 
@@ -179,7 +179,7 @@ def test_where_the_last_holder_is_dead_the_run_ends_in_one_sentence(rack: Rack) 
     rack.context.dead.update({0, 1, 2, 3})
     rack.controller.fail(0)
     with pytest.raises(AgentError, match="no host that holds the checkpoint of job A is left"):
-        job.hear()
+        job.handle_messages()
 
 
 def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(rack: Rack) -> None:
@@ -190,7 +190,7 @@ def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(rack: Rack) ->
     rack.controller.members["A"][:] = [16, 17, 18, 19]  # a migration: everybody moves
     rack.controller.number["A"] = 1
     rack.controller.tell_watchers()
-    job.hear()
+    job.handle_messages()
     team = rack.team
     assert set(team.configs) > {16, 17, 18, 19} and job.members == (16, 17, 18, 19)
     servers = set(team.configs) - {16, 17, 18, 19}
@@ -237,10 +237,10 @@ def test_it_may_be_stranded_between_the_news_and_the_next_life(rack: Rack) -> No
     rack.spares[:] = [16]
     rack.controller.fail(1)  # the answer is under way
     rack.controller.fail(2)  # and now nobody is left
-    job.hear()
+    job.handle_messages()
     assert job.state == "running" and job.team is None and rack.teams[0].stopped
     job.poll(rack.now)
-    job.hear()
+    job.handle_messages()
     assert job.state == "stranded" and "rank 2" in job.reason and len(rack.teams) == 1
 
 
@@ -260,7 +260,7 @@ def test_while_a_member_is_dead_nothing_that_agents_say_is_a_fault(rack: Rack) -
     job.poll(rack.now)
     assert job.state == "running"
     rack.controller.fail(1)
-    job.hear()
+    job.handle_messages()
     rack.team.failures.append(Failure(0, "rank 0 has a fault of its own"))
     with pytest.raises(AgentError, match="a fault of its own"):
         job.poll(rack.now)

@@ -130,5 +130,5 @@ def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workload", ["moe-ep-tp", "smoke"])
 def test_modes_that_take_turns_for_nobody_are_refused_before_anything_is_set_up(workload: str) -> None:
     experiment = make_experiment({"workload": workload, "modes": ["electrical", "rotor"]})
-    with pytest.raises(ConfigError, match=f"mode rotor is for expert parallelism on the rails, which {workload}"):
+    with pytest.raises(ConfigError, match=f"mode rotor needs expert parallelism on the rails, which {workload}"):
         load_job(experiment)

@@ -44,7 +44,7 @@ def test_only_the_late_rank_computes_longer() -> None:
         ({"sizes": ["0"]}, "must be a size of at least 1 byte"),
         ({"delays_ms": [-1]}, "between 0 and 600000 ms"),
         ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
-        ({"inject": "fixed:1"}, "inject and study injection belong together"),
+        ({"inject": "fixed:1"}, "inject and study injection need each other"),
         ({"inject": "storm:1", "studies": ["injection"]}, "unknown injection 'storm:1'"),
         ({"studies": ["weather"]}, "studies"),
         ({"speed": 1}, "is not a key of an experiment"),

@@ -52,7 +52,7 @@ def run(
     ports: int = 1,
     **options: object,
 ) -> Prediction:
-    """Played over ideal links."""
+    """RackResult over ideal links."""
     where = plan(RailTopo(servers=made.ranks, gpus=1, ports=ports, rate_mbps=RATE_MBPS, fabric="ocs"))
     options.setdefault("steps", 2)
     return predict(made, where, load_policy(policy, where), "on-demand", delay_s, cycle=cycle, **options)  # type: ignore[arg-type]

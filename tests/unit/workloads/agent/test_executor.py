@@ -59,7 +59,7 @@ def rank_programs(draw: st.DrawFn) -> list[Operation]:
 
 
 @dataclass
-class Played:
+class RackResult:
     """Everything that an executor did, with what was reported done when."""
 
     actions: list[RankAction]
@@ -67,10 +67,10 @@ class Played:
     """(step, operation) in the order of completion."""
 
 
-def play(executor: Executor, seed: int) -> Played:
+def play(executor: Executor, seed: int) -> RackResult:
     """Answer intents in a random order until nothing is left to answer."""
     rng = random.Random(seed)
-    played = Played([], [])
+    played = RackResult([], [])
     todo: list[RankAction] = []
 
     def take(new: list[RankAction]) -> None:

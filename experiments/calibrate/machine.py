@@ -1,4 +1,7 @@
-"""The survey of this machine: brings small fabrics up and measures what they carry (``scripts/calibrate.py``)."""
+"""Calibration of this machine: timer error, message latency and the highest faithful throughput of small fabrics.
+
+``scripts/calibrate.py`` saves the result; later runs choose their scale from it.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from topos.plan import HostPort
 from topos.rails import RailTopo
 
 FAITHFUL_SHARE = 0.95
-"""A link is carried faithfully when it reaches this share of its line-rate goodput."""
+"""Share of its line-rate goodput that a link must reach to count as faithful."""
 BUSY_SHARE = 0.15
-"""A machine at rest is not busier than this."""
+"""Highest load of a machine that counts as idle, as a share of all processors."""
 HOSTS = 16
 _PORT = 5001
 _TRIES = 2
-"""A hiccup of a shared machine is not its capacity."""
+"""Measurements of a rate before it counts as too high: other users of a shared machine disturb single ones."""
 _START_MBPS = 1600.0
 _CEILING_MBPS = 25_600.0
 
@@ -34,7 +37,7 @@ Say = Callable[[str], None]
 
 
 def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine_benchmark.Lane:
-    """A TCP connection from one port to another, its ends in the namespaces of their hosts."""
+    """A TCP connection from one port to another, with its ends in the namespaces of their hosts."""
     with ExitStack() as closing:
         with namespaces.inside(net.netns_fd(target.host)):
             listener = closing.enter_context(socket.create_server((target.ip.split("/")[0], _PORT)))
@@ -56,7 +59,10 @@ def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine_benc
 
 @contextmanager
 def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine_benchmark.Lane], str]]:
-    """Hosts on one electrical bridge, each connected to the next; also the datapath in use."""
+    """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next.
+
+    Yields the connections and the name of the datapath in use (``system`` or ``netdev``).
+    """
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
     lanes: list[machine_benchmark.Lane] = []
     with Emulation(topo, openflow=None) as net:
@@ -72,9 +78,10 @@ def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine_benchmark.
 
 
 def calibrate_machine(quick: bool = False, say: Say = lambda _: None) -> Calibration:
-    """Measure this machine; needs root. ``say`` gets a line as each part starts. Under 20 s when ``quick``, else 60.
+    """Measure this machine, in under 60 s, or under 20 s when ``quick``; needs root.
 
-    Raises ``MachineError`` when the machine cannot bring a fabric up.
+    ``say`` is called with a progress line as each part starts. ``MachineError`` when the machine cannot bring a fabric
+    up.
     """
     timer_s, warm_up_s, window_s = (0.8, 0.3, 0.5) if quick else (4.0, 0.5, 1.5)
     say("timers at rest")
@@ -82,7 +89,7 @@ def calibrate_machine(quick: bool = False, say: Say = lambda _: None) -> Calibra
     timer_idle = machine_benchmark.timer_error(timer_s)
     busy_share = processor.read(timer_s).busy
     if busy_share > BUSY_SHARE:
-        say(f"the machine is {busy_share:.0%} busy with something else; what follows is what that leaves")
+        say(f"the machine is {busy_share:.0%} busy with something else; the results describe the remaining capacity")
     say("timers with every processor busy")
     with machine_benchmark.busy_processors():
         timer_loaded = machine_benchmark.timer_error(timer_s)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.calibrate.survey import calibrate_machine, ring
+from experiments.calibrate.machine import calibrate_machine, ring
 from measure.live import machine_benchmark
 from measure.live.calibration import pick_scale
 from railyard.errors import MachineError
@@ -19,7 +19,7 @@ def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -
     assert max(goodputs) < 20 * 1.3
 
 
-def test_a_quick_survey_finds_a_rate_that_picks_a_scale() -> None:
+def test_a_quick_calibration_finds_a_rate_that_picks_a_scale() -> None:
     said: list[str] = []
     try:
         found = calibrate_machine(quick=True, say=said.append)
