@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from raw_frames import forget_caches
 
 from controllers.circuits.matchings import one_factorization
-from controllers.openflow.datapaths import REVALIDATION_GAP_S
-from controllers.openflow.tuning import SETTLE_S
 from experiments.session import Session
 from experiments.settings import Settings
 from measure.live.delivery import Delivery, delivery, payload, read_at_rest, read_port_counters
@@ -27,11 +26,9 @@ from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Collective, Group, Program
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 Pairs = Sequence[tuple[int, int]]
-CACHES_S = 3 * (SETTLE_S + REVALIDATION_GAP_S)
-"""A manual rewiring is answered when the tables of the switch are changed; the caches of Open vSwitch follow later."""
 
 
 def rail(ranks: int, ports: int = 1, fabric: str = "ocs") -> RailTopo:
@@ -54,7 +51,7 @@ def join(session: Session, pairs: Pairs, lanes: tuple[int, int] = (0, 0)) -> Non
     switch = session.plan.rail_of(0)
     circuits = [(switch.port(a, lanes[0]).number, switch.port(b, lanes[1]).number) for a, b in pairs]
     session.call("rewire", switch=switch.name, circuits=circuits, update="overwrite", delay_s=0.0)
-    time.sleep(CACHES_S)
+    forget_caches(session.net)
 
 
 @pytest.mark.parametrize("ranks", [8, 16])
