@@ -4,6 +4,9 @@
 #   sudo scripts/test.sh                     everything
 #   scripts/test.sh                          without the tests that need root (and says so)
 #   sudo scripts/test.sh tests/unit -k ring  options go to pytest; lint and types are checked all the same
+#
+# Every test runs once. Only a test that measures time (marked timed) is tried again, and only where the machine did
+# not keep up; after three tries it is inconclusive: named at the end, and neither passed nor failed.
 set -uo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 cd "$scripts/.." || exit 1

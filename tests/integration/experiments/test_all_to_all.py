@@ -271,7 +271,10 @@ def rotating_job(name: str, members: tuple[int, ...]) -> Job:
 @pytest.mark.parametrize("ranks", [8, 16])
 def test_in_every_slot_light_joins_the_ports_that_the_policy_says_and_no_others(ranks: int) -> None:
     topo = RailTopo(servers=ranks, gpus=1, ports=2, rate_mbps=100, fabric="ocs")
-    with Session(Settings(), topo) as session, PingMatrix(session.plan, session.netns_fds()) as matrix:
+    with (
+        Session(Settings(), topo) as session,
+        PingMatrix(session.plan, session.netns_fds(), quiet_s=0.2, longest_s=2.0) as matrix,
+    ):
         for simplex, slots in ((False, ranks // 2), (True, ranks - 1)):
             met: Counter[tuple[int, int] | frozenset[int]] = Counter()
             found = rotor_slots(session.plan, simplex)
