@@ -101,7 +101,7 @@ def descendants(pid: int) -> Iterator[int]:
     """All children of ``pid``, and theirs."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except OSError:  # it has ended, or ends just now
         return
     for child in map(int, children):
         yield child
