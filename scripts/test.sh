@@ -4,6 +4,9 @@
 #   sudo scripts/test.sh                     all checks
 #   scripts/test.sh                          all checks without the tests that need root
 #   sudo scripts/test.sh tests/unit -k ring  ruff and mypy, and pytest with these options
+#
+# Every test runs once. Only a test that measures time (marked timed) is tried again, and only where the machine did
+# not keep up; after three tries it is inconclusive: named at the end, and neither passed nor failed.
 set -uo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 cd "$scripts/.." || exit 1

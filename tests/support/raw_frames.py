@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +22,10 @@ from topos.kernel.emulation import Emulation
 
 ETHERTYPE = 0x88B5
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
+PATIENCE_S = 1.0
+"""How long a frame may take to its port: a machine that is busy with other tests must not lose it."""
+STRAYS_S = 0.1
+"""How long a frame is waited for at the other ports once it has arrived at one."""
 
 
 def frame(to: str = EVERYBODY) -> bytes:
@@ -45,6 +51,24 @@ def arrived(sock: socket.socket) -> bool:
         return False
 
 
+def arrivals(sock: socket.socket, count: int) -> int:
+    """How many frames arrive: ``count`` as soon as so many have, fewer after ``PATIENCE_S`` without one."""
+    seen = 0
+    while seen < count and select.select([sock], [], [], PATIENCE_S)[0]:
+        seen += arrived(sock)
+    return seen
+
+
+def forget_caches(net: Emulation) -> None:
+    """Empty the caches of the private Open vSwitch: what is sent from now on goes by the tables as they are.
+
+    Caches follow a change of the tables within milliseconds, but on a busy machine there is no saying when.
+    """
+    control = f"{net.yard.run_dir}/ovs-vswitchd.{net.yard.pids['ovs-vswitchd']}.ctl"
+    command = ["ovs-appctl", "--timeout=10", "-t", control, "revalidator/purge"]
+    subprocess.run(command, check=True, capture_output=True, timeout=15)
+
+
 def reaches(
     net: Emulation, sender: int, lane: int, lanes: Sequence[int] = (0, 1), to: str = EVERYBODY, but: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
@@ -53,7 +77,8 @@ def reaches(
         ports = [(r, n) for r in range(net.plan.ranks) for n in lanes if (r, n) != (sender, lane) and r not in but]
         listening = {port: stack.enter_context(wire(net, *port)) for port in ports}
         stack.enter_context(wire(net, sender, lane)).send(frame(to))
-        time.sleep(0.1)
+        select.select(list(listening.values()), [], [], PATIENCE_S)
+        time.sleep(STRAYS_S)
         return [port for port, sock in listening.items() if arrived(sock)]
 
 

@@ -9,17 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from checkout import ROOT
 
+from railyard.timeline import Event
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 PATIENCE_S = 120
 
 
-def _hear_ctrl_c() -> None:
+def hear_ctrl_c() -> None:
     """A test run in the background of a shell ignores Ctrl-C, and so would its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -33,7 +35,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        preexec_fn=_hear_ctrl_c,
+        preexec_fn=hear_ctrl_c,
     )
 
 
@@ -59,19 +61,47 @@ def wait_for_agents(process: subprocess.Popen[str], rank: int = 0) -> int:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         for child in descendants(process.pid):
-            name = Path(f"/proc/{child}/comm")
-            if name.exists() and name.read_text().strip() == f"railyard-g{rank}":
-                return child
+            with suppress(OSError):  # it has ended
+                if Path(f"/proc/{child}/comm").read_text().strip() == f"railyard-g{rank}":
+                    return child
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     raise AssertionError("no agent came up")
+
+
+def wait_for_step(process: subprocess.Popen[str], rank: int = 0) -> RegisteredRun:
+    """The run of a script, once a rank has a step behind it and in its file."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        for run in runs_of(process.pid):
+            if any(_has_step(file) for file in run.path.rglob(f"g{rank}.jsonl")):
+                return run
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    raise AssertionError("no step was made")
+
+
+def _has_step(file: Path) -> bool:
+    """Whether a line that is complete tells of a step."""
+    with suppress(FileNotFoundError):  # the run has ended
+        lines = file.read_text().splitlines(keepends=True)
+        return any(Event.from_line(line).kind == "step" for line in lines if line.endswith("\n"))
+    return False
+
+
+def kill_controller(process: subprocess.Popen[str]) -> None:
+    """End the controller of a run without a warning."""
+    for child in descendants(process.pid):
+        with suppress(OSError):  # it has ended
+            if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(child, signal.SIGKILL)
 
 
 def descendants(pid: int) -> Iterator[int]:
     """All children of ``pid``, and theirs."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except OSError:  # it has ended, or ends just now
         return
     for child in map(int, children):
         yield child

@@ -165,6 +165,7 @@ def test_an_orphan_is_known_by_the_mark_in_its_environment(marked: bool) -> None
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.timed(late_ms=100)  # a reading every half second
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_watcher_reads_from_begin_to_end_and_again(alone: bool) -> None:
     watcher = Watcher(alone=alone)

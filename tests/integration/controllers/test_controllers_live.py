@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from raw_frames import Fabric, arrived, frame, reaches, running, wire
+from raw_frames import Fabric, arrivals, forget_caches, frame, reaches, running, wire
 
 from controllers.northbound.client import ChannelClient
 from railyard.errors import ControlError
@@ -25,7 +25,7 @@ from topos.kernel.relay import Relay
 from topos.rails import RailTopo
 from workloads.program import Group
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 
 EXAMPLES = ROOT / "docs" / "examples"
 GROUPS = [
@@ -62,6 +62,7 @@ def together(*calls: object) -> list[object]:
     return results
 
 
+@pytest.mark.timed(late_ms=100)  # a change of 150 ms within 2 s
 def test_a_job_rewires_the_light(fabric: Fabric) -> None:
     with ExitStack() as stack:
         people, a, b = (stack.enter_context(ChannelClient(fabric.channel, 10)) for _ in range(3))
@@ -81,6 +82,7 @@ def test_a_job_rewires_the_light(fabric: Fabric) -> None:
     assert 0.145 < event.seconds < 2, "the upper bound leaves room for a busy machine"
 
 
+@pytest.mark.timed(late_ms=20)  # 300 ms of dark, and up to 30 % of the frames before and after
 def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fabric) -> None:
     with ChannelClient(fabric.channel, 10) as people, wire(fabric.net, 0, 1) as dark, wire(fabric.net, 2, 1) as lit:
         people.rewire("rail0", [(2, 3), (6, 7)], "overwrite", 0.0)
@@ -95,24 +97,26 @@ def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fa
                 sent += 1
                 time.sleep(0.005)
             other.join()
-            time.sleep(0.1)
-            seen = sum(arrived(far) for _ in range(sent))
+            seen = arrivals(far, sent)
     assert seen == sent
     new = fabric.events()[before:]
     lost = sum(e["packets"] for e in new if e.kind == "dropped")
     assert 0.7 * sent <= lost <= sent
 
 
+@pytest.mark.beside
 def test_rest_shows_what_the_channel_did(fabric: Fabric) -> None:
     from urllib.request import urlopen
 
     with ChannelClient(fabric.channel, 10) as people:
         people.rewire("rail0", [(1, 8)], "overwrite", 0.0)
+    forget_caches(fabric.net)
     with urlopen(f"http://{fabric.controller.rest}/circuits/rail0", timeout=10) as answer:
         assert json.load(answer) == {"switch": "rail0", "circuits": [[1, 8]]}
     assert fabric.reaches(0, 0) == [(3, 1)]
 
 
+@pytest.mark.timed(late_ms=20)  # a change within 500 ms
 def test_a_swap_without_delay_loses_next_to_nothing(fabric: Fabric) -> None:
     with ChannelClient(fabric.channel, 10) as people:
         for _ in range(5):
@@ -124,6 +128,14 @@ def test_a_swap_without_delay_loses_next_to_nothing(fabric: Fabric) -> None:
             assert took < 0.5
 
 
+def people_see(fabric: Fabric) -> dict[str, str]:
+    """The state of each port of the rail."""
+    with fabric.client() as other:
+        states: dict[str, str] = other.circuits()[0]["ports"]
+    return states
+
+
+@pytest.mark.beside
 @pytest.mark.parametrize("framework", ["ryu", "os-ken"])
 def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang(framework: str) -> None:
     with running(rail(), framework) as fabric, ChannelClient(fabric.channel, 10) as people:
@@ -137,12 +149,15 @@ def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang(framework: st
 
         waiting = threading.Thread(target=rewire)
         waiting.start()
-        time.sleep(0.3)
+        end = time.monotonic() + 5
+        while people_see(fabric)["3"] != "tuning":
+            assert time.monotonic() < end, "it does not go dark"
         os.kill(fabric.net.yard.pids["ovs-vswitchd"], signal.SIGKILL)
         waiting.join(5)
         assert errors == ["rail0 lost its connection to the controller"]
 
 
+@pytest.mark.beside
 def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

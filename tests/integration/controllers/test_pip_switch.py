@@ -10,14 +10,14 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from raw_frames import Fabric, reaches, running
+from raw_frames import Fabric, forget_caches, reaches, running
 
 from railyard.errors import ControlError
 from topos.kernel.path_latency import NO_NETEM, unsupported_reason
 from topos.mesh import Mesh
 from topos.rails import RailTopo
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 PORTS = (0, 1, 7, 12)
 """Of a 3x3 mesh: there is a way between any two, but of two circuits only for 1-2 and 3-4."""
@@ -50,6 +50,7 @@ def cells(fabric: Fabric, put: dict[str, Any] | None = None) -> dict[str, Any]:
 def rewire(fabric: Fabric, *circuits: tuple[int, int]) -> None:
     with fabric.client() as people:
         people.rewire("rail0", list(circuits), "overwrite", 0.0)
+    forget_caches(fabric.net)
 
 
 def test_light_reaches_the_partner_and_nobody_else(fabric: Fabric) -> None:
@@ -77,6 +78,7 @@ def test_cells_put_over_rest_send_packets_where_they_send_light(fabric: Fabric) 
     rewire(fabric, (2, 4))
     assert matrix(fabric) == {0: [], 1: [3], 2: [], 3: [1]}
     found = cells(fabric, {"cells": first["cells"], "blocked": first["blocked"]})
+    forget_caches(fabric.net)
     assert found == first
     light = Mesh.of(3, 3).trace([state == "cross" for state in found["cells"]], PORTS[0])
     assert light.port_out == PORTS[2]

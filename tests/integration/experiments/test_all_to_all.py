@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_verdict import late_timers
+from raw_frames import forget_caches
+from tries import Try
 
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
@@ -88,9 +91,13 @@ class Outcome:
 
 
 class Bench:
-    """Measures cases; those that follow each other on the same fabric share its bring-up."""
+    """Measures cases; those that follow each other on the same fabric share its bring-up.
+
+    ``machine`` of the test that asks hears of late timers.
+    """
 
     def __init__(self, out: Path) -> None:
+        self.machine = Try()
         self._events: Sequence[Event] = ()
         settings = experiment()
         plan = TrialPlan("all-to-all", settings, Scale(1.0), 1)
@@ -112,6 +119,8 @@ class Bench:
         """The only case of an experiment with these keys."""
         (trial,) = experiment(**values).trials()
         row = self.run.measure(trial).row
+        for reason in late_timers([row]):
+            self.machine.late(reason)
         return Outcome(row, self._events)
 
 
@@ -122,10 +131,17 @@ def experiment(**values: Any) -> AllToAllExperiment:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def shared_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     made = Bench(tmp_path_factory.mktemp("all-to-all") / "results")
     with made.run:
         yield made
+
+
+@pytest.fixture
+def bench(shared_bench: Bench, machine: Try) -> Bench:
+    """The bench of all tests here; what it measures says whether the machine kept up with this one."""
+    shared_bench.machine = machine
+    return shared_bench
 
 
 def pairs_served(outcome: Outcome) -> Counter[tuple[int, int]]:
@@ -136,6 +152,7 @@ def pairs_served(outcome: Outcome) -> Counter[tuple[int, int]]:
 # ---- eight ranks with a port each: one fabric for all of these -----------------------------------------------------
 
 
+@pytest.mark.timed
 def test_each_pair_meets_in_one_slot_and_the_time_is_that_of_the_formula(bench: Bench) -> None:
     found = bench.measure(sizes=["625000"])
     found.check_sound()
@@ -150,6 +167,7 @@ def test_each_pair_meets_in_one_slot_and_the_time_is_that_of_the_formula(bench: 
         assert before.end is not None and after.t - before.end >= 0.010, "dark between slots"
 
 
+@pytest.mark.timed
 def test_full_slots_of_fixed_length_are_used_and_nothing_ends_outside_their_light(bench: Bench) -> None:
     found = bench.measure(studies=["slot"], slots_ms=[100])
     found.check_sound(MOST_LOST)
@@ -161,6 +179,7 @@ def test_full_slots_of_fixed_length_are_used_and_nothing_ends_outside_their_ligh
     assert lengths[-1] <= 0.120 and lengths[len(lengths) // 2] == pytest.approx(0.100, abs=0.005)
 
 
+@pytest.mark.timed
 def test_what_does_not_fit_into_a_slot_goes_on_in_the_next_cycle(bench: Bench) -> None:
     found = bench.measure(sizes=["300000"], slots_ms=[40])
     found.check_sound(MOST_LOST)
@@ -174,6 +193,7 @@ def test_what_does_not_fit_into_a_slot_goes_on_in_the_next_cycle(bench: Bench) -
     assert sum(a != b for a, b in zip(began_and_ended[::2], began_and_ended[1::2], strict=True)) > 50
 
 
+@pytest.mark.timed
 def test_two_hops_bring_every_value_to_its_rank(bench: Bench) -> None:
     found = bench.measure(sizes=[SMALL], policies=["valiant"])
     found.check_sound()
@@ -181,6 +201,7 @@ def test_two_hops_bring_every_value_to_its_rank(bench: Bench) -> None:
     assert found.row["slots"] >= 7
 
 
+@pytest.mark.timed
 def test_circuits_for_a_demand_and_none_for_those_who_want_nothing(bench: Bench, tmp_path: Path) -> None:
     matrix = [[0 if i == j else 1 + (i * j) % 5 for j in range(8)] for i in range(8)]
     matrix[0][3] = matrix[2][5] = matrix[5][2] = 0
@@ -198,6 +219,7 @@ def test_circuits_for_a_demand_and_none_for_those_who_want_nothing(bench: Bench,
 # ---- other numbers of ranks, other switches ------------------------------------------------------------------------
 
 
+@pytest.mark.timed
 def test_of_an_odd_number_one_rests_in_each_slot(bench: Bench) -> None:
     found = bench.measure(sizes=["100001"], ranks=[5])
     found.check_sound()
@@ -206,6 +228,7 @@ def test_of_an_odd_number_one_rests_in_each_slot(bench: Bench) -> None:
     assert [len(slot["pairs"]) for slot in found.slots] == [2] * 10
 
 
+@pytest.mark.timed
 def test_simplex_circuits_send_to_one_and_receive_from_another(bench: Bench) -> None:
     found = bench.measure(sizes=[SMALL], ranks=[4], simplex=True)
     found.check_sound()
@@ -216,6 +239,7 @@ def test_simplex_circuits_send_to_one_and_receive_from_another(bench: Bench) -> 
     ]
 
 
+@pytest.mark.timed
 def test_a_photonic_mesh_turns_as_any_other_switch(bench: Bench) -> None:
     found = bench.measure(sizes=[SMALL], mesh="5x5")
     found.check_sound()
@@ -224,6 +248,7 @@ def test_a_photonic_mesh_turns_as_any_other_switch(bench: Bench) -> None:
     assert found.row["mesh"] == "5x5"
 
 
+@pytest.mark.beside
 def test_a_rotation_that_a_mesh_cannot_hold_is_refused_at_registration() -> None:
     topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh="3x3@0/1/7/12")
     with Session(Settings(), topo) as session:
@@ -242,16 +267,21 @@ def rotating_job(name: str, members: tuple[int, ...]) -> Job:
 # ---- the slots of a policy, each for itself ------------------------------------------------------------------------
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("ranks", [8, 16])
 def test_in_every_slot_light_joins_the_ports_that_the_policy_says_and_no_others(ranks: int) -> None:
     topo = RailTopo(servers=ranks, gpus=1, ports=2, rate_mbps=100, fabric="ocs")
-    with Session(Settings(), topo) as session, PingMatrix(session.plan, session.netns_fds()) as matrix:
+    with (
+        Session(Settings(), topo) as session,
+        PingMatrix(session.plan, session.netns_fds(), quiet_s=0.2, longest_s=2.0) as matrix,
+    ):
         for simplex, slots in ((False, ranks // 2), (True, ranks - 1)):
             met: Counter[tuple[int, int] | frozenset[int]] = Counter()
             found = rotor_slots(session.plan, simplex)
             assert len(found) == slots, "two matchings at a time, or one port for each way"
             for slot in found:
                 lay(session, slot)
+                forget_caches(session.net)
                 light = {((a, out), (b, into)) for a, out, b, into in slot.paths}
                 assert matrix.reach_ports((0, 1)) == light | {(there, here) for here, there in light}
                 met.update((a, b) if simplex else frozenset((a, b)) for a, _, b, _ in slot.paths)

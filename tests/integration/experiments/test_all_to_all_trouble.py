@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from script_runs import PATIENCE_S, descendants, finish, runs_of, start, wait_for_agents
+from script_runs import PATIENCE_S, descendants, finish, kill_controller, runs_of, start, wait_for_agents
 
 from controllers.northbound.client import ChannelClient
 from topos.kernel.run_registry import RegisteredRun
@@ -43,9 +43,7 @@ def an_agent(process: subprocess.Popen[str], run: RegisteredRun) -> None:
 
 
 def the_controller(process: subprocess.Popen[str], run: RegisteredRun) -> None:
-    for child in descendants(process.pid):
-        if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(child, signal.SIGKILL)
+    kill_controller(process)
 
 
 def a_port(process: subprocess.Popen[str], run: RegisteredRun) -> None:

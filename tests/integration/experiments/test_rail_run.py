@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,11 +13,23 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import PATIENCE_S, descendants, finish, rows, runs_of, start, wait_for_agents
+from own_verdict import late_timers
+from script_runs import (
+    PATIENCE_S,
+    descendants,
+    finish,
+    kill_controller,
+    rows,
+    runs_of,
+    start,
+    wait_for_agents,
+    wait_for_step,
+)
+from tries import Try
 
 from topos.kernel.run_registry import RegisteredRun
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 
 SCRIPT = "rail_reconfiguration.py"
 KEYS = {
@@ -27,6 +40,7 @@ RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("framework", ["ryu", "os-ken"])
 def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
     out = tmp_path / "results"
@@ -51,13 +65,14 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
     assert not runs_of(process.pid)
 
 
+@pytest.mark.beside
 def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "results"
     process = start(
         SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out)
     )
     agent = wait_for_agents(process, rank=3)
-    time.sleep(3)
+    wait_for_step(process)
     os.kill(agent, signal.SIGKILL)
     status, _, errors = finish(process)
     assert status == 6, errors
@@ -69,14 +84,13 @@ def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
     assert not runs_of(process.pid)
 
 
+@pytest.mark.beside
 def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
     process = start(
         SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
     )
     wait_for_agents(process)
-    for child in descendants(process.pid):
-        if b"controllers.main" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(child, signal.SIGKILL)
+    kill_controller(process)
     status, _, errors = finish(process)
     assert status == 5, errors
     assert "controller" in errors
@@ -84,12 +98,12 @@ def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
     assert not runs_of(process.pid)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "results"
     process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
-    wait_for_agents(process)
-    time.sleep(1)
+    wait_for_step(process)
     process.send_signal(how)
     status, _, errors = finish(process)
     assert status == 130, errors
@@ -98,6 +112,7 @@ def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) ->
     assert not runs_of(process.pid)
 
 
+@pytest.mark.beside
 def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
     process = start(
         SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
@@ -117,6 +132,7 @@ def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
     assert not [pid for pid in everybody if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.beside
 def test_a_policy_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     policy = f"{ROOT / 'docs' / 'examples' / 'my_policy.py'}:PairByPair"
@@ -128,24 +144,29 @@ def test_a_policy_of_ones_own(tmp_path: Path) -> None:
     assert row["reconfigurations_per_step"] >= 2
 
 
-def test_a_ryu_app_of_ones_own(tmp_path: Path) -> None:
-    out, port = tmp_path / "results", "16653"
+@pytest.mark.timed(late_ms=100)  # a step within 30 % of the prediction
+def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
+    out = tmp_path / "results"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs")
     status, plan, errors = finish(start(SCRIPT, *common, "--print-plan"))
     assert status == 0, errors
     (tmp_path / "plan.json").write_text(plan)
     app = subprocess.Popen(
-        [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", port],
+        [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", str(port)],
         env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for_port(int(port))
+        wait_for_port(port)
         options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--out", str(out))
         status, _, errors = finish(start(SCRIPT, *common, *options))
         assert status in RAN, errors
         (row,) = rows(out)
+        for reason in late_timers([row]):
+            machine.late(reason)
         assert row["mode"] == "native"
         assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.3)
     finally:
@@ -163,6 +184,7 @@ def wait_for_port(port: int) -> None:
     raise AssertionError("the Ryu app does not listen")
 
 
+@pytest.mark.beside
 def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
     options = ("--controller", "remote", "--remote", "127.0.0.1:9", "--out", str(tmp_path / "r"))
     status, _, errors = finish(start(SCRIPT, "--workload", "pp-only", *options))
@@ -171,6 +193,7 @@ def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.beside
 def test_the_cli_has_circuits_and_rewire() -> None:
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"],

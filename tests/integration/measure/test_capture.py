@@ -27,7 +27,7 @@ from workloads.agent.transport.message import HEADER_BYTES
 from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Compute, Group, Program
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 RANKS, SIZE, STEPS = 4, 400_000, 2
 GROUP = Group("dp0", "dp", tuple(range(RANKS)))
@@ -137,9 +137,13 @@ def test_what_comes_in_alone(net: Emulation, tmp_path: Path) -> None:
     fds = _netns_fds(net)
     taps = taps_of(net.plan, {0: fds[0], 1: fds[1]})
     with Capture(tmp_path / "spool", taps, received=True) as capture:
-        with inside(fds[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        with inside(fds[1]):
+            far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with inside(fds[0]), far, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            far.bind((_ip(net, 1), 9))
+            far.settimeout(10)
             out.sendto(b"once", (_ip(net, 1), 9))
-        time.sleep(0.1)
+            assert far.recv(10) == b"once", "it has passed the tap"
         found = capture.stop()
     assert [p.interface for p in found.packets if b"once" in p.data and p.data[23] == socket.IPPROTO_UDP] == ["g1-r0"]
     assert not any(packet.outgoing for packet in found.packets)

@@ -48,6 +48,7 @@ def _is_ours(pid: int) -> bool:
         return False
 
 
+@pytest.mark.timed
 def test_two_lanes_give_twice_one(net: Emulation) -> None:
     one = measure_iperf(lanes(net)[:1], 1.0)
     both = measure_iperf(lanes(net), 1.0)
@@ -58,6 +59,7 @@ def test_two_lanes_give_twice_one(net: Emulation) -> None:
     assert not children()
 
 
+@pytest.mark.beside
 def test_a_server_that_cannot_be_bound_is_named(net: Emulation) -> None:
     lane = lanes(net)[0]
     wrong = IperfEnd(lane.server.netns_fd, lane.server.interface, "192.0.2.1")
@@ -66,6 +68,7 @@ def test_a_server_that_cannot_be_bound_is_named(net: Emulation) -> None:
     assert not children()
 
 
+@pytest.mark.beside
 def test_no_way_there_is_an_error_and_leaves_nothing(net: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iperf, "_CONNECT_MS", 300)
     good, other = lanes(net)
@@ -75,6 +78,7 @@ def test_no_way_there_is_an_error_and_leaves_nothing(net: Emulation, monkeypatch
     assert not children()
 
 
+@pytest.mark.beside
 def test_a_missing_program_is_named(net: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iperf, "PROGRAM", "iperf3-that-is-not-there")
     with pytest.raises(MachineError, match="is not installed"):

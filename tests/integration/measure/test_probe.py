@@ -43,6 +43,7 @@ def pair() -> Iterator[tuple[int, int]]:
         os.close(yard)
 
 
+@pytest.mark.timed(late_ms=3)  # as near as dark times are compared
 def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int], tmp_path: Path) -> None:
     host, yard = pair
     sender, receiver = Sender(host, "g0-r0", "10.0.0.2"), Receiver("yard", yard, "rail0-eth1")
@@ -59,6 +60,7 @@ def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int], tmp_path: P
     assert (tmp_path / "probe-0-rail0-eth1.pcap").stat().st_size > 10_000
 
 
+@pytest.mark.beside
 def test_the_sampler_counts_what_a_host_sends(pair: tuple[int, int], tmp_path: Path) -> None:
     host, yard = pair
     labels = {"rail0-eth1": HostInterface("g0-r0", 0, 0)}
@@ -78,6 +80,7 @@ def test_the_sampler_counts_what_a_host_sends(pair: tuple[int, int], tmp_path: P
     assert loads and all(0 <= e["busy"] <= 1 and e["switch_thread"] is not None for e in loads)
 
 
+@pytest.mark.beside
 def test_queue_drops_are_read_in_the_hosts_namespace(pair: tuple[int, int]) -> None:
     host, _ = pair
     port = HostPort(1, "g0", 0, 0, "g0-r0", "02:00:00:00:00:01", "10.0.0.1", 1.0)

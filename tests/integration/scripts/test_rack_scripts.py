@@ -12,7 +12,7 @@ from checkout import ROOT
 
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 
 MAY_BE_UNFAITHFUL = (0, 8)
 """A test machine may be busy; the numbers of these runs are not looked at."""
@@ -23,6 +23,7 @@ def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
 
 
+@pytest.mark.timed(late_ms=50)  # late heartbeats would count as deaths
 def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path: Path) -> None:
     out = tmp_path / "results"
     experiment = tmp_path / "short.yaml"
@@ -51,6 +52,7 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
     assert again.returncode == done.returncode and "Step times before and after" in again.stdout
 
 
+@pytest.mark.timed
 def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     out = tmp_path / "results"
     done = script("server_fabric.py", "--quick", "--iperf-seconds", "1", "--out", str(out))
@@ -61,6 +63,7 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     assert (out / "figures" / "server-fabric.png").exists()
 
 
+@pytest.mark.beside
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
     out = tmp_path / "results"
     command = [sys.executable, str(ROOT / "scripts" / "failover.py"), "--fabric", "photonic", "--out", str(out)]

@@ -14,6 +14,7 @@ import pytest
 from checkout import ROOT
 from host_traffic import drain, pings, pouring
 from mininet.topo import SingleSwitchTopo
+from script_runs import hear_ctrl_c
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.emulation import Emulation
@@ -22,6 +23,8 @@ from topos.kernel.run_registry import REGISTRY, Process
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
+"""Two are not beside others: one looks at all interfaces of the machine, and the remains that one leaves are cleared by
+whatever run comes next."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,7 @@ def net() -> Iterator[Emulation]:
         yield running
 
 
+@pytest.mark.beside
 def test_no_shell_before_it_is_used(net: Emulation) -> None:
     assert not net["g3"].started
     assert net["g3"].cmd("echo hello").strip() == "hello"
@@ -38,6 +42,7 @@ def test_no_shell_before_it_is_used(net: Emulation) -> None:
     assert "g3-r0" in net["g3"].cmd("ls /sys/class/net")
 
 
+@pytest.mark.beside
 def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
     rail = net.plan.rail_of(0)
     for lane in (0, 1):
@@ -47,6 +52,7 @@ def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
     assert not pings(net, "g0", net.plan.rail_of(1).port(1, 0).ip)
 
 
+@pytest.mark.beside
 def test_tcp_bound_to_a_device_leaves_by_that_device(net: Emulation) -> None:
     rail = net.plan.rail_of(0)
     with inside(net.netns_fd("g2")):
@@ -70,6 +76,7 @@ def test_tcp_bound_to_a_device_leaves_by_that_device(net: Emulation) -> None:
         sock.close()
 
 
+@pytest.mark.timed
 def test_senders_that_meet_share_the_port() -> None:
     rate, seconds = 100.0, 1.0
     topo = RailTopo(servers=3, gpus=1, ports=1, fabric="electrical", rate_mbps=rate)
@@ -88,22 +95,26 @@ def test_senders_that_meet_share_the_port() -> None:
     assert min(shares) > 0.1 * rate, f"{shares} Mb/s: one sender got next to nothing"
 
 
+@pytest.mark.beside
 def test_switch_shell_reaches_the_private_instance(net: Emulation) -> None:
     bridges = set(net["rail0"].cmd("ovs-vsctl list-br").split())
     assert bridges == {switch.name for switch in net.plan.switches}
     assert "dpid:0000000000010001" in net["rail0"].cmd("ovs-ofctl show rail1")
 
 
+@pytest.mark.beside
 def test_links_cannot_be_added_to_a_running_net(net: Emulation) -> None:
     with pytest.raises(ConfigError, match="before the net is started"):
         net.addLink("g0", "rail1")
 
 
+@pytest.mark.beside
 def test_optical_switch_passes_nothing_by_itself() -> None:
     with Emulation(RailTopo(servers=2, gpus=1), openflow=None) as net:
         assert not pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("count", [64, 128])
 def test_switch_with_many_ports(count: int) -> None:
     with Emulation(SingleSwitchTopo(count), openflow=None) as net:
@@ -141,7 +152,8 @@ time.sleep(300)
 
 
 def hold() -> tuple[subprocess.Popen[bytes], str, list[Process | None]]:
-    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", HOLD]
+    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_ctrl_c)
     assert owner.stdout is not None
     run_id, *pids = owner.stdout.readline().decode().split()
     return owner, run_id, [Process.of(int(pid)) for pid in pids]
@@ -175,6 +187,7 @@ def test_next_run_clears_what_kill_9_left() -> None:
             os.kill(sleeper.pid, signal.SIGKILL)
 
 
+@pytest.mark.beside
 def test_interrupt_cleans_up() -> None:
     owner, run_id, processes = hold()
     try:
@@ -187,6 +200,7 @@ def test_interrupt_cleans_up() -> None:
         owner.wait()
 
 
+@pytest.mark.beside
 def test_switch_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "ovs-vswitchd"
     broken.write_text("#!/bin/sh\necho the flux is misaligned\nexit 7\n")

@@ -87,6 +87,7 @@ def row(tmp_path: Path) -> Iterator[Emulation]:
         yield net
 
 
+@pytest.mark.beside
 def test_photonic_rack_passes_only_between_ports_that_are_joined() -> None:
     with Emulation(RackTopo(torus="2x2", server="2x1"), openflow=None) as net:
         rack = net.plan.rail_of(0)
@@ -101,6 +102,7 @@ def test_photonic_rack_passes_only_between_ports_that_are_joined() -> None:
         assert pings(net, "g3", net.plan.network("front-end")[0].port(5, 0).ip)
 
 
+@pytest.mark.beside
 def test_prototype_steers_both_ports_to_one_peer() -> None:
     with Emulation(MorphluxTopo(), openflow=None) as net:
         rack = net.plan.rail_of(0)
@@ -109,6 +111,7 @@ def test_prototype_steers_both_ports_to_one_peer() -> None:
         assert all(pings(net, "g0", "-I", f"g0-r{lane}", address(net, 3, 1 - lane)) for lane in (0, 1))
 
 
+@pytest.mark.timed
 def test_torus_forwards_hop_by_hop_and_streams_share_a_link_that_both_cross(row: Emulation) -> None:
     assert not pings(row, "g0", "10.1.0.99")
     assert pings(row, "g0", address(row, 4))
@@ -123,6 +126,7 @@ def test_torus_forwards_hop_by_hop_and_streams_share_a_link_that_both_cross(row:
     assert min(both_ways) > 0.85, f"{both_ways} of a full-duplex link"
 
 
+@pytest.mark.timed
 def test_cut_takes_the_router_of_a_chip_too_and_mend_brings_all_back(row: Emulation) -> None:
     before = kernel_state(row, "g2")
     row.cut("g2")
@@ -140,6 +144,7 @@ def test_cut_takes_the_router_of_a_chip_too_and_mend_brings_all_back(row: Emulat
     assert 0.93 <= through <= 1.02, f"{through:.2f} of a link: its shaping must be as before"
 
 
+@pytest.mark.beside
 def test_neighbours_and_their_switches_see_the_carrier_go(row: Emulation) -> None:
     row.cut("g2")
     expect_ports(row, "n1", {2: "LINK_DOWN", 3: "LIVE", 1: "LIVE"})
@@ -154,6 +159,7 @@ def test_neighbours_and_their_switches_see_the_carrier_go(row: Emulation) -> Non
     expect_ports(row, "n2", {3: "LIVE"})
 
 
+@pytest.mark.timed(late_ms=50)  # milliseconds of work within half a second
 def test_photonic_host_is_cut_on_every_lane_and_comes_back_with_all_of_them() -> None:
     with Emulation(RackTopo(torus="2x2"), openflow=None) as net:
         rack = net.plan.rail_of(0)
@@ -171,6 +177,7 @@ def test_photonic_host_is_cut_on_every_lane_and_comes_back_with_all_of_them() ->
     assert took_s < 0.5, f"cutting took {took_s:.3f} s (some milliseconds on a quiet machine)"
 
 
+@pytest.mark.beside
 def test_only_a_host_of_a_running_net_can_be_cut() -> None:
     net = Emulation(MorphluxTopo(), openflow=None)
     with pytest.raises(ConfigError, match="not started"):
@@ -182,6 +189,7 @@ def test_only_a_host_of_a_running_net_can_be_cut() -> None:
             net.mend("rack0")
 
 
+@pytest.mark.timed(late_ms=100)  # half a second of work within ten
 def test_a_rack_of_32_chips_is_up_in_a_moment() -> None:
     topo = RackTopo(torus="8x4", fabric="electrical-torus")
     start = time.monotonic()

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from workloads.agent.transport.message import Flow, Header
 from workloads.agent.transport.paths import wired_paths
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 RANKS = 4
 SIZE = 400_001
@@ -90,6 +90,13 @@ def team_of(
         team.stop()
 
 
+def until(launcher: AgentLauncher, condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Listen to the agents until ``condition`` holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert launcher.listen(end - time.monotonic()), f"not within {seconds} s"
+
+
 def events_in(folder: Path) -> list[Event]:
     return [event for file in sorted(folder.glob("agent*.jsonl")) for event in read_events(file)]
 
@@ -119,7 +126,7 @@ def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
     with team_of(net, launcher, tmp_path, steps=1000) as team:
         team.wait_ready(10)
         team.go(time.monotonic())
-        time.sleep(0.3)
+        until(launcher, lambda: min(team.steps.values()) >= 1)
         os.kill(team.pids[2], signal.SIGKILL)
         with pytest.raises(AgentError, match=r"the agent of rank 2 was killed by signal 9 \(SIGKILL\)"):
             team.wait_done(20)

@@ -74,6 +74,7 @@ def stream_mbps(net: Emulation, source: int, target: int, seconds: float) -> flo
     return got * 8 / seconds / 1e6
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
 def test_alone_it_reaches_its_rate(net: Emulation, share: float) -> None:
     with Background.on(net.plan, fds(net), rank=2, share=share) as traffic:
@@ -87,6 +88,7 @@ def test_alone_it_reaches_its_rate(net: Emulation, share: float) -> None:
     assert sent.received_bytes == sent.sent_bytes, "all of it arrives"
 
 
+@pytest.mark.timed
 def test_who_shares_the_port_gets_the_rest_and_who_does_not_gets_all(net: Emulation) -> None:
     line = RATE_MBPS * goodput_share(net.plan.mtu)
     with Background.on(net.plan, fds(net), rank=0, share=0.4, peer=1) as traffic:
@@ -98,6 +100,7 @@ def test_who_shares_the_port_gets_the_rest_and_who_does_not_gets_all(net: Emulat
     assert sent.mbps(net.plan.mtu) == pytest.approx(0.4 * RATE_MBPS, rel=0.1)
 
 
+@pytest.mark.timed
 def test_a_slow_link_is_slow_both_ways_and_its_peers_are_not() -> None:
     with electrical(slow={1: 0.5}) as net:
         line = RATE_MBPS * goodput_share(net.plan.mtu)
@@ -106,6 +109,7 @@ def test_a_slow_link_is_slow_both_ways_and_its_peers_are_not() -> None:
         assert stream_mbps(net, 0, 2, 1.0) == pytest.approx(line, rel=0.05)
 
 
+@pytest.mark.timed(late_ms=50)  # 0.3 s to a tenth
 def test_it_ends_by_itself_when_its_time_is_over(net: Emulation) -> None:
     ports = [net.plan.rail_of(rank).port(rank, 0) for rank in (0, 1)]
     ends = [TrafficEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
@@ -115,6 +119,7 @@ def test_it_ends_by_itself_when_its_time_is_over(net: Emulation) -> None:
     assert sent.seconds == pytest.approx(0.3, abs=0.1)
 
 
+@pytest.mark.beside
 def test_nothing_of_it_is_left_when_it_is_closed_unasked(net: Emulation) -> None:
     with Background.on(net.plan, fds(net), rank=0, share=0.5) as traffic:
         process = traffic._process
@@ -126,6 +131,7 @@ def test_nothing_of_it_is_left_when_it_is_closed_unasked(net: Emulation) -> None
         traffic.stop()
 
 
+@pytest.mark.beside
 def test_no_way_is_one_sentence(net: Emulation, capfd: pytest.CaptureFixture[str]) -> None:
     port = net.plan.rail_of(0).port(0, 0)
     source, nowhere = (

@@ -139,6 +139,7 @@ def collectives(plans: dict[str, Schedule], sizes: tuple[int, ...]) -> Program:
     return Program("collectives", (operations,) * RANKS, WORLD, plans)
 
 
+@pytest.mark.beside
 def test_every_algorithm_and_kind_with_every_size(
     electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def check_transfers(program: Program, events: list[Event]) -> None:
             assert e["posted"] <= e.t + 1e-6
 
 
+@pytest.mark.beside
 def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
     electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
                 assert before.end is not None and before.end <= after.t
 
 
+@pytest.mark.timed
 def test_a_straggler_is_served_one_peer_after_another(
     electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_straggler_is_served_one_peer_after_another(
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
 
 
+@pytest.mark.beside
 def test_an_eager_ring_of_sends(electrical: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     """All send first and receive afterwards, some much later: only buffered sends come to an end."""
     groups = {f"p{r}": Group(f"p{r}", "world", (r, (r + 1) % RANKS)) for r in range(RANKS)}
@@ -241,6 +245,7 @@ def test_an_eager_ring_of_sends(electrical: Emulation, launcher: AgentLauncher, 
     )
 
 
+@pytest.mark.beside
 def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, tmp_path: Path) -> None:
     topo = RailTopo(servers=4, gpus=2, ports=1, fabric="electrical", rate_mbps=50, scale_up=True, scale_up_mbps=200)
     plan = schedule("all_reduce", RANKS, "hierarchical", gpus_per_server=2)
@@ -264,6 +269,7 @@ def reconfigured(events: list[Event]) -> list[Event]:
     return [e for e in events if e.source == "controller" and e.kind == "reconfigure"]
 
 
+@pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
 def test_a_ring_on_circuits_is_never_reconfigured(
     ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -275,6 +281,7 @@ def test_a_ring_on_circuits_is_never_reconfigured(
     check_no_loss(events)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("delay_s", [0.0, 0.03])
 def test_stragglar_on_circuits_takes_a_matching_per_round(
     ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path, delay_s: float
@@ -291,6 +298,7 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
     check_no_loss(events)
 
 
+@pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
 def test_different_algorithms_take_turns_on_the_circuits(
     ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -323,6 +331,7 @@ def check_no_loss(events: list[Event]) -> None:
     assert sum(e["retransmits"] for e in events if e.kind == "sockets") <= transfers // 10
 
 
+@pytest.mark.beside
 def test_groups_of_a_job_survive_the_job_channel() -> None:
     from controllers.northbound import messages
 

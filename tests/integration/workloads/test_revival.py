@@ -79,6 +79,7 @@ def read_all(sock: socket.socket) -> bytes:
     return data
 
 
+@pytest.mark.timed(late_ms=20)
 @pytest.mark.parametrize("later_s", [0.0, 0.2])
 def test_what_was_lost_in_the_dark_comes_with_the_light_and_not_after_the_next_time_out(
     session: Session, later_s: float
@@ -111,6 +112,7 @@ def fall_asleep(socks: Sequence[socket.socket], doublings: int = DOUBLINGS) -> N
         time.sleep(0.001)
 
 
+@pytest.mark.beside
 def test_nothing_to_send_again_is_nothing_to_do(session: Session) -> None:
     with ExitStack() as stack:
         light(session, True)
@@ -125,6 +127,7 @@ def test_nothing_to_send_again_is_nothing_to_do(session: Session) -> None:
         assert read_all(near) == PAYLOAD
 
 
+@pytest.mark.timed(late_ms=20)
 def test_room_that_nobody_heard_of_in_the_dark_is_asked_for_in_the_light(session: Session) -> None:
     with ExitStack() as stack:
         light(session, True)

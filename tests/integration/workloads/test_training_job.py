@@ -114,6 +114,7 @@ def until(team: AgentTeam, launcher: AgentLauncher, what: Any, seconds: float = 
         assert launcher.listen(end - time.monotonic()), f"not within {seconds} s: {team.failures}"
 
 
+@pytest.mark.timed(late_ms=50)  # ends within 1 s, and starts up within 0.2 s to 0.4 s
 def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     first = job.launch(BEFORE)
     first.wait_ready(10)
@@ -163,6 +164,7 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     assert [(e["step"], e["incarnation"], e["bytes"]) for e in stored] == [(4, 1, 700_004), (6, 1, 700_004)]
 
 
+@pytest.mark.timed(late_ms=50)  # ends within 1 s
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: Job, seed: int) -> None:
     rng = random.Random(seed)
@@ -195,6 +197,7 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
         job.net.mend("g2")
 
 
+@pytest.mark.timed
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
     net: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
     assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["incarnation"] for e in alive} == {0}
 
 
+@pytest.mark.beside
 def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> None:
     def of(members: Sequence[int], configs: list[AgentConfig]) -> list[AgentConfig]:
         program = training_job(members, GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
@@ -254,6 +258,7 @@ def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> N
     assert {e["rank"] for e in job.events("stage") if e["incarnation"] == 1} == {2, 3}
 
 
+@pytest.mark.beside
 def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Job(job.net, job.launcher, tmp_path / "other", "other")
@@ -274,6 +279,7 @@ def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_pa
         second.stop()
 
 
+@pytest.mark.beside
 def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
     team = job.launch(AFTER, {SPARE: 1}, number=1, first_step=2)
     with pytest.raises(AgentError, match=r"rank 4 cannot copy the checkpoint of step 2 from rank 1: rank 1 has no|"
@@ -281,6 +287,7 @@ def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
         team.wait_ready(10)
 
 
+@pytest.mark.beside
 def test_a_peer_that_does_not_serve_ends_the_wait(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
     job = Job(net, launcher, tmp_path, ack_timeout_s=0.5)
     (spare,) = (c for c in job.configs(AFTER, {SPARE: 1}, number=1, first_step=2) if c.rank == SPARE)

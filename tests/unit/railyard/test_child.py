@@ -9,8 +9,6 @@ import pytest
 from railyard.child import end_child, request_stop, start_child
 from railyard.errors import MachineError
 
-pytestmark = pytest.mark.live
-
 ECHO = """
 import os, sys
 settings = sys.stdin.readline()
@@ -55,7 +53,7 @@ def test_a_child_that_does_not_get_ready_is_an_error_and_gone(module: Path, text
 
 
 def test_a_child_that_does_not_end_is_killed(module: Path) -> None:
-    module.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    module.write_text("import signal\nprint('ready', flush=True)\nsignal.pause()\n")
     process = start_child(module.stem, {}, (), "the child")
     end_child(process)
     assert process.returncode == -9

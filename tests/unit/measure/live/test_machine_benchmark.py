@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import os
 import socket
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine import Process, processes
 
 from measure.live import machine_benchmark
 from railyard.errors import MachineError
+
+PATIENCE_S = 60.0
+BUSY_TICKS = 10
+"""CPU time that each process must use while it is watched, in ticks of the kernel (10 ms)."""
 
 
 @given(limit=st.floats(200, 50_000), halvings=st.integers(0, 5))
@@ -52,6 +59,20 @@ def test_messages_and_streams_over_the_loopback() -> None:
             one.receiver.close()
 
 
+def children() -> dict[int, Process]:
+    """Our child processes (``machine_benchmark.busy_processors`` starts one for each core)."""
+    return {pid: process for pid, process in processes().items() if process.parent == os.getpid()}
+
+
 def test_processors_are_busy_only_within_the_block() -> None:
+    before = children()
     with machine_benchmark.busy_processors():
-        pass  # leaving waits for the processes; nothing to wait for may remain
+        spinners = {pid: process for pid, process in children().items() if pid not in before}
+        assert len(spinners) == os.cpu_count()
+        end = time.monotonic() + PATIENCE_S
+        for pid, first in spinners.items():
+            while processes()[pid].own_ticks < first.own_ticks + BUSY_TICKS:
+                assert time.monotonic() < end, f"process {pid} does not use its processor"
+                time.sleep(0.01)
+    left = {pid: process.start for pid, process in processes().items()}
+    assert not [pid for pid, spinner in spinners.items() if left.get(pid) == spinner.start]

@@ -1,62 +1,103 @@
-"""Signs of life that do not wait for anybody."""
+"""Heartbeats of an agent: regular, independent of the agent's loop, and over when the agent or the controller is."""
 
 from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from fake_clock import FakeClock
 
 from railyard.errors import ControlError
+from workloads.agent import heartbeat
 from workloads.agent.heartbeat import Heartbeat
 
-pytestmark = pytest.mark.live
-
 EVERY_S = 0.02
+PATIENCE_S = 30.0
+"""Seconds to wait for a beat or for the end of the thread before the test fails."""
+
+
+class Beats:
+    """Notes the time of every beat; ``enough`` is set at beat number ``count``."""
+
+    def __init__(self, count: int) -> None:
+        self.times: list[float] = []
+        self.enough = threading.Event()
+        self._count = count
+        self._thread: threading.Thread | None = None
+
+    def __call__(self) -> None:
+        self._thread = threading.current_thread()
+        self.times.append(time.monotonic())
+        if len(self.times) == self._count:
+            self.enough.set()
+
+    def end(self) -> None:
+        """Return when the thread that beats has ended: from then on there are no more beats."""
+        assert self._thread is not None, "no beat yet"
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
 
 
 def test_it_beats_at_once_and_on_until_it_is_stopped() -> None:
-    beats: list[float] = []
-    third = threading.Event()
-
-    def beat() -> None:
-        beats.append(time.monotonic())
-        if len(beats) == 3:
-            third.set()
-
+    beats = Beats(3)
     begin = time.monotonic()
-    heartbeat = Heartbeat(beat, EVERY_S)
-    assert third.wait(5), "nobody calls it"
-    heartbeat.stop()
-    assert beats[2] - begin >= 2 * EVERY_S
-    time.sleep(EVERY_S)
-    heard = len(beats)
-    time.sleep(3 * EVERY_S)
-    assert len(beats) == heard
+    beating = Heartbeat(beats, EVERY_S)
+    assert beats.enough.wait(PATIENCE_S), "nobody calls it"
+    assert beats.times[2] - begin >= 2 * EVERY_S
+    beating.stop()
+    beats.end()
 
 
-def test_beats_that_were_missed_are_not_made_up_for() -> None:
+def test_the_first_beat_does_not_wait_and_the_end_does_not_wait_for_the_next() -> None:
+    beats = Beats(1)
+    beating = Heartbeat(beats, every_s=3600)
+    assert beats.enough.wait(PATIENCE_S)
+    beating.stop()
+    beats.end()
+    assert len(beats.times) == 1
+
+
+def test_beats_that_were_missed_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock(0.0)
+
+    class Stop(threading.Event):
+        """Whoever waits for it lets the fake time pass."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            clock.advance(timeout or 0.0)
+            return self.is_set()
+
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(heartbeat, "threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
+    made: list[Heartbeat] = []
     beats: list[float] = []
+    ready, done = threading.Event(), threading.Event()
 
     def beat() -> None:
-        beats.append(time.monotonic())
+        ready.wait()
+        beats.append(clock.now)
         if len(beats) == 1:
-            time.sleep(5.5 * EVERY_S)
+            clock.advance(5.5)
+        if len(beats) == 4:
+            made[0].stop()
+            done.set()
 
-    heartbeat = Heartbeat(beat, EVERY_S)
-    time.sleep(8 * EVERY_S)
-    heartbeat.stop()
-    assert 2 <= len(beats) <= 4
-    assert beats[1] - beats[0] >= 5.5 * EVERY_S
+    made.append(Heartbeat(beat, 1.0))
+    ready.set()
+    assert done.wait(PATIENCE_S)
+    assert beats == [0.0, 6.0, 7.0, 8.0]
 
 
 def test_it_ends_with_the_controller() -> None:
-    beats: list[float] = []
+    beats = Beats(1)
 
     def beat() -> None:
-        beats.append(time.monotonic())
+        beats()
         raise ControlError("the controller is gone")
 
     Heartbeat(beat, EVERY_S)
-    time.sleep(4 * EVERY_S)
-    assert len(beats) == 1
+    assert beats.enough.wait(PATIENCE_S)
+    beats.end()
+    assert len(beats.times) == 1

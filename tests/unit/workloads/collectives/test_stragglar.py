@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from types import FrameType
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +56,42 @@ def test_powers_of_two_take_the_least_rounds(n: int) -> None:
         check_ports(made)
 
 
+def test_256_ranks() -> None:
+    made = stragglar("all_reduce", 256, straggler=100)
+    assert phase_2(made) == 262
+    check_ports(made)
+
+
+def proof(n: int) -> Callable[[], None]:
+    """What a user waits for: the schedule for ``n`` ranks, made and verified."""
+    return lambda: verify(stragglar("all_reduce", n, straggler=100))
+
+
+def executed_lines(what: Callable[[], object]) -> int:
+    """How many lines of Python a call executes, with calls and returns: the same on every machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        what()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_time_grows_with_the_number_of_transfers() -> None:
+    """Twice as many ranks have four times as many transfers; a step that looks at all pairs of them takes 16 times."""
+    small, large = executed_lines(proof(128)), executed_lines(proof(256))
+    assert large < 4.2 * small
+    assert large < 150 * 256**2, "116 lines for each of n x n"
+
+
 def cpu_s(what: Callable[[], object]) -> float:
     """CPU seconds that it takes: the best of three, on a machine that others slow down."""
     took = []
@@ -74,13 +112,14 @@ def fill_up() -> int:
 FILLS_UP_S = 0.2
 
 
-@pytest.mark.live
+@pytest.mark.timed
 def test_256_ranks_in_less_than_a_second() -> None:
-    made = stragglar("all_reduce", 256, straggler=100)
-    assert phase_2(made) == 262
-    check_ports(made)
-    took = cpu_s(lambda: verify(stragglar("all_reduce", 256, straggler=100)))
-    assert took < cpu_s(fill_up) / FILLS_UP_S, "seconds of that machine"
+    """Timed although it takes CPU time and not clock time, and although both sides are taken on the same machine: a
+    neighbour on the same core and its caches, or a hypervisor, may slow down one side and not the other.
+
+    What does not depend on the machine is in the test above.
+    """
+    assert cpu_s(proof(256)) < cpu_s(fill_up) / FILLS_UP_S, "seconds of that machine"
 
 
 @pytest.mark.parametrize(("n", "rounds"), [*PUBLISHED.items(), *ODD.items(), (3, 3)])
