@@ -24,7 +24,7 @@ CellStep = tuple[int, bool]
 
 @dataclass(frozen=True)
 class Routed:
-    """Circuits laid on a mesh.
+    """Circuits laid on a mesh, with the states of its cells.
 
     ``states[i]``: cell i is in state cross (else bar; False also for cells without light); ``cells``: the number of
     cells crossed by all paths together; ``proved``: no other way to lay the circuits crosses fewer.

@@ -15,13 +15,13 @@ SPIN_S = 0.0018
 
 
 class AlarmClock(Protocol):
-    """Calls functions at given moments of a clock; tests hand in a fake one."""
+    """The interface of a clock that calls functions at given times; tests pass in a fake one."""
 
     def start(self) -> None:
-        """Begin to call."""
+        """Start to call the functions that are due."""
 
     def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at ``moment``, or at once if it is past."""
+        """Call ``call`` at time ``moment``, or at once if that is past."""
 
 
 class Alarm:
