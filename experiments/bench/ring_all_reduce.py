@@ -57,8 +57,8 @@ def ring_all_reduce(
 
     Returns measured / ideal time (median over steps), and the busiest agent's share of a processor core. Needs root.
     """
-    with nullcontext(launcher) if launcher else AgentLauncher.start() as nurse:
-        times, busy = _run(nurse, hosts, rate_mbps, bytes, ports)
+    with nullcontext(launcher) if launcher else AgentLauncher.start() as agent_launcher:
+        times, busy = _run(agent_launcher, hosts, rate_mbps, bytes, ports)
     name = f"ring all-reduce, {hosts} hosts x {rate_mbps:g} Mb/s, {bytes / 1e6:g} MB"
     name += "" if ports == 1 else f", {ports} ports"
     ideal = ideal_s(hosts, rate_mbps, bytes)

@@ -44,5 +44,5 @@ def _goodput(host: str, child: subprocess.Popen[bytes], deadline: float) -> floa
         return float(output)
     except ValueError:
         said = (errors or b"").decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"its process ended with status {child.returncode} and said nothing"
+        why = said[-1] if said else f"its process ended with status {child.returncode} without output"
         raise NotMeasured(f"the goodput of host {host}: {why}") from None

@@ -71,7 +71,7 @@ def test_goodput_of_every_host() -> None:
     ("command", "why"),
     [
         ("echo '/proj: No such file or directory' >&2; exit 1", "host g1: /proj: No such file or directory"),
-        ("exit 4", "host g1: its process ended with status 4 and said nothing"),
+        ("exit 4", "host g1: its process ended with status 4 without output"),
         ("exec sleep 60", "host g1: its process did not end in time"),
     ],
 )
