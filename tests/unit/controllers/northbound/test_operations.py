@@ -1,0 +1,575 @@
+"""Every operation of the job channel, with good and with bad input; switches are told nothing and the test says when
+they are tuned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric_plans import pipeline_groups, rail_plan
+from mesh_plans import pip_plan
+
+from controllers.engine.actions import Action, Darken, Note, SlotEnds
+from controllers.engine.engine import Engine
+from controllers.northbound.operations import Operations
+from controllers.openflow.datapaths import Datapaths
+from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError
+from topos.plan import FabricPlan
+from workloads.program import Group
+
+PAIR, RING = "pp-s0-d0-r0", "dp-s0-r0"
+"""Ranks 0 and 2, for which the circuits must change; ranks 0 and 1, whose circuits are up from the start."""
+OK = {"ok": True}
+
+
+class Caller:
+    """A connection: what it was answered, by the id of its request."""
+
+    def __init__(self, trusted: bool = True) -> None:
+        self.trusted = trusted
+        self.answers: dict[object, list[dict[str, Any]]] = {}
+
+    def answer(self, request_id: object, fragment: str) -> None:
+        self.answers.setdefault(request_id, []).append(json.loads(f"{{{fragment}}}"))
+
+
+class Desk:
+    """The operations between callers and an engine."""
+
+    def __init__(self, plan: FabricPlan | None = None, *, joined: bool = True) -> None:
+        self.plan = plan or rail_plan(4)
+        self.engine = Engine(self.plan)
+        self.datapaths = Datapaths(self.plan)
+        self.now = 10.0
+        self.dark: list[Darken] = []
+        self.notes: list[Note] = []
+        self.watched = 0
+        self.people = Caller()
+        self.numbers: Iterator[int] = iter(range(1000))
+        if joined:
+            for switch in self.plan.switches:
+                self.datapaths.connect(switch, lambda data: True).filled = True
+        self.operations = Operations(self.plan, self.engine, self.datapaths, self._watch)
+
+    def _watch(self) -> None:
+        self.watched += 1
+
+    def ask(self, op: str, caller: Caller | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """One request; the list that its answers are added to, now or later."""
+        caller, number = caller or self.people, next(self.numbers)
+        message = {"op": op, **fields}
+        answers = caller.answers.setdefault(number, [])
+        self.do(self.operations.operation(message)(message, (caller, number), self.now))
+        return answers
+
+    def do(self, actions: Iterable[Action]) -> None:
+        """Take what the engine wants done, and hand out the answers."""
+        replies = self.operations.pending_replies
+        for action in actions:
+            if isinstance(action, Darken):
+                self.dark.append(action)
+            elif isinstance(action, Note):
+                self.notes.append(action)
+            elif not isinstance(action, SlotEnds):
+                replies.report(action)
+        answers, replies.answers = replies.answers, []
+        for (caller, number), text in answers:
+            caller.answer(number, text)
+
+    def light(self) -> None:
+        """Every switch is tuned."""
+        while self.dark:
+            darken = self.dark.pop(0)
+            self.now += darken.delay_s
+            self.do(self.engine.lit(darken.reconfiguration_id, self.now))
+
+    def refuse(self, reason: str) -> None:
+        """The switch does not do the oldest reconfiguration."""
+        self.do(self.engine.failed(self.dark.pop(0).reconfiguration_id, reason, self.now))
+
+    def register(self, **fields: Any) -> list[dict[str, Any]]:
+        message = {"job": "j", "policy": "opus", "mode": "on-demand", "reconfiguration_delay_s": 0.5, **fields}
+        message.setdefault("groups", groups(*pipeline_groups(2, 2)))
+        return self.ask("register", **message)
+
+    def close(self, caller: Caller) -> None:
+        self.do(self.operations.closed(caller, self.now))
+
+
+def groups(*found: Group) -> list[Any]:
+    plain: list[Any] = json.loads(json.dumps([asdict(group) for group in found]))
+    return plain
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def job(desk: Desk) -> Desk:
+    """A desk with job j, whose circuits are up."""
+    assert desk.register() == []
+    desk.light()
+    return desk
+
+
+def granted(job: Desk, *callers: Caller) -> None:
+    """Ranks 0 and 2 hold the circuit between them."""
+    answers = [
+        job.ask("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in zip((0, 2), callers, strict=True)
+    ]
+    job.light()
+    assert all(answer[0]["ok"] for answer in answers)
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "sentence"),
+    [
+        ({}, ConfigError, "op: must be one of register, checkin, request, release, moved, alive, watch, restart, "
+                          "failed, finish, circuits, jobs, rewire, cells, fault, not None"),
+        ({"op": ["jobs"]}, ConfigError, "not ['jobs']"),
+        ({"op": "register"}, ConfigError, "policy: must be a non-empty string, not None"),
+        ({"op": "register", "policy": "opus"}, ConfigError, "groups: must be a list of groups, not None"),
+        ({"op": "register", "policy": "opus", "groups": [], "job": "j", "mode": "m"}, ControlError,
+         "job j is registered already"),
+        ({"op": "register", "policy": "opus", "groups": [], "job": "k", "mode": "m", "detection": {"misses": 0}},
+         ConfigError, "detection.misses: must be an integer of 1 or more, not 0"),
+        ({"op": "checkin", "group": RING}, ConfigError, "rank: must be an integer of 0 or more, not None"),
+        ({"op": "checkin", "rank": True, "group": RING}, ConfigError, "rank: must be an integer of 0 or more"),
+        ({"op": "checkin", "rank": 0}, ConfigError, "group: must be a non-empty string, not None"),
+        ({"op": "checkin", "rank": 0, "group": "x"}, ControlError, "no job has registered a group x"),
+        ({"op": "checkin", "rank": 3, "group": RING}, ControlError, "rank 3 is not a member of group dp-s0-r0"),
+        ({"op": "request", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
+        ({"op": "request", "rank": 0, "group": RING, "index": 1}, ControlError, "its next index is 0"),
+        ({"op": "release", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
+        ({"op": "release", "rank": 0, "group": RING, "index": 0}, ControlError, "for which it holds no ack"),
+        ({"op": "moved", "rank": 0, "group": RING, "index": 0}, ConfigError, "slot: must be an integer of 0 or more"),
+        ({"op": "moved", "rank": 0, "group": RING, "index": 0, "slot": 0, "idle": 1}, ConfigError,
+         "idle: must be true or false, not 1"),
+        ({"op": "alive", "rank": 0}, ConfigError, "job: must be a non-empty string, not None"),
+        ({"op": "alive", "job": "x", "rank": 0}, ControlError, "job x"),
+        ({"op": "watch"}, ConfigError, "job: must be a non-empty string, not None"),
+        ({"op": "watch", "job": "j", "seen": -1}, ConfigError, "seen: must be an integer of 0 or more, not -1"),
+        ({"op": "watch", "job": "x"}, ControlError, "job x"),
+        ({"op": "restart", "job": ""}, ConfigError, "job: must be a non-empty string, not ''"),
+        ({"op": "restart", "job": "x"}, ControlError, "job x"),
+        ({"op": "failed"}, ConfigError, "rank: must be an integer of 0 or more, not None"),
+        ({"op": "failed", "rank": 0, "cause": 3}, ConfigError, "cause: must be a non-empty string, not 3"),
+        ({"op": "failed", "rank": 4}, ControlError, "there is no rank 4; the fabric's ranks are 0 to 3"),
+        ({"op": "finish"}, ConfigError, "job: must be a non-empty string, not None"),
+        ({"op": "finish", "job": "x"}, ControlError, "job x"),
+        ({"op": "rewire", "circuits": []}, ConfigError, "switch: must be a non-empty string, not None"),
+        ({"op": "rewire", "switch": "rail9", "circuits": []}, ControlError, "rail9 is not an optical switch"),
+        ({"op": "rewire", "switch": "rail0"}, ConfigError, "circuits: must be a list of port pairs"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 9]]}, CircuitError, "port 9 is not on rail0"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "all"}, ConfigError, "update: must be one of"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [], "delay_s": "1"}, ConfigError, "delay_s: must be a number"),
+        ({"op": "cells", "switch": "rail0", "cells": []}, CircuitError, "rail0 is not made of a mesh"),
+        ({"op": "cells", "cells": []}, ConfigError, "switch: must be a non-empty string, not None"),
+        ({"op": "fault", "switch": "rail0", "port": 1}, ConfigError, "state: must be failed or restored, not None"),
+        ({"op": "fault", "switch": "rail0", "port": "1", "state": "failed"}, ConfigError, "port: must be an integer"),
+        ({"op": "fault", "switch": "rail0", "port": 9, "state": "failed"}, CircuitError, "port 9 is not on rail0"),
+        ({"op": "fault", "switch": "rail9", "port": 1, "state": "failed"}, ControlError, "rail9 is not an optical"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(
+    job: Desk, message: dict[str, Any], kind: type[RailyardError], sentence: str
+) -> None:
+    jobs, switches = job.ask("jobs"), job.ask("circuits")
+    with pytest.raises(kind) as caught:
+        job.operations.operation(message)(message, (job.people, "bad"), job.now)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    assert job.ask("jobs") == jobs and job.ask("circuits") == switches and not job.dark
+    replies = job.operations.pending_replies
+    assert "bad" not in job.people.answers and not (replies.check_ins or replies.requests or replies.registrations)
+
+
+# ---- register and finish ---------------------------------------------------------------------------------------------
+
+
+def test_register_is_answered_when_the_starting_circuits_are_up(desk: Desk) -> None:
+    answer = desk.register()
+    assert answer == [] and len(desk.dark) == 1
+    desk.light()
+    assert answer == [OK]
+
+
+def test_register_is_refused_when_the_switch_does_not_take_the_circuits(desk: Desk) -> None:
+    answer = desk.register()
+    desk.refuse("rail0 refused it (BUNDLE_FAILED)")
+    assert answer == [{"ok": False, "error": "rail0 refused it (BUNDLE_FAILED)", "kind": "ControlError"}]
+    assert desk.ask("jobs") == [{"ok": True, "jobs": []}]
+
+
+def test_no_job_starts_while_a_switch_is_missing() -> None:
+    desk = Desk(rail_plan(2), joined=False)
+    with pytest.raises(ControlError, match="rail0 has not joined the controller, so no job can start"):
+        desk.register(groups=[])
+    assert desk.engine.jobs == {}
+
+
+def test_everybody_may_name_a_policy_of_the_catalog(desk: Desk) -> None:
+    desk.people.trusted = False
+    answer = desk.register(policy="static", groups=[])
+    desk.light()
+    assert answer == [OK]
+
+
+@pytest.mark.parametrize("name", ["some_module:Class", "some/file.py:Class", "unknown"])
+def test_only_the_own_user_may_name_anything_else(desk: Desk, name: str) -> None:
+    desk.people.trusted = False
+    with pytest.raises(ConfigError) as caught:
+        desk.register(policy=name)
+    assert str(caught.value) == f"policy: {name} names code to load, which only the user of the controller may"
+    assert desk.engine.jobs == {}
+
+
+def test_the_own_user_may_name_code(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from controllers.policies.policy import Policy\n\nclass Mine(Policy):\n    pass\n")
+    answer = desk.register(policy=f"{file}:Mine")
+    assert answer == [OK], "it has no starting circuits"
+    assert list(desk.engine.jobs) == ["j"]
+
+
+def test_finish_is_answered_at_once_and_all_who_wait_for_the_job_are_told(job: Desk) -> None:
+    agent, other = Caller(), Caller()
+    waiting = [
+        job.ask("checkin", agent, rank=0, group=RING),
+        job.ask("request", other, rank=0, group=PAIR, index=0),
+        job.ask("watch", job="j"),
+    ]
+    assert waiting == [[], [], []]
+    assert job.ask("finish", job="j") == [OK]
+    assert [(answer["ok"], answer["error"]) for (answer,) in waiting] == [
+        (False, "job j was finished"),
+        (False, f"group {PAIR}: job j was finished"),
+        (False, "job j was finished"),
+    ]
+    assert job.ask("jobs") == [{"ok": True, "jobs": []}]
+
+
+def test_a_job_that_is_finished_can_be_registered_again_and_its_connections_go_on(job: Desk) -> None:
+    agent, other = Caller(), Caller()
+    for rank, caller in ((0, agent), (1, other)):
+        job.ask("checkin", caller, rank=rank, group=RING)
+    job.ask("finish", job="j")
+    assert job.register() == [OK], "its circuits are still up"
+    answers = [job.ask("checkin", caller, rank=rank, group=RING) for rank, caller in ((0, agent), (1, other))]
+    assert [answer[0]["ok"] for answer in answers] == [True, True]
+
+
+def test_finish_before_the_circuits_are_up_refuses_the_register(desk: Desk) -> None:
+    answer = desk.register()
+    assert desk.ask("finish", job="j") == [OK]
+    assert answer[0]["error"] == "job j was finished before its circuits stood"
+
+
+# ---- agents ----------------------------------------------------------------------------------------------------------
+
+
+def test_checkin_is_answered_when_all_members_are_here(job: Desk) -> None:
+    first = job.ask("checkin", Caller(), rank=0, group=RING)
+    assert first == []
+    second = job.ask("checkin", Caller(), rank=1, group=RING)
+    expected = {"ok": True, "domain": "scale-out", "asks": True, "paths": [], "rotates": False}
+    assert first == second == [expected]
+
+
+def test_checkin_tells_the_paths_of_a_group_that_does_not_ask() -> None:
+    desk = Desk()
+    desk.register(policy="static", groups=groups(*pipeline_groups(2, 1)))
+    desk.light()
+    agent = Caller()
+    answers = [desk.ask("checkin", agent, rank=rank, group=RING) for rank in (0, 1)]
+    assert answers[0] == answers[1] and answers[0][0]["asks"] is False
+    assert answers[0][0]["paths"] == [[0, 1, 1, 0], [1, 1, 0, 0]]
+
+
+def test_checkin_twice_is_refused_and_the_first_still_counts(job: Desk) -> None:
+    agent = Caller()
+    first = job.ask("checkin", agent, rank=0, group=RING)
+    with pytest.raises(ControlError, match="rank 0"):
+        job.ask("checkin", agent, rank=0, group=RING)
+    job.ask("checkin", Caller(), rank=1, group=RING)
+    assert len(first) == 1 and first[0]["ok"]
+
+
+def test_request_is_answered_to_all_members_when_the_circuits_are_up(job: Desk) -> None:
+    first = job.ask("request", rank=0, group=PAIR, index=0)
+    assert not job.dark, "rank 2 has not asked"
+    second = job.ask("request", rank=2, group=PAIR, index=0)
+    assert first == second == [] and [darken.delay_s for darken in job.dark] == [0.5]
+    job.light()
+    assert first == second == [{"ok": True, "group": PAIR, "index": 0, "paths": [[0, 1, 2, 0]]}]
+
+
+def test_request_for_circuits_that_are_up_is_answered_at_once(job: Desk) -> None:
+    job.ask("request", rank=0, group=RING, index=0)
+    assert job.ask("request", rank=1, group=RING, index=0)[0]["ok"] and not job.dark
+
+
+def test_request_is_refused_when_the_switch_does_not_do_it(job: Desk) -> None:
+    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
+    job.refuse("rail0 refused it")
+    refused = {"ok": False, "error": f"group {PAIR}: rail0 refused it", "kind": "ControlError"}
+    assert answers == [[refused], [refused]]
+
+
+def test_release_is_answered_at_once_and_the_last_one_lets_others_have_the_ports(job: Desk) -> None:
+    granted(job, Caller(), Caller())
+    ring = [job.ask("request", rank=rank, group=RING, index=0) for rank in (0, 1)]
+    assert job.ask("release", rank=0, group=PAIR, index=0) == [OK] and not job.dark
+    assert job.ask("release", rank=2, group=PAIR, index=0) == [OK] and job.dark
+    job.light()
+    assert [answer[0]["ok"] for answer in ring] == [True, True]
+
+
+def rotating() -> tuple[Desk, list[list[dict[str, Any]]]]:
+    """Three ranks whose circuits take turns until all have sent, in their first slot; what each has been answered."""
+    desk = Desk(rail_plan(3, ports=1))
+    registered = desk.register(policy="rotor", groups=groups(Group("ep", "ep", (0, 1, 2))), reconfiguration_delay_s=0.0)
+    desk.light()
+    assert registered == [OK]
+    answers = [desk.ask("request", rank=rank, group="ep", index=0) for rank in (0, 1, 2)]
+    desk.light()
+    return desk, answers
+
+
+def numbers(answers: list[dict[str, Any]]) -> list[int]:
+    """The slots that one rank was told of."""
+    return [answer["slot_window"][0] for answer in answers]
+
+
+def test_a_request_of_a_rotation_is_answered_for_each_slot_and_moved_never() -> None:
+    desk, answers = rotating()
+    assert [numbers(answer) for answer in answers] == [[0], [0], [0]]
+    moved = [desk.ask("moved", rank=rank, group="ep", index=0, slot=0) for rank in (0, 1, 2)]
+    desk.light()
+    assert moved == [[], [], []] and [numbers(answer) for answer in answers] == [[0, 1], [0, 1], [0, 1]]
+
+
+def test_ranks_that_have_nothing_more_to_send_do_not_ask_for_another_slot() -> None:
+    desk, answers = rotating()
+    for rank in (0, 1, 2):
+        desk.ask("moved", rank=rank, group="ep", index=0, slot=0, idle=True)
+    assert not desk.dark and [numbers(answer) for answer in answers] == [[0], [0], [0]]
+
+
+def test_moved_of_a_slot_that_is_over_is_nothing() -> None:
+    desk, _ = rotating()
+    for slot in (1, 7):
+        assert desk.ask("moved", rank=0, group="ep", index=0, slot=slot) == []
+    assert not desk.dark
+    with pytest.raises(ControlError, match="rank 9 is not a member of group ep"):
+        desk.ask("moved", rank=9, group="ep", index=0, slot=0)
+
+
+def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
+    desk, answers = rotating()
+    assert desk.ask("release", rank=0, group="ep", index=0) == [OK]
+    for rank in (1, 2):
+        desk.ask("moved", rank=rank, group="ep", index=0, slot=0)
+    desk.light()
+    assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
+
+
+# ---- heartbeats ------------------------------------------------------------------------------------------------------
+
+DETECTION = {"heartbeat_s": 0.2, "misses": 3}
+
+
+def test_alive_is_never_answered_and_begins_the_watch() -> None:
+    desk, agent = Desk(), Caller()
+    desk.register(detection=DETECTION)
+    desk.light()
+    assert desk.engine.liveness.next_check() is None
+    assert desk.ask("alive", agent, job="j", rank=0) == []
+    assert desk.watched == 1 and desk.engine.liveness.next_check() == pytest.approx(desk.now + 0.6)
+
+
+def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and_once_it_is_watched() -> None:
+    desk, agent = Desk(), Caller()
+    desk.register(detection=DETECTION)
+    desk.light()
+    beats = desk.operations.beats
+    assert not beats({"op": "alive", "job": "j", "rank": 0}, agent, desk.now)
+    desk.ask("alive", agent, job="j", rank=0)
+    assert beats({"op": "alive", "job": "j", "rank": 0}, agent, desk.now + 0.1)
+    assert desk.engine.liveness.last(0) == desk.now + 0.1
+    assert not beats({"op": "alive", "job": "j", "rank": 0}, Caller(), desk.now + 0.2)
+    assert not beats({"op": "alive", "job": "j", "rank": True}, agent, desk.now + 0.2)
+    assert not beats({"op": "alive", "job": "j"}, agent, desk.now + 0.2)
+    assert desk.engine.liveness.last(0) == desk.now + 0.1
+
+
+def test_alive_without_detection_watches_nobody(job: Desk) -> None:
+    job.ask("alive", Caller(), job="j", rank=0)
+    assert job.engine.liveness.next_check() is None
+
+
+# ---- faults, watch and restart ---------------------------------------------------------------------------------------
+
+
+def test_failed_is_answered_at_once_and_the_cause_is_noted(job: Desk) -> None:
+    assert job.ask("failed", rank=3, cause="smoke comes out") == [OK]
+    (note,) = (note for note in job.notes if note.kind == "failed")
+    assert (note.fields["job"], note.fields["rank"], note.fields["cause"]) == ("j", 3, "smoke comes out")
+    assert job.ask("failed", rank=3) == [OK], "it is dead already"
+    assert len([note for note in job.notes if note.kind == "failed"]) == 1
+
+
+def test_failed_refuses_those_who_wait_as_a_consequence(job: Desk) -> None:
+    waiting = job.ask("request", Caller(), rank=0, group=PAIR, index=0)
+    job.ask("failed", rank=2)
+    assert waiting == [{"ok": False, "error": f"group {PAIR}: rank 2 has failed", "kind": "PeerLost"}]
+
+
+def test_watch_is_answered_when_there_is_news_beyond_what_was_seen(job: Desk) -> None:
+    waiting = job.ask("watch", job="j")
+    assert waiting == []
+    job.ask("failed", rank=3)
+    ((news,), (again,)) = waiting, job.ask("watch", job="j", seen=0)
+    assert news == again and (news["ok"], news["number"], news["state"], news["dead"]) == (True, 1, "stranded", [3])
+    assert news["reason"] and news["members"][RING] == [0, 1]
+    assert job.ask("watch", job="j", seen=1) == [], "there is nothing beyond that"
+
+
+def test_restart_is_answered_at_once_with_the_members(job: Desk) -> None:
+    (answer,) = job.ask("restart", job="j")
+    assert (answer["ok"], answer["number"], answer["state"]) == (True, 0, "running")
+    assert answer["members"] == {group.name: list(group.members) for group in pipeline_groups(2, 2)}
+
+
+def test_after_a_restart_old_connections_mean_nothing_and_new_ones_begin_afresh(job: Desk) -> None:
+    old, other = Caller(), Caller()
+    granted(job, old, other)
+    job.ask("restart", job="j")
+    for op, fields in (
+        ("checkin", {"group": RING}),
+        ("request", {"group": PAIR, "index": 0}),
+        ("moved", {"group": PAIR, "index": 0, "slot": 0}),
+        ("alive", {"job": "j"}),
+    ):
+        with pytest.raises(ControlError, match="open a new one"):
+            job.ask(op, old, rank=0, **fields)
+    assert job.ask("release", old, rank=0, group=PAIR, index=0) == [OK], "which lets go of nothing"
+    granted(job, Caller(), Caller())
+
+
+def test_a_stranded_job_cannot_restart(job: Desk) -> None:
+    job.ask("failed", rank=3)
+    with pytest.raises(ControlError, match="job j cannot restart: "):
+        job.ask("restart", job="j")
+
+
+def test_fault_is_answered_at_once_and_takes_the_circuit_off_and_restored_brings_it_back(job: Desk) -> None:
+    before = job.ask("circuits")[0]["switches"][0]["circuits"]
+    assert job.ask("fault", switch="rail0", port=2, state="failed") == [OK]
+    job.light()
+    (switch,) = job.ask("circuits")[0]["switches"]
+    assert switch["ports"]["2"] == "failed" and [2, 3] not in switch["circuits"]
+    assert job.ask("fault", switch="rail0", port=2, state="restored") == [OK]
+    job.light()
+    (switch,) = job.ask("circuits")[0]["switches"]
+    assert switch["circuits"] == before and switch["ports"]["2"] == "tuned"
+
+
+# ---- connections that end --------------------------------------------------------------------------------------------
+
+
+def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) -> None:
+    staying, leaving = Caller(), Caller()
+    checked_in = job.ask("checkin", staying, rank=0, group=RING)
+    requested = job.ask("request", staying, rank=0, group=PAIR, index=0)
+    job.ask("checkin", leaving, rank=2, group=PAIR)
+    gone = job.ask("request", leaving, rank=1, group=RING, index=0)
+    job.close(leaving)
+    assert (checked_in[0]["error"], checked_in[0]["kind"]) == (
+        f"group {RING}: rank 1 of the group has left",
+        "PeerLost",
+    )
+    assert (requested[0]["error"], requested[0]["kind"]) == (f"group {PAIR}: rank 2 of the group has left", "PeerLost")
+    assert gone == [], "nobody hears it"
+
+
+def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) -> None:
+    waiting = job.ask("request", Caller(), rank=0, group=PAIR, index=0)
+    job.close(Caller())
+    assert waiting == []
+
+
+def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
+    desk, agent = Desk(), Caller()
+    desk.register(detection={"exit": True})
+    desk.light()
+    desk.ask("checkin", agent, rank=1, group=RING)
+    desk.close(agent)
+    assert [note.fields["rank"] for note in desk.notes if note.kind == "failed"] == [1]
+
+
+# ---- people and scripts ----------------------------------------------------------------------------------------------
+
+
+def test_circuits_lists_every_switch_whether_it_is_connected_or_not() -> None:
+    desk = Desk(rail_plan(2, gpus=2), joined=False)
+    desk.datapaths.connect(desk.plan.switches[1], lambda data: True).filled = True
+    (answer,) = desk.ask("circuits")
+    assert [(switch["name"], switch["connected"]) for switch in answer["switches"]] == [
+        ("rail0", False),
+        ("rail1", True),
+    ]
+    assert answer["switches"][0]["ports"] == dict.fromkeys(("1", "2", "3", "4"), "blocked")
+
+
+def test_jobs_tells_the_members_and_the_delays(job: Desk) -> None:
+    ((found,),) = (answer["jobs"] for answer in job.ask("jobs"))
+    assert (found["name"], found["state"], found["mode"], found["dead"]) == ("j", "running", "on-demand", [])
+    assert (found["reconfiguration_delay_s"], found["link_recovery_s"], found["members"]) == (0.5, 0.0, [0, 1, 2, 3])
+    assert [group["name"] for group in found["groups"]] == [group.name for group in pipeline_groups(2, 2)]
+
+
+def test_rewire_is_answered_when_the_switch_is_tuned_after_the_delay_that_it_names(desk: Desk) -> None:
+    answer = desk.ask("rewire", switch="rail0", circuits=[[1, 4]], delay_s=0.25)
+    assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.25]
+    desk.light()
+    assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 4]]
+
+
+def test_rewire_without_a_delay_takes_that_of_the_job(job: Desk) -> None:
+    job.ask("rewire", switch="rail0", circuits=[[1, 8]])
+    assert [darken.delay_s for darken in job.dark] == [0.5]
+
+
+def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
+    granted(job, Caller(), Caller())
+    answer = job.ask("rewire", switch="rail0", circuits=[[2, 3]])
+    assert answer == [
+        {
+            "ok": False,
+            "error": f"{PAIR} has traffic on the ports of rail0 that would go dark",
+            "kind": "ControlError",
+        }
+    ]
+
+
+def test_cells_is_answered_when_the_mesh_is_tuned() -> None:
+    desk = Desk(pip_plan(4))
+    desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
+    desk.light()
+    (switch,) = desk.ask("circuits")[0]["switches"]
+    cells = switch["mesh"]["cells"]
+    desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
+    desk.light()
+    answer = desk.ask("cells", switch="rail0", cells=cells, delay_s=0.1)
+    assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
+    desk.light()
+    assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]
