@@ -380,6 +380,7 @@ def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
         desk.ask("moved", rank=rank, group="ep", index=0, slot=0)
     desk.light()
     assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
+    assert {rank for rank, _, _ in desk.operations.pending_replies.requests} == {1, 2}
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
@@ -401,14 +402,14 @@ def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and
     desk.register(detection=DETECTION)
     desk.light()
     beats = desk.operations.beats
-    assert not beats({"op": "alive", "job": "j", "rank": 0}, agent, desk.now)
-    desk.ask("alive", agent, job="j", rank=0)
-    assert beats({"op": "alive", "job": "j", "rank": 0}, agent, desk.now + 0.1)
-    assert desk.engine.liveness.last(0) == desk.now + 0.1
-    assert not beats({"op": "alive", "job": "j", "rank": 0}, Caller(), desk.now + 0.2)
+    assert not beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now)
+    desk.ask("alive", agent, job="j", rank=1)
+    assert beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now + 0.1)
+    assert desk.engine.liveness.last(1) == desk.now + 0.1
+    assert not beats({"op": "alive", "job": "j", "rank": 1}, Caller(), desk.now + 0.2)
     assert not beats({"op": "alive", "job": "j", "rank": True}, agent, desk.now + 0.2)
     assert not beats({"op": "alive", "job": "j"}, agent, desk.now + 0.2)
-    assert desk.engine.liveness.last(0) == desk.now + 0.1
+    assert desk.engine.liveness.last(1) == desk.now + 0.1
 
 
 def test_alive_without_detection_watches_nobody(job: Desk) -> None:
@@ -491,14 +492,25 @@ def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) ->
     checked_in = job.ask("checkin", staying, rank=0, group=RING)
     requested = job.ask("request", staying, rank=0, group=PAIR, index=0)
     job.ask("checkin", leaving, rank=2, group=PAIR)
-    gone = job.ask("request", leaving, rank=1, group=RING, index=0)
+    job.ask("request", leaving, rank=1, group=RING, index=0)
     job.close(leaving)
     assert (checked_in[0]["error"], checked_in[0]["kind"]) == (
         f"group {RING}: rank 1 of the group has left",
         "PeerLost",
     )
     assert (requested[0]["error"], requested[0]["kind"]) == (f"group {PAIR}: rank 2 of the group has left", "PeerLost")
-    assert gone == [], "nobody hears it"
+
+
+def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
+    staying, leaving = Caller(), Caller()
+    answers = [
+        job.ask("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in ((0, leaving), (2, staying))
+    ]
+    answers.append(job.ask("watch", leaving, job="j"))
+    job.close(leaving)
+    job.light()
+    job.ask("failed", rank=3)
+    assert [len(answer) for answer in answers] == [0, 1, 0]
 
 
 def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) -> None:
