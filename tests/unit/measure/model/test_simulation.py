@@ -13,6 +13,7 @@ from fabric_plans import rail_plan
 
 from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
+from controllers.policies.follow import FollowPolicy
 from controllers.policies.policy import Policy, Wiring
 from measure.model.simulated_control import Costs
 from measure.model.simulation import Simulation
@@ -22,6 +23,7 @@ from railyard.timeline import Event
 from topos.describe import plan
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
+from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 
 PACKET = 8948
@@ -150,7 +152,10 @@ def test_a_window_between_two_phases_is_seen_by_both_ranks() -> None:
     """An all-reduce, 0.5 s of compute, a send: each rank has two phases, half a second apart."""
     size = 4 * PACKET
     first = (Collective(0, "sum", "all_reduce", "ring", size), Compute(1, "work", 0.5, (0,)))
-    ranks = [(*first, Send(2, "s", "pair", 1, PACKET, (1,))), (*first, Recv(2, "r", "pair", 0, PACKET, (1,)))]
+    ranks: list[tuple[Operation, ...]] = [
+        (*first, Send(2, "s", "pair", 1, PACKET, (1,))),
+        (*first, Recv(2, "r", "pair", 0, PACKET, (1,))),
+    ]
     events = simulation(program(ranks, RING, PAIR)).run()
     for rank in (0, 1):
         assert times(events, "phase", rank=rank) == close((0.0, 2 * PACKET_S), (2 * PACKET_S + 0.5, 3 * PACKET_S + 0.5))
@@ -216,7 +221,7 @@ class Given(Policy):
 def two_pairs(window_s: float = 0.0) -> Program:
     """A send from rank 0 to rank 1 over each of two circuits, with a compute between them."""
     other = Group("ring", "dp", (0, 1))
-    ranks = [
+    ranks: list[tuple[Operation, ...]] = [
         (Send(0, "s", "pair", 1, PACKET), Compute(1, "work", window_s, (0,)), Send(2, "t", "ring", 1, PACKET, (1,))),
         (Recv(0, "r", "pair", 0, PACKET), Compute(1, "work", window_s, (0,)), Recv(2, "u", "ring", 0, PACKET, (1,))),
     ]
@@ -289,6 +294,20 @@ def test_a_release_frees_the_port_for_the_next_group() -> None:
     (over,) = (end for _, end in times(events, "communicate", group="pair", rank=1))
     assert over > DELAY_S + 100 * PACKET * 8 / 100e6, "at 100 Mb/s, with headers"
     assert times(events, "reconfigure", group="second") == close((over, over + DELAY_S))
+
+
+def test_each_round_of_a_collective_waits_for_its_own_circuits() -> None:
+    """Recursive doubling on four ranks: two rounds, each over a matching of its own; the first is up from the start."""
+    where = plan(RailTopo(servers=4, gpus=1, rate_mbps=80, fabric="ocs"))
+    op = Collective(0, "sum", "all_reduce", "ring", 10 * PACKET, algorithm="recursive-doubling")
+    made = follow_circuits(program([(op,)] * 4, Group("ring", "dp", (0, 1, 2, 3))))
+    events = simulation(made, FollowPolicy(where), where, delay_s=DELAY_S).run()
+    round_s = 10 * PACKET_S
+    again = round_s + DELAY_S
+    for rank in range(4):
+        assert times(events, "transfer", rank=rank) == close((0.0, round_s), (again, again + round_s))
+        assert times(events, "wait", rank=rank) == close((0.0, 0.0), (round_s, again))
+        assert [e["peer"] for e in events if e.kind == "transfer" and e["rank"] == rank] == [rank ^ 1, rank ^ 2]
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
