@@ -1,0 +1,786 @@
+"""The communication engine of one rank over the loopback interface: against peers that speak as the test says, and
+against other engines in the same thread.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+
+from railyard.errors import ControlError, PeerLost, VerifyError
+from railyard.scale import Scale
+from workloads.agent.config import AgentConfig, AgentMode
+from workloads.agent.executor import ReleaseCircuits, RequestCircuits
+from workloads.agent.transport import connections, payload
+from workloads.agent.transport.comm_engine import CommEngine
+from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.in_flight import InFlight
+from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.paths import wired_paths
+from workloads.collectives.catalog import schedule_of
+from workloads.collectives.circuits import follow_circuits
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+
+SEED = 3
+QUIET_S = 0.01
+"""How long nothing happens before a rank is held to be done with all that it can do."""
+SIZE = 4000
+"""Bytes of a message: 1000 elements."""
+PAIR = Flow(0, 0, 0, point_to_point=True)
+"""The first send of the only group in the first step."""
+RING = Flow(0, 0, 0)
+"""The first collective of the only group in the first step."""
+
+
+@dataclass
+class Rank:
+    """One engine, and what it told its owner."""
+
+    config: AgentConfig
+    finished: list[InFlight] = field(default_factory=list)
+    buffered: list[InFlight] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
+    notes: list[tuple[str, float, float | None, dict[str, Any]]] = field(default_factory=list)
+    ahead_s: float = 0.0
+    """How far its clock is ahead of the machine's."""
+
+    def __post_init__(self) -> None:
+        self.engine = CommEngine(
+            self.config,
+            lambda in_flight, now: self.finished.append(in_flight),
+            lambda in_flight, now: self.buffered.append(in_flight),
+            self.requests.append,
+            lambda kind, t, end=None, **fields: self.notes.append((kind, t, end, fields)),
+        )
+        self.engine.transport.listen()
+
+    @property
+    def now(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+    def start(self, op: int = 0, step: int = 0) -> None:
+        """Come to an operation of the program."""
+        found = self.config.program.operations[self.config.rank][op]
+        assert not isinstance(found, Compute)
+        self.engine.start(step, found, 0, self.now)
+
+    def circuit_up(self, group: str, index: int) -> None:
+        self.engine.circuit_stands(group, index, self.now)
+
+    def open_eager_paths(self) -> None:
+        self.engine.open_early()
+
+    def look(self) -> bool:
+        """Do what can be done now, as the agent's loop does; whether there was anything."""
+        self.engine.tick(self.now)
+        transport, now = self.engine.transport, self.now
+        open_ = list(transport)
+        readers: list[Any] = [*transport.listeners, *(c for c in open_ if c.readable)]
+        readable, writable, _ = select.select(
+            readers,
+            [c for c in open_ if c.wants_to_write(now)],
+            [],
+            0,
+        )
+        for listener in [sock for sock in readable if isinstance(sock, socket.socket)]:
+            for connection in transport.accept(listener, now):
+                self.engine.accepted(connection, now)
+        moved = [c for c in readable if isinstance(c, Connection)]
+        self.engine.handle(moved, [c for c in writable if isinstance(c, Connection)], now)
+        return bool(readable or writable)
+
+    def settle(self) -> None:
+        """Do all that can be done without anything new from outside, timers of a few milliseconds included."""
+        end = quiet_until = time.monotonic() + LONGEST_WAIT_S
+        due = False
+        while not due:  # a last look comes after the time is over, however late that is
+            assert time.monotonic() < end, "it never settles"
+            due = time.monotonic() > quiet_until
+            if self.look() or quiet_until == end:
+                due, quiet_until = False, time.monotonic() + QUIET_S
+
+    def ends(self, count: int = 1, reader: Peer | None = None) -> None:
+        """Go on until so many operations are done, while ``reader`` takes in what is sent to it."""
+
+        def done() -> bool:
+            if reader is not None:
+                reader.read()
+            return len(self.finished) >= count
+
+        self.until(done)
+
+    def fails(self) -> None:
+        """Go on until an error is raised."""
+        self.until(lambda: False)
+
+    def hears(self, peer: Peer, count: int = 1) -> list[tuple[Header, bytes]]:
+        """Go on until ``peer`` has got so many messages."""
+        found: list[tuple[Header, bytes]] = []
+
+        def all_here() -> bool:
+            found.extend(peer.heard())
+            return len(found) >= count
+
+        self.until(all_here)
+        return found
+
+    def until(self, condition: Callable[[], object]) -> None:
+        until(condition, self.look)
+
+
+Make = Callable[..., Rank]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes engines that verify what they receive."""
+    use_loopback(monkeypatch)
+    made: list[Rank] = []
+
+    def rank(program: Program, number: int = 0, mode: AgentMode = "native", **options: Any) -> Rank:
+        options = {"steps": 2, "seed": SEED, "verify": True, **options}
+        config = AgentConfig(number, "job", mode, program, Scale(1.0), loopback_plan(program.ranks), "", **options)
+        made.append(Rank(config))
+        if mode == "native":
+            made[-1].engine.paths.update({name: wired_paths(group, 1) for name, group in program.groups.items()})
+        return made[-1]
+
+    yield rank
+    for one in made:
+        one.engine.transport.close()
+
+
+@pytest.fixture
+def peer(make: Make) -> Iterator[Callable[..., Peer]]:
+    """Makes peers. (After ``make``: agents close first.)"""
+    made: list[Peer] = []
+
+    def one(*args: Any, **options: Any) -> Peer:
+        made.append(Peer(*args, **options))
+        return made[-1]
+
+    yield one
+    for found in made:
+        found.close()
+
+
+def program(ranks: Sequence[Sequence[Operation]], *groups: Group, eager: bool = False) -> Program:
+    return Program("p", tuple(tuple(ops) for ops in ranks), {g.name: g for g in groups}, eager=eager)
+
+
+def pair(*, sender: int = 0, count: int = 1, size: int = SIZE, eager: bool = False) -> Program:
+    """``count`` messages from ``sender`` to the other of two ranks."""
+    receiver = 1 - sender
+    ops: dict[int, list[Operation]] = {
+        sender: [Send(k, f"send {k}", "pair", receiver, size) for k in range(count)],
+        receiver: [Recv(k, f"receive {k}", "pair", sender, size) for k in range(count)],
+    }
+    return program([ops[0], ops[1]], Group("pair", "pp", (0, 1)), eager=eager)
+
+
+def collective(kind: str, n: int, algorithm: str = "ring", size: int = 24_000) -> Program:
+    op = Collective(0, kind, kind, "ring", size, algorithm=algorithm)  # type: ignore[arg-type]
+    return program([(op,)] * n, Group("ring", "dp", tuple(range(n))))
+
+
+def numbers(flow: Flow, rank: int, size: int = SIZE) -> bytes:
+    """What ``rank`` sends in a flow."""
+    return payload.total(SEED, flow, [rank], 0, size // 4).tobytes()
+
+
+# ---- what may be sent, and when --------------------------------------------------------------------------------------
+
+
+def test_a_send_goes_when_its_receiver_is_ready_and_not_before(make: Make, peer: Callable[..., Peer]) -> None:
+    receiver, rank = peer(1, 0), make(pair())
+    rank.start()
+    rank.settle()
+    assert receiver.called and receiver.heard() == [] and rank.finished == []
+    receiver.say(Header("ready", PAIR, 0))
+    rank.ends()
+    assert receiver.heard() == [(Header("data", PAIR, 0, SIZE), numbers(PAIR, 0))]
+    assert rank.finished[0].sent_bytes == SIZE + len(Header("data", PAIR).pack())
+
+
+def test_a_ready_that_comes_before_the_send_counts(make: Make, peer: Callable[..., Peer]) -> None:
+    receiver, rank = peer(0, 1), make(pair(sender=1), 1)
+    receiver.connect()
+    receiver.say(Header("ready", PAIR, 0))
+    rank.settle()
+    assert receiver.heard() == []
+    rank.start()
+    rank.ends()
+    assert [header.kind for header, _ in receiver.heard()] == ["data"]
+
+
+def test_a_ready_frees_its_own_operation_and_no_other(make: Make, peer: Callable[..., Peer]) -> None:
+    receiver, rank = peer(1, 0), make(pair(count=2))
+    rank.start(0)
+    rank.settle()
+    for other in (Flow(1, 0, 0, True), Flow(0, 0, 1, True), Flow(0, 0, 0, False)):
+        receiver.say(Header("ready", other, 0))
+    rank.settle()
+    assert receiver.heard() == [] and rank.finished == []
+    receiver.say(Header("ready", PAIR, 0))
+    rank.ends()
+    rank.start(1)
+    rank.ends(2)
+    assert [header.flow.sequence for header, _ in receiver.heard()] == [0, 1]
+
+
+def test_a_ready_that_names_a_time_counts_from_then_on(make: Make, peer: Callable[..., Peer]) -> None:
+    receiver, rank = peer(1, 0), make(pair())
+    rank.start()
+    rank.settle()
+    receiver.say(Header("ready", PAIR, 0, round((time.monotonic() + 3600) * 1e6)))
+    rank.settle()
+    assert receiver.heard() == [] and 3500 < rank.engine.next_deadline() - rank.now <= 3600
+    rank.ahead_s = 3601
+    rank.ends()
+    assert len(receiver.heard()) == 1
+
+
+def test_the_next_round_waits_for_the_credit_of_its_receiver(make: Make, peer: Callable[..., Peer]) -> None:
+    """A ring of two: in each of two rounds rank 0 sends half of its buffer to rank 1 and receives the other half."""
+    other, rank = peer(1, 0), make(collective("all_reduce", 2, size=8), verify=False)
+    rank.start()
+    assert [header.kind for header, _ in rank.hears(other)] == ["ready"]
+    other.say(Header("ready", RING, 0))
+    incoming = [number for number, t in enumerate(_transfers(rank)) if t.dst == 0]
+    outgoing = [number for number, t in enumerate(_transfers(rank)) if t.src == 0]
+    assert [header for header, _ in rank.hears(other)] == [Header("data", RING, outgoing[0], 4)]
+    other.say(Header("data", RING, incoming[0], 4), bytes(4))
+    rank.settle()
+    assert other.heard() == [], "its second half is complete, and rank 1 has not said that it takes it"
+    other.say(Header("ready", RING, 1))
+    assert [header for header, _ in rank.hears(other)] == [Header("data", RING, outgoing[1], 4)]
+    assert rank.finished == []
+    other.say(Header("data", RING, incoming[1], 4), bytes(4))
+    rank.ends()
+
+
+def _transfers(rank: Rank) -> Any:
+    op = rank.config.program.operations[0][0]
+    assert isinstance(op, Collective)
+    return schedule_of(rank.config.program, op).transfers
+
+
+def test_a_receive_says_once_that_it_is_ready_and_only_when_it_has_begun(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    rank.settle()
+    assert sender.heard() == []
+    rank.start()
+    assert rank.hears(sender) == [(Header("ready", PAIR, 0, 0), b"")]
+    rank.settle()
+    assert sender.heard() == []
+
+
+def test_a_ready_for_a_path_that_the_peer_has_yet_to_open_waits_for_it(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    rank.start()
+    rank.settle()
+    sender.connect()
+    assert [header.kind for header, _ in rank.hears(sender)] == ["ready"]
+
+
+# ---- when it is done -------------------------------------------------------------------------------------------------
+
+
+def test_a_send_is_done_when_the_kernel_of_its_peer_has_all_of_it(make: Make, peer: Callable[..., Peer]) -> None:
+    size = 400_000
+    receiver, rank = peer(1, 0, room=16 << 10), make(pair(size=size))
+    rank.start()
+    rank.settle()
+    receiver.say(Header("ready", PAIR, 0))
+    rank.until(lambda: rank.engine.transport and all(c.sent_bytes > size for c in rank.engine.transport))
+    rank.settle()
+    assert rank.finished == [], "the kernel of this rank has it, and that of the peer has no room"
+    rank.ends(reader=receiver)
+    assert [(len(data), rank.finished[0].payload_bytes) for _, data in receiver.heard()] == [(size, size)]
+
+
+def test_a_receive_is_done_when_its_last_byte_is_here(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    rank.start()
+    rank.settle()
+    message = Header("data", PAIR, 0, SIZE).pack() + numbers(PAIR, 0)
+    sender.sock.sendall(message[:-1])
+    rank.settle()
+    assert rank.finished == [] and not [note for note in rank.notes if note[0] == "transfer"]
+    sender.sock.sendall(message[-1:])
+    rank.ends()
+    (done,) = rank.finished
+    assert (done.wrong, done.elements, done.sent_bytes) == (0, SIZE // 4, 0)
+    (transfer,) = (fields for kind, _, _, fields in rank.notes if kind == "transfer")
+    assert (transfer["peer"], transfer["bytes"], transfer["step"]) == (0, SIZE, 0)
+
+
+def test_wrong_numbers_are_counted(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    rank.start()
+    rank.settle()
+    values = np.frombuffer(numbers(PAIR, 0), dtype=np.float32).copy()
+    values[[0, 17, 999]] += 1
+    sender.say(Header("data", PAIR, 0, SIZE), values.tobytes())
+    rank.ends()
+    assert rank.finished[0].wrong == 3
+
+
+def test_without_verification_nothing_is_said_of_the_numbers(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1, verify=False)
+    sender.connect()
+    rank.start()
+    sender.say(Header("data", PAIR, 0, SIZE), bytes(SIZE))
+    rank.ends()
+    assert rank.finished[0].wrong is None
+
+
+# ---- what nobody awaits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        (Header("data", PAIR, 0, SIZE - 4), "where 4000 bytes from rank 0 are due on another path or in another"),
+        (Header("data", PAIR, 1, SIZE), "got transfer 1 (4000 bytes) of group pair, operation 0, step 0 from rank 0, "
+                                        "which it does not await"),
+        (Header("data", Flow(0, 0, 1, True), 0, SIZE), "operation 1, step 0 from rank 0, which it does not await"),
+        (Header("data", Flow(1, 0, 0, True), 0, SIZE), "operation 0, step 1 from rank 0, which it does not await"),
+        (Header("data", Flow(0, 5, 0, True), 0, SIZE), "of group ?, operation 0, step 0 from rank 0"),
+    ],
+)  # fmt: skip
+def test_a_message_that_is_not_awaited_like_this_is_misdelivered(
+    make: Make, peer: Callable[..., Peer], header: Header, sentence: str
+) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    rank.start()
+    sender.say(header, bytes(header.length))
+    with pytest.raises(VerifyError) as caught:
+        rank.fails()
+    assert str(caught.value).startswith("misdelivered: rank 1 got transfer") and sentence in str(caught.value)
+
+
+def test_data_without_a_receive_is_misdelivered_unless_the_program_is_eager(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    sender.say(Header("data", PAIR, 0, SIZE), numbers(PAIR, 0))
+    with pytest.raises(VerifyError, match="misdelivered: rank 1 got transfer 0"):
+        rank.fails()
+
+
+def test_bytes_that_are_no_header_are_refused(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    sender.sock.sendall(b"GET / HTTP/1.1\r\nHost: g1\r\n\r\n..........")
+    with pytest.raises(VerifyError, match="a message must begin with magic"):
+        rank.fails()
+
+
+def test_a_stranger_is_hung_up_on_and_nobody_else_notices(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.settimeout(10)
+        stranger.connect((address(1), connections.TCP_PORT))
+        rank.settle()
+        assert stranger.recv(1) == b""
+    assert list(rank.engine.transport) == []
+    sender.connect()
+    rank.start()
+    assert len(rank.hears(sender)) == 1
+
+
+# ---- eager programs --------------------------------------------------------------------------------------------------
+
+
+def test_an_eager_send_goes_at_once_and_the_rank_goes_on_before_it_is_done(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    size = 400_000
+    receiver, rank = peer(1, 0, room=16 << 10), make(pair(size=size, eager=True))
+    rank.start()
+    rank.until(lambda: rank.buffered)
+    rank.settle()
+    assert rank.finished == [] and rank.buffered[0].payload_bytes == size
+    rank.ends(reader=receiver)
+    assert receiver.heard() == [(Header("data", PAIR, 0, size), numbers(PAIR, 0, size))]
+
+
+def test_an_eager_send_is_done_when_its_own_bytes_are_acknowledged_whatever_follows(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    size = 100_000
+    receiver, rank = peer(1, 0, room=16 << 10), make(pair(count=2, size=size, eager=True))
+    rank.start(0)
+    rank.until(lambda: len(rank.buffered) == 1)
+    rank.start(1)
+    rank.until(lambda: len(rank.buffered) == 2)
+    rank.hears(receiver)
+    rank.ends()
+    assert rank.finished[0].flow.sequence == 0
+    rank.ends(2, reader=receiver)
+
+
+def test_an_eager_send_by_a_path_that_the_peer_has_yet_to_open_waits_for_it(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    receiver, rank = peer(0, 1), make(pair(sender=1, eager=True), 1)
+    rank.start()
+    rank.settle()
+    assert rank.buffered == []
+    receiver.connect()
+    rank.ends()
+    assert receiver.heard() == [(Header("data", PAIR, 0, SIZE), numbers(PAIR, 1))]
+
+
+def test_the_lower_rank_opens_the_paths_of_eager_receives_before_they_begin(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    sender, rank = peer(1, 0), make(pair(sender=1, eager=True))
+    assert not sender.called
+    rank.open_eager_paths()
+    rank.settle()
+    assert sender.called and sender.heard() == []
+
+
+def test_an_unexpected_message_is_kept_until_its_receive_begins(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(eager=True), 1)
+    sender.connect()
+    sender.say(Header("data", PAIR, 0, SIZE), numbers(PAIR, 0))
+    rank.settle()
+    assert rank.finished == []
+    before = rank.now
+    rank.start()
+    rank.ends()
+    (done,) = rank.finished
+    assert done.wrong == 0 and done.posted >= before
+    assert done.first_byte is not None and done.last_byte is not None
+    assert done.first_byte <= done.last_byte < before, "when it really came"
+    (transfer,) = (note for note in rank.notes if note[0] == "transfer")
+    assert transfer[1:3] == (done.first_byte, done.last_byte)
+
+
+def test_a_message_that_is_half_here_when_its_receive_begins_is_completed(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    sender, rank = peer(0, 1), make(pair(eager=True), 1)
+    sender.connect()
+    message = Header("data", PAIR, 0, SIZE).pack() + numbers(PAIR, 0)
+    sender.sock.sendall(message[: len(message) // 2])
+    rank.settle()
+    rank.start()
+    rank.settle()
+    assert rank.finished == []
+    sender.sock.sendall(message[len(message) // 2 :])
+    rank.ends()
+    assert rank.finished[0].wrong == 0
+
+
+def test_unexpected_messages_go_to_their_own_receives(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(count=2, eager=True), 1)
+    sender.connect()
+    for sequence in (1, 0):
+        flow = Flow(0, 0, sequence, True)
+        sender.say(Header("data", flow, 0, SIZE), numbers(flow, 0))
+    rank.settle()
+    for op in (0, 1):
+        rank.start(op)
+        rank.ends(op + 1)
+    assert [(done.op.id, done.wrong) for done in rank.finished] == [(0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "sentence"),
+    [
+        ([Header("data", PAIR, 0, SIZE + 4)], "where 4000 bytes are due (receive 0)"),
+        ([Header("data", PAIR, 1, SIZE)], "where 4000 bytes are due (receive 0)"),
+        ([Header("data", PAIR, 0, SIZE)] * 2, "where 4000 bytes are due (receive 0)"),
+        ([Header("data", Flow(2, 0, 0, True), 0, SIZE)], "step 2 from rank 0, which it does not await"),
+        ([Header("data", Flow(0, 0, 1, True), 0, SIZE)], "operation 1, step 0 from rank 0, which it does not await"),
+    ],
+)
+def test_an_unexpected_message_that_no_receive_is_for_is_misdelivered(
+    make: Make, peer: Callable[..., Peer], headers: list[Header], sentence: str
+) -> None:
+    sender, rank = peer(0, 1), make(pair(eager=True), 1)
+    sender.connect()
+    for header in headers:
+        sender.say(header, bytes(header.length))
+    with pytest.raises(VerifyError) as caught:
+        rank.fails()
+    assert str(caught.value).startswith("misdelivered: rank 1 got") and sentence in str(caught.value)
+
+
+# ---- circuits of a collective ----------------------------------------------------------------------------------------
+
+FIRST, SECOND = "ring/0.0-1.0", "ring/0.0-2.0"
+"""The circuits of rank 0 in the two rounds of recursive doubling over four ranks."""
+
+
+def on_circuits(make: Make) -> Rank:
+    """Rank 0 of an all-reduce whose circuits follow its schedule, with the controller in the test's hands."""
+    made = follow_circuits(collective("all_reduce", 4, "recursive-doubling", SIZE))
+    rank = make(made, mode="on-demand", verify=False)
+    rank.engine.circuit_clients.asking.update(name for name, group in made.groups.items() if group.parent)
+    return rank
+
+
+def transfer(rank: Rank, src: int, dst: int) -> int:
+    """The number of the transfer between two positions."""
+    return next(number for number, t in enumerate(_transfers(rank)) if (t.src, t.dst) == (src, dst))
+
+
+def test_nothing_is_sent_without_the_acknowledgement_of_its_circuit(make: Make, peer: Callable[..., Peer]) -> None:
+    first, rank = peer(1, 0), on_circuits(make)
+    rank.start()
+    rank.settle()
+    assert rank.requests == [RequestCircuits(FIRST, 0)] and not first.called
+    rank.circuit_up(FIRST, 0)
+    assert [header for header, _ in rank.hears(first)] == [Header("data", RING, transfer(rank, 0, 1), SIZE)]
+
+
+def test_a_circuit_is_released_when_its_last_byte_is_here_and_the_next_is_requested_then(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    first, second, rank = peer(1, 0), peer(2, 0), on_circuits(make)
+    rank.start()
+    rank.circuit_up(FIRST, 0)
+    rank.settle()
+    incoming = Header("data", RING, transfer(rank, 1, 0), SIZE).pack() + bytes(SIZE)
+    first.sock.sendall(incoming[:-1])
+    rank.settle()
+    assert rank.requests == [RequestCircuits(FIRST, 0)], "a byte is missing"
+    first.sock.sendall(incoming[-1:])
+    rank.until(lambda: len(rank.requests) > 1)
+    assert rank.requests[1:] == [ReleaseCircuits(FIRST, 0), RequestCircuits(SECOND, 0)]
+    rank.settle()
+    assert not second.called
+    rank.circuit_up(SECOND, 0)
+    second.say(Header("data", RING, transfer(rank, 2, 0), SIZE), bytes(SIZE))
+    rank.ends()
+    assert rank.requests[3:] == [ReleaseCircuits(SECOND, 0)]
+
+
+def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
+    make: Make, peer: Callable[..., Peer]
+) -> None:
+    size = 400_000
+    made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", size))
+    first, rank = peer(1, 0, room=16 << 10), make(made, mode="on-demand", verify=False)
+    rank.engine.circuit_clients.asking.add(FIRST)
+    rank.start()
+    rank.circuit_up(FIRST, 0)
+    first.say(Header("data", RING, transfer(rank, 1, 0), size), bytes(size))
+    rank.settle()
+    assert [note[0] for note in rank.notes].count("transfer") == 1, "all that comes in is here"
+    assert rank.requests == [RequestCircuits(FIRST, 0)]
+    rank.ends(reader=first)
+    assert rank.requests[1:] == [ReleaseCircuits(FIRST, 0)]
+
+
+def test_requests_are_counted_over_steps(make: Make, peer: Callable[..., Peer]) -> None:
+    made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", SIZE))
+    first, rank = peer(1, 0), make(made, mode="on-demand", verify=False)
+    rank.engine.circuit_clients.asking.add(FIRST)
+    for step in (0, 1):
+        rank.start(step=step)
+        rank.circuit_up(FIRST, step)
+        first.say(Header("data", Flow(step, 0, 0), transfer(rank, 1, 0), SIZE), bytes(SIZE))
+        rank.ends(step + 1)
+    assert [request.index for request in rank.requests] == [0, 0, 1, 1]
+
+
+def test_an_acknowledgement_that_nobody_waits_for_is_an_error(make: Make) -> None:
+    rank = on_circuits(make)
+    rank.start()
+    with pytest.raises(ControlError, match=f"the controller acknowledged request 1 of group {FIRST}"):
+        rank.circuit_up(FIRST, 1)
+
+
+def test_a_circuit_that_is_not_acknowledged_in_time_is_an_error(make: Make) -> None:
+    rank = on_circuits(make)
+    rank.start()
+    limit = rank.config.peer_timeout_s
+    rank.engine.check_progress(rank.now + limit - 1)
+    with pytest.raises(ControlError) as caught:
+        rank.engine.check_progress(rank.now + limit + 1)
+    assert f"rank 0 got no acknowledgement of request 0 of circuit {FIRST} within {limit:g} s" in str(caught.value)
+
+
+# ---- lost peers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_hangs_up_is_named(make: Make, peer: Callable[..., Peer]) -> None:
+    other, rank = peer(1, 0), make(pair())
+    rank.start()
+    rank.settle()
+    other.sock.close()
+    with pytest.raises(PeerLost, match=r"^rank 1 closed its connection before the program was done$"):
+        rank.fails()
+
+
+def test_a_peer_that_breaks_off_is_named(make: Make, peer: Callable[..., Peer]) -> None:
+    other, rank = peer(1, 0), make(pair())
+    rank.start()
+    rank.settle()
+    other.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    other.sock.close()
+    with pytest.raises(PeerLost, match=r"^the connection to rank 1 broke while receiving: Connection reset by peer$"):
+        rank.fails()
+
+
+def test_a_peer_that_moves_nothing_for_too_long_is_named(make: Make, peer: Callable[..., Peer]) -> None:
+    rank = make(pair(), 1)
+    peer(0, 1).connect()
+    rank.start()
+    rank.settle()
+    limit = rank.config.peer_timeout_s
+    rank.engine.check_progress(rank.now + limit - 1)
+    with pytest.raises(PeerLost) as caught:
+        rank.engine.check_progress(rank.now + limit + 1)
+    assert str(caught.value) == (
+        f"rank 1 moved nothing for {limit:.3g} s in receive 0 (step 0, group pair) with rank 0"
+    )
+
+
+def test_bytes_that_come_in_prove_that_a_peer_is_there(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(), 1)
+    sender.connect()
+    rank.start()
+    rank.settle()
+    limit = rank.config.peer_timeout_s
+    rank.ahead_s = limit - 1
+    sender.sock.sendall(Header("data", PAIR, 0, SIZE).pack() + bytes(100))
+    rank.settle()
+    rank.engine.check_progress(rank.now + limit - 1)
+    with pytest.raises(PeerLost):
+        rank.engine.check_progress(rank.now + limit + 1)
+
+
+def test_a_peer_that_does_not_listen_is_named(make: Make) -> None:
+    rank = make(pair())
+    with pytest.raises(PeerLost, match=r"^cannot connect to rank 1: Connection refused$"):
+        rank.start()
+        rank.fails()
+
+
+def test_a_group_without_a_path_is_named(make: Make) -> None:
+    rank = make(pair(), mode="on-demand")
+    with pytest.raises(ControlError) as caught:
+        rank.start()
+    assert "group pair has no circuit between rank 0 and rank 1, which send 0 needs" in str(caught.value)
+
+
+# ---- whole collectives -----------------------------------------------------------------------------------------------
+
+
+def all_end(ranks: Sequence[Rank], count: int = 1) -> None:
+    """Let all go on until each has ended so many operations."""
+    until(
+        lambda: all(len(rank.finished) >= count for rank in ranks),
+        lambda: [rank.look() for rank in ranks],
+    )
+
+
+def play(ranks: Sequence[Rank], step: int = 0) -> None:
+    """All ranks come to the collective of a step and end it."""
+    for rank in ranks:
+        rank.start(step=step)
+    all_end(ranks, step + 1)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [
+        ("all_reduce", "ring"),
+        ("all_reduce", "bidirectional-ring"),
+        ("all_reduce", "recursive-doubling"),
+        ("all_gather", "ring"),
+        ("reduce_scatter", "ring"),
+        ("broadcast", "tree"),
+        ("all_to_all", "pairwise"),
+    ],
+)
+def test_the_numbers_of_a_collective_come_out_right(make: Make, kind: str, algorithm: str, n: int) -> None:
+    made = collective(kind, n, algorithm)
+    ranks = [make(made, number) for number in range(n)]
+    play(ranks)
+    assert [rank.finished[0].wrong for rank in ranks] == [0] * n
+    sent, received = (sum(count) for count in zip(*(_bytes(rank) for rank in ranks), strict=True))
+    assert sent == received > 0
+
+
+def _bytes(rank: Rank) -> tuple[int, int]:
+    """Payload that was sent, and that the transfers of its timeline brought."""
+    return rank.finished[0].payload_bytes, sum(
+        fields["bytes"] for kind, _, _, fields in rank.notes if kind == "transfer"
+    )
+
+
+def test_a_rank_that_contributes_other_numbers_is_seen_by_all(make: Make) -> None:
+    made = collective("all_reduce", 3)
+    ranks = [make(made, number, seed=SEED + (number == 2)) for number in range(3)]
+    play(ranks)
+    assert all(rank.finished[0].wrong for rank in ranks)
+
+
+def test_a_buffer_that_is_used_again_holds_the_numbers_of_the_next_step(make: Make) -> None:
+    made = collective("all_reduce", 2)
+    ranks = [make(made, number) for number in (0, 1)]
+    play(ranks)
+    buffers = [rank.finished[0].buffer for rank in ranks]
+    for rank in ranks:
+        rank.engine.recycle(rank.finished[0])
+    play(ranks, step=1)
+    assert [rank.finished[1].wrong for rank in ranks] == [0, 0]
+    assert all(rank.finished[1].buffer is buffer for rank, buffer in zip(ranks, buffers, strict=True))
+
+
+def test_a_rank_that_comes_late_finds_the_others_waiting_and_nothing_lost(make: Make) -> None:
+    made = collective("all_reduce", 3)
+    ranks = [make(made, number) for number in range(3)]
+    for rank in ranks[:2]:
+        rank.start()
+    for _ in range(3):
+        for rank in ranks:
+            rank.settle()
+    assert [rank.finished for rank in ranks[:2]] == [[], []]
+    ranks[2].start()
+    all_end(ranks)
+    assert [rank.finished[0].wrong for rank in ranks] == [0, 0, 0]
+
+
+def test_several_groups_share_a_connection_and_their_messages_are_told_apart(make: Make) -> None:
+    """Two pairs of the same ranks, and a send each way in both."""
+    names = ("a", "b")
+    groups = [Group(name, "pp", (0, 1)) for name in names]
+    ranks: list[list[Operation]] = []
+    for number in (0, 1):
+        ops: list[Operation] = []
+        for name in names:
+            ops += [Send(len(ops), "s", name, 1 - number, SIZE), Recv(len(ops) + 1, "r", name, 1 - number, SIZE)]
+        ranks.append(ops)
+    made = program(ranks, *groups)
+    both = [make(made, number) for number in (0, 1)]
+    for rank in both:
+        for op in range(4):
+            rank.start(op)
+    all_end(both, 4)
+    assert all(done.wrong in (0, None) for rank in both for done in rank.finished)
+    assert [sum(done.wrong == 0 for done in rank.finished) for rank in both] == [2, 2]
+    assert [len(list(rank.engine.transport)) for rank in both] == [1, 1]
