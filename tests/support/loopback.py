@@ -58,6 +58,8 @@ class Peer:
 
     def __init__(self, rank: int, other: int, room: int | None = None) -> None:
         self.rank, self.other = rank, other
+        self.ended = False
+        """Whether the agent has closed the connection."""
         self._rest = b""
         self._sock: socket.socket | None = None
         self._listener: socket.socket | None = None
@@ -101,6 +103,7 @@ class Peer:
             except BlockingIOError:
                 return
             if not data:
+                self.ended = True
                 return
             self._rest += data
 
@@ -119,9 +122,10 @@ class Peer:
 
     def wait(self, count: int = 1) -> list[tuple[Header, bytes]]:
         """So many messages; fails if they do not come. For agents that run by themselves."""
-        found: list[tuple[Header, bytes]] = []
+        found = self.heard()
         while len(found) < count:
-            until(lambda: select.select([self.sock], [], [], 0)[0])
+            assert not self.ended, "the agent has closed the connection"
+            assert select.select([self.sock], [], [], LONGEST_WAIT_S)[0], "the agent sends nothing"
             found += self.heard()
         return found
 
@@ -131,7 +135,7 @@ class Peer:
                 sock.close()
 
 
-def until(condition: Callable[[], object], do: Callable[[], object] = lambda: time.sleep(0.0005)) -> None:
+def until(condition: Callable[[], object], do: Callable[[], object]) -> None:
     """``do`` again and again until ``condition`` holds; fails after a bounded time."""
     end = time.monotonic() + LONGEST_WAIT_S
     while not condition():

@@ -1,0 +1,614 @@
+"""One agent in a thread of the test, over the loopback interface; parent, controller and peers are the test."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, use_loopback
+
+from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
+from railyard.scale import Scale
+from railyard.timeline import Event, read_events
+from workloads.agent.agent import Agent
+from workloads.agent.config import AgentConfig
+from workloads.agent.incarnation import Incarnation
+from workloads.agent.transport import payload
+from workloads.agent.transport.message import Flow, Header
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+
+SIZE = 4000
+SEED = 3
+PAIR = Flow(0, 0, 0, point_to_point=True)
+LARGE = 400_000
+"""More than a peer with little room takes in before it reads."""
+LITTLE = 16 << 10
+SOON_S = 0.05
+"""A time-out that is meant to pass."""
+
+
+class Running:
+    """An agent, seen from its parent."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.said: list[dict[str, Any]] = []
+        self.error: BaseException | None = None
+        self._sock, theirs = socket.socketpair()
+        self._rest = b""
+        self._agent = Agent(config, theirs)
+        self._thread = threading.Thread(target=self._run, args=(theirs,), daemon=True)
+        self._thread.start()
+
+    def _run(self, control: socket.socket) -> None:
+        with control:
+            try:
+                self._agent.run()
+            except BaseException as error:
+                self.error = error
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self._sock.sendall(json.dumps(message).encode() + b"\n")
+
+    def tell_bytes(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def go(self) -> float:
+        """Wait until it is ready and start the first step; when that begins."""
+        self.hears("ready")
+        at = time.monotonic()
+        self.tell({"go": at})
+        return at
+
+    def hears(self, key: str) -> dict[str, Any]:
+        """What the agent says next of this kind; fails if it says nothing like it."""
+        heard = len(self.said)
+        while not any(key in message for message in self.said[heard:]):
+            assert select.select([self._sock], [], [], LONGEST_WAIT_S)[0], f"it never says {key}"
+            data = self._sock.recv(1 << 16)
+            assert data, f"it has ended with {self.error} and has not said {key}"
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self.said += map(json.loads, lines)
+        return next(message for message in self.said[heard:] if key in message)
+
+    def hang_up(self) -> None:
+        self._sock.close()
+
+    def stop(self) -> None:
+        """Tell it to end, which it does without an error."""
+        self.tell({"stop": True})
+        assert self.ended() is None
+
+    def ended(self) -> BaseException | None:
+        """The error that it ends with; fails if it does not end."""
+        self._thread.join(LONGEST_WAIT_S)
+        assert not self._thread.is_alive(), "it does not end"
+        return self.error
+
+    def events(self, kind: str) -> list[Event]:
+        path = Path(self.config.events)
+        return [event for event in read_events(path) if event.kind == kind] if path.exists() else []
+
+
+class Controller:
+    """The controller's end of one job channel."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._listener.settimeout(LONGEST_WAIT_S)
+        self._sock: socket.socket | None = None
+        self._rest = b""
+        self._heard: list[dict[str, Any]] = []
+
+    @property
+    def sock(self) -> socket.socket:
+        if self._sock is None:
+            self._sock, _ = self._listener.accept()
+            self._sock.settimeout(LONGEST_WAIT_S)
+        return self._sock
+
+    def hears(self, op: str) -> dict[str, Any]:
+        """The next message, which must be one of these; fails if none comes."""
+        while not self._heard:
+            data = self.sock.recv(1 << 16)
+            assert data, f"the agent hung up and has not sent {op}"
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._heard += map(json.loads, lines)
+        message = self._heard.pop(0)
+        assert message["op"] == op, message
+        return message
+
+    def says_nothing(self) -> bool:
+        """Whether no message is here."""
+        return not self._heard and not select.select([self.sock], [], [], 0)[0]
+
+    def answer(self, message: dict[str, Any], **fields: Any) -> None:
+        self.sock.sendall(json.dumps({"id": message["id"], "ok": True, **fields}).encode() + b"\n")
+
+    def check_in(self, *, asks: bool = True) -> None:
+        """Let the agent in with its only group."""
+        self.answer(self.hears("checkin"), asks=asks, domain="scale-out", paths=[])
+
+    def acknowledge(self, message: dict[str, Any], **other: Any) -> None:
+        """Rank 0 has a path to rank 1."""
+        fields = {"group": message["group"], "index": message["index"], "paths": [[0, 0, 1, 0]]}
+        self.answer(message, **{**fields, **other})
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        self._listener.close()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts agents; those that still run at the end of the test are stopped."""
+    use_loopback(monkeypatch)
+    started: list[Running] = []
+
+    def start(program: Program, rank: int = 0, controller: Controller | None = None, **options: Any) -> Running:
+        options = {"seed": SEED, "verify": True, "ack_timeout_s": LONGEST_WAIT_S, **options}
+        mode = options.pop("mode", "native" if controller is None else "on-demand")
+        channel = None if controller is None else str(controller.path)
+        events = str(tmp_path / f"events-{rank}.jsonl")
+        plan = loopback_plan(max(2, program.ranks))
+        config = AgentConfig(rank, "job", mode, program, Scale(1.0), plan, events, channel, **options)
+        started.append(Running(config))
+        return started[-1]
+
+    yield start
+    for agent in started:
+        agent.hang_up()
+        agent.ended()
+
+
+@pytest.fixture
+def controller(run: Callable[..., Running], tmp_path: Path) -> Iterator[Controller]:
+    made = Controller(tmp_path / "channel")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def peer(run: Callable[..., Running]) -> Iterator[Callable[..., Peer]]:
+    made: list[Peer] = []
+
+    def one(*args: Any, **options: Any) -> Peer:
+        made.append(Peer(*args, **options))
+        return made[-1]
+
+    yield one
+    for found in made:
+        found.close()
+
+
+Run = Callable[..., Running]
+MakePeer = Callable[..., Peer]
+
+
+def program(ranks: Sequence[Sequence[Operation]], *groups: Group, eager: bool = False) -> Program:
+    return Program("p", tuple(tuple(ops) for ops in ranks), {g.name: g for g in groups}, eager=eager)
+
+
+def computing(seconds: float = 0.001) -> Program:
+    return program([(Compute(0, "work", seconds),), ()])
+
+
+def pair(size: int = SIZE, *, eager: bool = False) -> Program:
+    """Rank 0 sends to rank 1."""
+    ranks: list[tuple[Operation, ...]] = [(Send(0, "send", "pair", 1, size),), (Recv(0, "receive", "pair", 0, size),)]
+    return program(ranks, Group("pair", "pp", (0, 1)), eager=eager)
+
+
+def ring(n: int = 2) -> Program:
+    op = Collective(1, "sum", "all_reduce", "world", 8000, (0,))
+    return program([(Compute(0, "work", 0.001), op)] * n, Group("world", "dp", tuple(range(n))))
+
+
+def numbers(size: int = SIZE) -> bytes:
+    """What rank 0 sends in the first step."""
+    return payload.total(SEED, PAIR, [0], 0, size // 4).tobytes()
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_step_begins_at_the_time_of_go_and_not_before(run: Run) -> None:
+    agent = run(computing(0.002))
+    agent.hears("ready")
+    at = time.monotonic() + SOON_S
+    agent.tell({"go": at})
+    agent.hears("step")
+    assert time.monotonic() >= at + 0.002
+    agent.stop()
+    (compute,), (step,) = agent.events("compute"), agent.events("step")
+    assert (compute.t, compute.end) == (at, at + 0.002) == (step.t, step.end)
+    assert compute["late_s"] >= 0 and compute["name"] == "work"
+
+
+def test_every_step_is_told_and_done_follows_the_last(run: Run) -> None:
+    agent = run(computing(), steps=3)
+    agent.go()
+    agent.hears("done")
+    assert agent.said == [{"ready": True}, {"step": 0}, {"step": 1}, {"step": 2}, {"done": True}]
+    agent.stop()
+
+
+def test_the_lateness_of_timers_does_not_add_up(run: Run) -> None:
+    """Each step begins when the compute before it was due, however late the timer fired."""
+    agent = run(computing(0.001), steps=5)
+    at = agent.go()
+    agent.hears("done")
+    agent.stop()
+    assert [event.t for event in agent.events("compute")] == pytest.approx([at + 0.001 * k for k in range(5)], abs=1e-9)
+
+
+def test_the_events_of_a_run_are_on_disk_when_it_says_that_it_is_done(run: Run) -> None:
+    agent = run(computing(), steps=2)
+    agent.go()
+    agent.hears("done")
+    assert len(agent.events("step")) == 2 and len(agent.events("sockets")) == 1
+    assert {event["rank"] for event in agent.events("step")} == {0}
+
+
+def test_a_rank_without_operations_does_its_steps_at_once(run: Run) -> None:
+    agent = run(computing(), 1, steps=2)
+    agent.go()
+    agent.hears("done")
+    assert [message["step"] for message in agent.said if "step" in message] == [0, 1]
+
+
+# ---- the parent ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_before_go_ends_the_agent(run: Run) -> None:
+    agent = run(computing())
+    agent.hears("ready")
+    agent.stop()
+    assert agent.said == [{"ready": True}]
+
+
+def test_a_stop_ends_the_agent_in_the_middle_of_a_compute(run: Run) -> None:
+    agent = run(computing(3600.0))
+    agent.go()
+    agent.stop()
+    assert agent.events("compute") == []
+
+
+def test_a_stop_ends_the_agent_while_it_waits_for_a_peer(run: Run, peer: MakePeer) -> None:
+    silent, agent = peer(1, 0), run(pair())
+    agent.go()
+    assert silent.sock, "it has called"
+    agent.stop()
+    with pytest.raises(ConnectionResetError):
+        silent.sock.recv(1)
+
+
+def test_the_end_of_the_parent_ends_the_agent(run: Run) -> None:
+    agent = run(computing(3600.0))
+    agent.go()
+    agent.hang_up()
+    assert agent.ended() is None
+
+
+def test_what_the_parent_says_may_come_in_pieces(run: Run) -> None:
+    agent = run(computing())
+    agent.hears("ready")
+    at = time.monotonic()
+    line = json.dumps({"go": at}).encode() + b"\n"
+    for piece in (line[:5], line[5:-1], line[-1:] + b'{"stop"', b":true}\n"):
+        agent.tell_bytes(piece)
+    assert agent.ended() is None
+
+
+def test_two_agents_cannot_have_one_port_and_the_second_says_which(run: Run) -> None:
+    first = run(computing())
+    first.hears("ready")
+    error = run(computing()).ended()
+    assert isinstance(error, AgentError)
+    assert str(error) == f"rank 0 cannot listen on lo ({address(0)}): Address already in use"
+
+
+def test_an_agent_that_has_ended_leaves_its_port_to_the_next(run: Run) -> None:
+    for _ in range(2):
+        agent = run(computing())
+        agent.hears("ready")
+        agent.stop()
+
+
+# ---- peers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_agents_sum_their_numbers_and_verify_them_in_every_step(run: Run, n: int) -> None:
+    agents = [run(ring(n), rank, steps=3) for rank in range(n)]
+    for agent in agents:
+        agent.go()
+    for agent in agents:
+        agent.hears("done")
+    for agent in agents:
+        assert [(event["step"], event["wrong"]) for event in agent.events("verified")] == [(0, 0), (1, 0), (2, 0)]
+        assert [event["op_kind"] for event in agent.events("communicate")] == ["all_reduce"] * 3
+        assert all(event["bytes"] == 8000 and event.seconds > 0 for event in agent.events("communicate"))
+
+
+def test_a_collective_waits_for_the_last_of_its_ranks(run: Run) -> None:
+    op = Collective(1, "sum", "all_reduce", "world", 8000, (0,))
+    ranks = [(Compute(0, "work", seconds), op) for seconds in (0.001, SOON_S)]
+    made = program(ranks, Group("world", "dp", (0, 1)))
+    agents = [run(made, rank) for rank in (0, 1)]
+    begins = [agent.go() for agent in agents]
+    for agent in agents:
+        agent.hears("done")
+    (early,), (late,) = (agent.events("communicate") for agent in agents)
+    assert early.end is not None and late.end is not None
+    assert early.end > begins[1] + SOON_S and late.end > begins[1] + SOON_S
+
+
+def test_wrong_numbers_end_the_agent_and_are_counted(run: Run, peer: MakePeer) -> None:
+    sender, agent = peer(0, 1), run(pair(), 1)
+    agent.hears("ready")
+    sender.connect()
+    agent.tell({"go": time.monotonic()})
+    assert [header for header, _ in sender.wait()] == [Header("ready", PAIR, 0)]
+    sender.say(Header("data", PAIR, 0, SIZE), bytes(4) + numbers()[4:-4] + bytes(4))
+    error = agent.ended()
+    assert isinstance(error, VerifyError)
+    assert str(error) == "rank 1 ended receive of step 0 (group pair) with 2 of 1000 elements wrong"
+    assert [event["wrong"] for event in agent.events("verified")] == [2], "the log is written all the same"
+
+
+def test_a_peer_that_dies_is_named(run: Run, peer: MakePeer) -> None:
+    dying, agent = peer(1, 0), run(pair())
+    agent.go()
+    dying.sock.close()
+    error = agent.ended()
+    assert isinstance(error, PeerLost) and str(error) == "rank 1 closed its connection before the program was done"
+
+
+def test_a_peer_that_ends_after_the_last_step_is_no_error(run: Run, peer: MakePeer) -> None:
+    receiver, agent = peer(1, 0), run(pair())
+    agent.go()
+    receiver.say(Header("ready", PAIR, 0))
+    agent.hears("done")
+    receiver.sock.close()
+    assert agent.ended() is None
+
+
+def test_a_peer_that_moves_nothing_is_lost_after_a_bounded_time(run: Run, peer: MakePeer) -> None:
+    silent, agent = peer(1, 0), run(pair(), ack_timeout_s=SOON_S)
+    agent.go()
+    assert silent.sock
+    error = agent.ended()
+    assert isinstance(error, PeerLost)
+    assert str(error) == "rank 0 moved nothing for 0.05 s in send (step 0, group pair) with its peers"
+
+
+def test_an_unexpected_message_of_an_eager_program_is_taken_when_its_receive_begins(run: Run, peer: MakePeer) -> None:
+    """The message of the second receive comes first, on the connection of both."""
+    receives = (Recv(0, "first", "pair", 0, SIZE), Recv(1, "second", "other", 0, SIZE, (0,)))
+    sends = (Send(0, "first", "pair", 1, SIZE), Send(1, "second", "other", 1, SIZE, (0,)))
+    groups = [Group(name, "pp", (0, 1)) for name in ("pair", "other")]
+    sender, agent = peer(0, 1), run(program([sends, receives], *groups, eager=True), 1)
+    agent.go()
+    sender.connect()
+    other = Flow(0, 1, 0, point_to_point=True)
+    sender.say(Header("data", other, 0, SIZE), payload.total(SEED, other, [0], 0, SIZE // 4).tobytes())
+    sender.say(Header("data", PAIR, 0, SIZE), numbers())
+    agent.hears("done")
+    assert [(event["op"], event["wrong"]) for event in agent.events("verified")] == [(0, 0), (1, 0)]
+    ends = {event["op"]: event.end for event in agent.events("transfer")}
+    posted = {event["op"]: event["posted"] for event in agent.events("communicate")}
+    assert ends[1] <= ends[0] <= posted[1], "it was here before its receive"
+
+
+# ---- members of a job ------------------------------------------------------------------------------------------------
+
+
+def member(run: Run, tmp_path: Path, rank: int = 0, **options: Any) -> Running:
+    incarnation = Incarnation(group="world", state_bytes=8000, store=str(tmp_path / f"disk-{rank}"))
+    return run(ring(), rank, incarnation=incarnation, **options)
+
+
+def test_members_of_a_job_tell_the_checksum_of_their_state_after_each_step(run: Run, tmp_path: Path) -> None:
+    agents = [member(run, tmp_path, rank, steps=2) for rank in (0, 1)]
+    for agent in agents:
+        agent.go()
+    for agent in agents:
+        agent.hears("done")
+    told = [[(m["state"], m["checksum"]) for m in agent.said if "state" in m] for agent in agents]
+    assert told[0] == told[1] and [step for step, _ in told[0]] == [0, 1]
+    assert len({checksum for _, checksum in told[0]}) == 2
+
+
+def test_a_member_whose_peer_dies_says_so_as_a_consequence_and_lives_until_it_is_stopped(
+    run: Run, peer: MakePeer, tmp_path: Path
+) -> None:
+    dying, agent = peer(1, 0), member(run, tmp_path)
+    agent.go()
+    assert dying.wait()
+    dying.sock.close()
+    news = agent.hears("error")
+    assert news["consequence"] is True and "rank 1" in news["error"]
+    agent.stop()
+
+
+def test_a_member_that_nobody_stops_ends_with_the_loss_after_a_bounded_time(
+    run: Run, peer: MakePeer, tmp_path: Path
+) -> None:
+    dying, agent = peer(1, 0), member(run, tmp_path, ack_timeout_s=4 * SOON_S)
+    agent.go()
+    assert dying.wait()
+    dying.sock.close()
+    agent.hears("error")
+    assert isinstance(agent.ended(), PeerLost)
+
+
+# ---- the controller --------------------------------------------------------------------------------------------------
+
+
+def test_a_mode_that_needs_a_controller_is_refused_without_one(run: Run) -> None:
+    error = run(pair(), mode="on-demand").ended()
+    assert isinstance(error, ControlError)
+    assert str(error) == "mode on-demand needs a controller, and no job channel was given"
+
+
+def test_an_agent_checks_in_with_its_own_groups_and_is_ready_when_all_are_answered(
+    run: Run, controller: Controller
+) -> None:
+    groups = [Group(name, "pp", (0, 1)) for name in ("a", "b", "unused")]
+    ranks: list[list[Operation]] = [
+        [Send(0, "s", "a", 1, SIZE), Recv(1, "r", "b", 1, SIZE)],
+        [Recv(0, "r", "a", 0, SIZE), Send(1, "s", "b", 0, SIZE)],
+    ]
+    agent = run(program(ranks, *groups), controller=controller)
+    asked = [controller.hears("checkin") for _ in range(2)]
+    assert [(message["job"], message["rank"], message["group"]) for message in asked] == [
+        ("job", 0, "a"),
+        ("job", 0, "b"),
+    ]
+    assert controller.says_nothing()
+    for message in asked:
+        assert agent.said == []
+        controller.answer(message, asks=True, domain="scale-out", paths=[])
+    agent.hears("ready")
+
+
+def test_a_check_in_that_is_not_answered_is_an_error_that_names_the_group(run: Run, controller: Controller) -> None:
+    agent = run(pair(), controller=controller, ack_timeout_s=SOON_S)
+    controller.hears("checkin")
+    error = agent.ended()
+    assert isinstance(error, ControlError)
+    assert str(error) == "the controller did not answer the check-in of rank 0 in group pair within 0.05 s"
+
+
+def test_a_group_that_does_not_ask_sends_without_a_request(run: Run, controller: Controller, peer: MakePeer) -> None:
+    receiver, agent = peer(1, 0), run(pair(), controller=controller)
+    message = controller.hears("checkin")
+    controller.answer(message, asks=False, domain="scale-out", paths=[[0, 0, 1, 0]])
+    agent.go()
+    receiver.say(Header("ready", PAIR, 0))
+    agent.hears("done")
+    assert receiver.wait() == [(Header("data", PAIR, 0, SIZE), numbers())] and controller.says_nothing()
+
+
+def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_last_byte(
+    run: Run, controller: Controller, peer: MakePeer
+) -> None:
+    receiver, agent = peer(1, 0, room=LITTLE), run(pair(LARGE), controller=controller)
+    controller.check_in()
+    at = agent.go()
+    request = controller.hears("request")
+    assert (request["rank"], request["group"], request["index"]) == (0, "pair", 0)
+    assert not receiver.called
+    acknowledged = time.monotonic()
+    controller.acknowledge(request)
+    receiver.say(Header("ready", PAIR, 0))
+    assert select.select([receiver.sock], [], [], LONGEST_WAIT_S)[0]
+    assert controller.says_nothing(), "the bytes are not all there"
+    ((header, data),) = receiver.wait()
+    assert header == Header("data", PAIR, 0, LARGE) and data == numbers(LARGE)
+    release = controller.hears("release")
+    assert (release["group"], release["index"]) == ("pair", 0)
+    agent.hears("done")
+    (wait,) = agent.events("wait")
+    assert at <= wait.t and wait.end is not None and wait.end >= acknowledged and wait["group"] == "pair"
+
+
+def test_requests_are_counted_over_steps(run: Run, controller: Controller, peer: MakePeer) -> None:
+    receiver, agent = peer(1, 0), run(pair(), controller=controller, steps=2)
+    controller.check_in()
+    agent.go()
+    for step in (0, 1):
+        request = controller.hears("request")
+        assert request["index"] == step
+        controller.acknowledge(request)
+        receiver.say(Header("ready", Flow(step, 0, 0, True), 0))
+        receiver.wait()
+        assert controller.hears("release")["index"] == step
+    agent.hears("done")
+
+
+def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
+    run: Run, controller: Controller, peer: MakePeer
+) -> None:
+    send = (Send(0, "send", "pair", 1, LARGE), Compute(1, "work", 0.001, (0,)))
+    made = program([send, (Recv(0, "receive", "pair", 0, LARGE),)], Group("pair", "pp", (0, 1)), eager=True)
+    receiver, agent = peer(1, 0, room=LITTLE), run(made, controller=controller)
+    controller.check_in()
+    agent.go()
+    controller.acknowledge(controller.hears("request"))
+    agent.hears("step")
+    assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
+    assert len(receiver.wait()) == 1
+    assert controller.hears("release")["index"] == 0
+
+
+def test_an_acknowledgement_of_another_request_is_an_error(run: Run, controller: Controller) -> None:
+    agent = run(pair(), controller=controller)
+    controller.check_in()
+    agent.go()
+    controller.acknowledge(controller.hears("request"), index=1)
+    error = agent.ended()
+    assert isinstance(error, ControlError) and "for request 0 of group pair" in str(error)
+
+
+def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:
+    agent = run(pair(), controller=controller, ack_timeout_s=4 * SOON_S)
+    controller.check_in()
+    agent.go()
+    controller.hears("request")
+    error = agent.ended()
+    assert isinstance(error, ControlError)
+    assert str(error) == (
+        "rank 0 got no acknowledgement of request 0 of group pair within 0.2 s, and does not send without one"
+    )
+    assert [(event["group"], event["index"]) for event in agent.events("wait")] == [("pair", 0)]
+
+
+@pytest.mark.parametrize("kind", [ControlError, PeerLost])
+def test_a_refused_request_ends_the_agent_with_the_reason(
+    run: Run, controller: Controller, kind: type[Exception]
+) -> None:
+    agent = run(pair(), controller=controller)
+    controller.check_in()
+    agent.go()
+    controller.answer(controller.hears("request"), ok=False, error="group pair: no light", kind=kind.__name__)
+    error = agent.ended()
+    assert type(error) is kind and "refused request of group pair: group pair: no light" in str(error)
+
+
+@pytest.mark.parametrize("in_a_step", [False, True])
+def test_a_controller_that_hangs_up_ends_the_agent(run: Run, controller: Controller, in_a_step: bool) -> None:
+    agent = run(pair(), controller=controller)
+    controller.check_in()
+    if in_a_step:
+        agent.go()
+        controller.hears("request")
+    else:
+        agent.hears("ready")
+    controller.sock.close()
+    error = agent.ended()
+    assert isinstance(error, ControlError) and str(error) == "the controller closed the job channel"
+
+
+def test_a_stop_while_an_acknowledgement_is_missing_leaves_the_wait_on_the_timeline(
+    run: Run, controller: Controller
+) -> None:
+    agent = run(pair(), controller=controller)
+    controller.check_in()
+    agent.go()
+    controller.hears("request")
+    agent.stop()
+    (wait,) = agent.events("wait")
+    assert (wait["group"], wait["index"], wait["step"]) == ("pair", 0, 0)
