@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import select
 import socket
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, use_loopback
+from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
@@ -58,7 +60,9 @@ class Running:
         self._sock.sendall(json.dumps(message).encode() + b"\n")
 
     def tell_bytes(self, data: bytes) -> None:
+        """Returns when the agent has read them."""
         self._sock.sendall(data)
+        until(lambda: not any(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))), lambda: time.sleep(0.0005))
 
     def go(self) -> float:
         """Wait until it is ready and start the first step; when that begins."""
@@ -223,7 +227,7 @@ def numbers(size: int = SIZE) -> bytes:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_step_begins_at_the_time_of_go_and_not_before(run: Run) -> None:
+def test_the_first_step_begins_at_the_time_of_go_to_the_microsecond(run: Run) -> None:
     agent = run(computing(0.002))
     agent.hears("ready")
     at = time.monotonic() + SOON_S
@@ -266,6 +270,16 @@ def test_a_rank_without_operations_does_its_steps_at_once(run: Run) -> None:
     agent.go()
     agent.hears("done")
     assert [message["step"] for message in agent.said if "step" in message] == [0, 1]
+
+
+def test_nothing_is_done_before_the_time_of_go(run: Run) -> None:
+    agent = run(computing(), 1)
+    agent.hears("ready")
+    at = time.monotonic() + SOON_S
+    agent.tell({"go": at})
+    agent.hears("done")
+    assert time.monotonic() >= at, "the rank has no operations, so it is done when it begins"
+    assert [event.t for event in agent.events("step")] == [at]
 
 
 # ---- the parent ------------------------------------------------------------------------------------------------------
@@ -407,7 +421,7 @@ def test_an_unexpected_message_of_an_eager_program_is_taken_when_its_receive_beg
     sender.say(Header("data", PAIR, 0, SIZE), numbers())
     agent.hears("done")
     assert [(event["op"], event["wrong"]) for event in agent.events("verified")] == [(0, 0), (1, 0)]
-    ends = {event["op"]: event.end for event in agent.events("transfer")}
+    ends = {event["op"]: event.t + event.seconds for event in agent.events("transfer")}
     posted = {event["op"]: event["posted"] for event in agent.events("communicate")}
     assert ends[1] <= ends[0] <= posted[1], "it was here before its receive"
 
