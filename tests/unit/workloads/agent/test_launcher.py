@@ -1,0 +1,295 @@
+"""The runner's end of the agent launcher, against a launcher that says what the test says."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from railyard.errors import AgentError
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.agent.config import AgentConfig, configs_from_json
+from workloads.agent.incarnation import Incarnation
+from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES, AgentLauncher, Failure
+from workloads.program import Compute, Program
+
+SOON_S = 0.02
+"""A time-out that is meant to pass."""
+LATE_S = 10.0
+
+
+class FakeProcess:
+    """The launcher's process, which ends when its socket does."""
+
+    pid = 4321
+
+    def __init__(self) -> None:
+        self.waited = False
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.waited = True
+        return 0
+
+
+class Server:
+    """The launcher's end of the socket."""
+
+    def __init__(self) -> None:
+        ours, self.sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(LATE_S)
+        self.process = FakeProcess()
+        self.launcher = AgentLauncher(cast(Any, self.process), ours)
+
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
+        """One order, and the file descriptors that came with it."""
+        data, ancillary, flags, _ = self.sock.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(4 * FDS_PER_MESSAGE))
+        assert not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
+        fds = array.array("i")
+        for _, _, content in ancillary:
+            fds.frombytes(content)
+        return json.loads(data), list(fds)
+
+    def report(self, rank: int, team: int = 0, **news: Any) -> None:
+        self.sock.send(json.dumps({"team": team, "rank": rank, **news}).encode())
+
+    def says(self, rank: int, team: int = 0, **said: Any) -> None:
+        """What an agent said."""
+        self.report(rank, team, said=said)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.launcher.close()
+    made.sock.close()
+
+
+def configs(*ranks: int, computes: int = 1) -> list[AgentConfig]:
+    ops = tuple(Compute(number, f"compute {number}", 0.5) for number in range(computes))
+    program = Program("p", (ops,) * 4)
+    plan = FabricPlan("electrical", 4, 1, 1, 9000, ())
+    return [AgentConfig(rank, "job", "native", program, Scale(1.0), plan, f"events-{rank}") for rank in ranks]
+
+
+def launched(server: Server, *ranks: int) -> Any:
+    """The agents of one launch, of which nothing is known yet."""
+    team = server.launcher.launch(configs(*ranks), [-1] * len(ranks))
+    _, (memory,) = server.receive()
+    os.close(memory)
+    return team
+
+
+def listen(server: Server, count: int = 1) -> None:
+    for _ in range(count):
+        assert server.launcher.listen(LATE_S)
+
+
+# ---- launch ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("computes", [1, 4000])
+def test_launch_hands_over_every_config_however_long(server: Server, computes: int) -> None:
+    sent = configs(2, 0, computes=computes)
+    server.launcher.launch(sent, [-1, -1])
+    order, (memory,) = server.receive()
+    with os.fdopen(memory, "rb") as file:
+        file.seek(0)
+        text = file.read()
+    document = json.loads(text)
+    assert order == {"launch": 0} and (len(text) > MESSAGE_BYTES) == (computes > 1)
+    assert configs_from_json(document) == sent and document["namespaces"] == [False, False]
+
+
+def test_more_namespaces_than_one_message_carries_come_in_several_and_in_order(server: Server, tmp_path: Path) -> None:
+    files = [os.open(tmp_path / name, os.O_CREAT | os.O_RDWR) for name in ("first", "other", "last")]
+    namespaces = [files[0], *[files[1]] * (FDS_PER_MESSAGE - 1), -1, files[2]]
+    server.launcher.launch(configs(*[0] * len(namespaces)), namespaces)
+    received = []
+    for expected in (FDS_PER_MESSAGE, 1):
+        order, fds = server.receive()
+        assert order == {"fds": True} and len(fds) == expected
+        received += fds
+    order, (memory,) = server.receive()
+    assert order == {"launch": 0}
+    assert [os.fstat(fd).st_ino for fd in received] == [os.fstat(fd).st_ino for fd in namespaces if fd >= 0]
+    with os.fdopen(memory, "rb") as file:
+        file.seek(0)
+        assert json.load(file)["namespaces"] == [fd >= 0 for fd in namespaces]
+    for fd in (*files, *received):
+        os.close(fd)
+
+
+def test_every_launch_has_a_number_of_its_own_and_news_go_where_they_belong(server: Server) -> None:
+    first, second = launched(server, 0, 1), launched(server, 0)
+    server.report(0, 1, pid=11)
+    server.report(0, 0, pid=10)
+    server.says(1, 0, ready=True)
+    listen(server, 3)
+    assert (first.pids, second.pids) == ({0: 10}, {0: 11}) and (first.ready, second.ready) == ({1}, set())
+
+
+def test_listen_takes_one_message_and_says_whether_one_came_in_time(server: Server) -> None:
+    team = launched(server, 0)
+    server.says(0, ready=True)
+    server.says(0, step=0)
+    assert server.launcher.listen(0.0) and team.ready == {0} and team.steps == {0: 0}
+    assert server.launcher.listen(0.0) and team.steps == {0: 1}
+    begin = time.monotonic()
+    assert not server.launcher.listen(SOON_S) and time.monotonic() - begin >= SOON_S
+
+
+def test_the_end_of_the_launcher_is_an_error_in_both_directions(server: Server) -> None:
+    team = launched(server, 0)
+    server.sock.close()
+    with pytest.raises(AgentError, match="the process that starts the agents is gone"):
+        server.launcher.listen(LATE_S)
+    with pytest.raises(AgentError, match=r"the process that starts the agents is gone \(Broken pipe\)"):
+        team.go(1.0)
+
+
+def test_close_ends_the_launcher_and_waits_for_it(server: Server) -> None:
+    with server.launcher:
+        assert server.launcher.pid == FakeProcess.pid
+    assert server.process.waited and server.sock.recv(1) == b""
+
+
+# ---- what is known of agents -----------------------------------------------------------------------------------------
+
+
+def test_what_agents_say_is_kept_by_rank(server: Server) -> None:
+    team = launched(server, 0, 3)
+    server.says(3, step=0)
+    server.says(3, state=0, checksum=77)
+    server.says(3, checkpoint=1, checksum=78)
+    server.says(3, done=True)
+    listen(server, 4)
+    assert team.steps == {0: 0, 3: 1} and team.finished == {3}
+    assert team.checksums == {0: {}, 3: {0: 77}} and team.checkpoints == {0: [], 3: [(1, 78)]}
+    assert team.failures == [] and team.exited == {} and not team.gone
+
+
+def test_steps_of_a_job_that_goes_on_count_from_where_it_begins(server: Server) -> None:
+    found = [replace(config, incarnation=Incarnation(first_step=7)) for config in configs(0)]
+    team = server.launcher.launch(found, [-1])
+    assert team.steps == {0: 7}
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (-9, "the agent of rank 0 was killed by signal 9 (SIGKILL) in step 2, before its program was done"),
+        (-60, "the agent of rank 0 was killed by signal 60 (unknown) in step 2, before its program was done"),
+        (1, "the agent of rank 0 ended with status 1 in step 2, before its program was done"),
+        (0, "the agent of rank 0 ended with status 0 in step 2, before its program was done"),
+        (AgentError.exit_status, None),
+    ],
+)
+def test_an_end_that_nobody_has_explained_is_a_failure(server: Server, status: int, sentence: str | None) -> None:
+    team = launched(server, 0)
+    server.says(0, step=1)
+    server.report(0, exited=status)
+    listen(server, 2)
+    assert team.exited == {0: status} and team.gone
+    assert team.failures == ([] if sentence is None else [Failure(0, sentence)])
+
+
+def test_the_end_of_an_agent_that_is_done_is_no_failure(server: Server) -> None:
+    team = launched(server, 0)
+    server.says(0, done=True)
+    server.report(0, exited=0)
+    listen(server, 2)
+    assert team.failures == [] and team.gone
+
+
+def test_after_a_stop_ends_and_their_consequences_are_no_failures_and_causes_are(server: Server) -> None:
+    team = launched(server, 0, 1, 2)
+    team.begin_stop()
+    assert server.receive() == ({"team": 0, "stop": True}, [])
+    server.report(0, exited=-9)
+    server.says(1, error="rank 0 closed its connection", consequence=True)
+    server.says(2, error="3 elements wrong", consequence=False)
+    listen(server, 3)
+    assert team.failures == [Failure(2, "3 elements wrong")]
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_wait_ready_returns_when_all_are_ready(server: Server) -> None:
+    team = launched(server, 0, 1)
+    for rank in (1, 0):
+        server.says(rank, ready=True)
+    team.wait_ready(LATE_S)
+    assert team.ready == {0, 1}
+
+
+def test_wait_ready_names_the_first_that_is_late(server: Server) -> None:
+    team = launched(server, 0, 1, 2)
+    server.says(0, ready=True)
+    with pytest.raises(AgentError) as caught:
+        team.wait_ready(SOON_S)
+    assert str(caught.value) == "the agent of rank 1 did not get ready within 0.02 s"
+
+
+def test_wait_done_tells_the_progress_and_names_who_is_late(server: Server) -> None:
+    team = launched(server, 0, 1)
+    for step in (0, 1):
+        server.says(1, step=step)
+    server.says(1, done=True)
+    progress: list[tuple[int, int]] = []
+    with pytest.raises(AgentError, match="the agent of rank 0 did not finish its program within"):
+        team.wait_done(SOON_S, lambda rank, steps: progress.append((rank, steps)))
+    assert progress == [(1, 1), (1, 2)]
+
+
+def test_go_is_told_to_all_agents_of_the_launch(server: Server) -> None:
+    launched(server, 0)
+    launched(server, 0).go(12.5)
+    assert server.receive() == ({"team": 1, "say": {"go": 12.5}}, [])
+
+
+def test_a_wait_ends_with_the_cause_also_if_a_consequence_was_heard_before(server: Server) -> None:
+    team = launched(server, 0, 1, 2)
+    server.says(0, error="rank 2 closed its connection", consequence=True)
+    server.says(1, error="rank 2 closed its connection", consequence=True)
+    server.report(2, exited=-11)
+    with pytest.raises(AgentError) as caught:
+        team.wait_done(LATE_S)
+    assert str(caught.value) == (
+        "the agent of rank 2 was killed by signal 11 (SIGSEGV) in step 0, before its program was done"
+    )
+
+
+def test_a_consequence_without_a_cause_is_raised_itself(server: Server) -> None:
+    team = launched(server, 0, 1)
+    server.says(0, error="rank 1 closed its connection", consequence=True)
+    with pytest.raises(AgentError, match=r"^rank 1 closed its connection$"):
+        team.wait_done(LATE_S)
+
+
+def test_kill_names_one_rank_of_the_launch(server: Server) -> None:
+    team = launched(server, 0, 2)
+    team.kill(2)
+    assert server.receive() == ({"team": 0, "kill": 2}, [])
+    with pytest.raises(ValueError, match="rank 1 is not of this team"):
+        team.kill(1)
+
+
+def test_stop_returns_when_all_are_gone_and_has_heard_what_they_said_until_then(server: Server) -> None:
+    team = launched(server, 0, 1)
+    server.says(0, step=4)
+    for rank in (0, 1):
+        server.report(rank, exited=0)
+    server.says(1, step=9)
+    team.stop()
+    assert team.gone and team.steps == {0: 5, 1: 0}, "what follows the last end is left for later"

@@ -1,0 +1,268 @@
+"""The agent launcher with real processes. Their agents only compute, so they need no network."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railyard.checkout import ROOT
+from railyard.errors import AgentError, ControlError
+from railyard.scale import Scale
+from railyard.timeline import read_events
+from topos.plan import FabricPlan
+from workloads.agent.config import AgentConfig, AgentMode
+from workloads.agent.launcher import AgentLauncher
+from workloads.program import Compute, Program
+
+LATE_S = 20.0
+"""How long a test waits for a process before it fails."""
+FOREVER_S = 3600.0
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[AgentLauncher]:
+    """One for all tests that leave it alive."""
+    with AgentLauncher.start() as made:
+        yield made
+
+
+@pytest.fixture
+def own_launcher() -> Iterator[AgentLauncher]:
+    """One for a test that ends it."""
+    made = AgentLauncher.start()
+    yield made
+    made.close()
+
+
+def config(rank: int, folder: Path, seconds: float = 0.0, steps: int = 1, mode: AgentMode = "native") -> AgentConfig:
+    program = Program("p", ((Compute(0, "work", seconds),),) * 3)
+    plan = FabricPlan("electrical", 3, 1, 1, 9000, ())
+    return AgentConfig(rank, "job", mode, program, Scale(1.0), plan, str(folder / f"events-{rank}"), steps=steps)
+
+
+def launch(launcher: AgentLauncher, *configs: AgentConfig) -> Any:
+    team = launcher.launch(configs, [-1] * len(configs))
+    team.wait_ready(LATE_S)
+    return team
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LATE_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+def heard(launcher: AgentLauncher, condition: Callable[[], object]) -> None:
+    """Take in news until ``condition`` holds."""
+    end = time.monotonic() + LATE_S
+    while not condition():
+        assert launcher.listen(end - time.monotonic()), "the news never came"
+
+
+def parent_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
+
+
+def ends(pidfd: int) -> bool:
+    """Whether a process ends within a bounded time."""
+    return bool(select.select([pidfd], [], [], LATE_S)[0])
+
+
+# ---- from fork to end ------------------------------------------------------------------------------------------------
+
+
+def test_each_agent_is_a_process_of_its_own_under_the_launcher(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path), config(2, tmp_path))
+    assert set(team.pids) == {0, 2} and len({os.getpid(), launcher.pid, *team.pids.values()}) == 4
+    for rank, pid in team.pids.items():
+        assert parent_of(pid) == launcher.pid
+        assert Path(f"/proc/{pid}/comm").read_text() == f"railyard-g{rank}\n"
+    team.stop()
+
+
+def test_agents_do_their_steps_and_end_when_they_are_told_to(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path, steps=3), config(1, tmp_path, steps=2))
+    assert team.steps == {0: 0, 1: 0}
+    team.go(time.monotonic())
+    progress: list[tuple[int, int]] = []
+    team.wait_done(LATE_S, lambda rank, steps: progress.append((rank, steps)))
+    assert sorted(progress) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+    team.stop()
+    assert team.exited == {0: 0, 1: 0} and team.failures == []
+    assert [event.kind for event in read_events(tmp_path / "events-1")].count("step") == 2
+
+
+def test_agents_that_have_ended_are_reaped(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path))
+    team.stop()
+    assert team.gone and not Path(f"/proc/{team.pids[0]}").exists(), "not even a zombie is left"
+
+
+def test_an_agent_has_no_file_of_the_runner_open_but_its_own_socket(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path), config(1, tmp_path))
+    for pid in team.pids.values():
+        assert len([fd for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2]) == 1
+    team.stop()
+
+
+def test_launches_beside_each_other_are_told_apart(launcher: AgentLauncher, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (launch(launcher, config(0, folder, FOREVER_S)) for folder in folders)
+    first.stop()
+    assert first.gone and not second.gone and second.exited == {}
+    assert Path(f"/proc/{second.pids[0]}").exists()
+    second.stop()
+    assert second.gone
+
+
+# ---- what agents say -------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_an_agent_is_passed_on_as_its_sentence(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launcher.launch([config(0, tmp_path, mode="on-demand")], [-1])
+    with pytest.raises(AgentError, match=r"^mode on-demand needs a controller, and no job channel was given$"):
+        team.wait_ready(LATE_S)
+    heard(launcher, lambda: team.gone)
+    assert team.exited == {0: AgentError.exit_status} and len(team.failures) == 1
+    assert not team.failures[0].consequence and ControlError.exit_status != AgentError.exit_status
+
+
+def test_an_error_that_is_a_mistake_of_ours_is_passed_on_with_its_kind(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launcher.launch([config(5, tmp_path)], [-1])
+    with pytest.raises(AgentError, match=r"^the agent of rank 5 failed: IndexError: tuple index out of range$"):
+        team.wait_ready(LATE_S)
+    heard(launcher, lambda: team.gone)
+    assert team.exited == {5: AgentError.exit_status}
+
+
+def test_each_agent_gets_the_namespace_that_is_meant_for_it(launcher: AgentLauncher, tmp_path: Path) -> None:
+    """A file that is no network namespace: only the ranks that were given one cannot enter it."""
+    with open(os.devnull, "rb") as file:
+        team = launcher.launch([config(rank, tmp_path) for rank in (0, 1, 2)], [file.fileno(), -1, file.fileno()])
+    heard(launcher, lambda: set(team.exited) == {0, 2} and team.ready == {1})
+    sentences = {failure.rank: failure.sentence for failure in team.failures}
+    assert set(sentences) == {0, 2}
+    assert sentences[2].startswith("the agent of rank 2 failed: AgentError: rank 2 cannot enter its host's network: ")
+    team.stop()
+
+
+def test_news_that_the_runner_does_not_take_in_wait_and_none_is_lost(launcher: AgentLauncher, tmp_path: Path) -> None:
+    """More than the socket between the two holds."""
+    steps = 3000
+    team = launch(launcher, config(0, tmp_path, steps=steps))
+    team.go(time.monotonic())
+    events = tmp_path / "events-0"
+    until(lambda: events.exists() and '"kind":"sockets"' in events.read_text())
+    progress: list[int] = []
+    team.wait_done(LATE_S, lambda rank, done: progress.append(done))
+    assert progress == list(range(1, steps + 1))
+    team.stop()
+
+
+# ---- ends that are not asked for -------------------------------------------------------------------------------------
+
+
+def test_a_kill_ends_one_agent_and_is_told_as_a_failure(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path, FOREVER_S), config(1, tmp_path, FOREVER_S))
+    team.kill(1)
+    heard(launcher, lambda: 1 in team.exited)
+    assert team.exited == {1: -signal.SIGKILL}
+    (failure,) = team.failures
+    assert failure.rank == 1 and "was killed by signal 9 (SIGKILL) in step 0" in failure.sentence
+    team.stop()
+    assert team.exited == {0: 0, 1: -signal.SIGKILL} and len(team.failures) == 1
+
+
+def test_an_agent_that_dies_by_itself_is_named(launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(launcher, config(0, tmp_path, FOREVER_S))
+    os.kill(team.pids[0], signal.SIGTERM)
+    with pytest.raises(AgentError, match=r"the agent of rank 0 was killed by signal 15 \(SIGTERM\)"):
+        team.wait_done(LATE_S)
+
+
+def test_an_unresponsive_agent_is_killed_some_time_after_the_stop_and_others_end_by_themselves(
+    launcher: AgentLauncher, tmp_path: Path
+) -> None:
+    team = launch(launcher, config(0, tmp_path, FOREVER_S), config(1, tmp_path, FOREVER_S))
+    os.kill(team.pids[0], signal.SIGSTOP)
+    team.begin_stop()
+    heard(launcher, lambda: 1 in team.exited)
+    assert team.exited == {1: 0}, "it is given time"
+    heard(launcher, lambda: team.gone)
+    assert team.exited[0] == -signal.SIGKILL and team.failures == []
+
+
+def test_closing_the_launcher_ends_it_and_its_agents(own_launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(own_launcher, config(0, tmp_path, FOREVER_S))
+    watched = [os.pidfd_open(pid) for pid in (own_launcher.pid, team.pids[0])]
+    own_launcher.close()
+    for pidfd in watched:
+        assert ends(pidfd)
+        os.close(pidfd)
+
+
+def test_agents_die_with_their_launcher_and_the_runner_is_told(own_launcher: AgentLauncher, tmp_path: Path) -> None:
+    team = launch(own_launcher, config(0, tmp_path, FOREVER_S))
+    agent = os.pidfd_open(team.pids[0])
+    os.kill(own_launcher.pid, signal.SIGKILL)
+    assert ends(agent)
+    os.close(agent)
+    with pytest.raises(AgentError, match="the process that starts the agents is gone"):
+        team.wait_done(LATE_S)
+    with pytest.raises(AgentError, match="the process that starts the agents is gone"):
+        team.kill(0)
+
+
+RUNNER = """
+import sys
+from pathlib import Path
+from railyard.scale import Scale
+from topos.plan import FabricPlan
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentLauncher
+from workloads.program import Compute, Program
+
+launcher = AgentLauncher.start()
+plan = FabricPlan("electrical", 1, 1, 1, 9000, ())
+program = Program("p", ((Compute(0, "work", 3600.0),),))
+team = launcher.launch([AgentConfig(0, "job", "native", program, Scale(1.0), plan, sys.argv[1])], [-1])
+team.wait_ready()
+print(launcher.pid, team.pids[0], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_launcher_and_agents_die_with_the_runner(tmp_path: Path) -> None:
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(tmp_path / "events")],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert runner.stdout is not None and runner.stdin is not None
+    with runner.stdin, runner.stdout:
+        assert select.select([runner.stdout], [], [], LATE_S)[0]
+        pids = [int(word) for word in runner.stdout.readline().split()]
+        watched = [os.pidfd_open(pid) for pid in pids]
+        runner.kill()
+        runner.wait(LATE_S)
+        gone = [ends(pidfd) for pidfd in watched]
+    for pidfd in watched:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+    assert gone == [True, True]
