@@ -34,6 +34,8 @@ _PR_SET_NAME = 15
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
+_SENTENCE_LENGTH = 5000
+"""Characters of an error of an agent, each of up to 12 bytes of JSON; a report must fit into ``MESSAGE_BYTES``."""
 _NICE = -10
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -252,6 +254,8 @@ def _run_to_end(config: AgentConfig, control: socket.socket) -> int:
 
 
 def _send_error(control: socket.socket, sentence: str, consequence: bool) -> None:
+    if len(sentence) > _SENTENCE_LENGTH:
+        sentence = sentence[:_SENTENCE_LENGTH] + "..."
     control.sendall(json.dumps({"error": sentence, "consequence": consequence}).encode() + b"\n")
 
 
