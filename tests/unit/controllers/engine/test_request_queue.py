@@ -83,16 +83,29 @@ class World:
     def __post_init__(self) -> None:
         self.queue = RequestQueue(self.optical, Routing(rail_plan(SERVERS), frozenset, self.optical.next_id))
 
+    def rotation(self, group: str) -> RunningRotation | None:
+        """The rotation of the first request of a group, if it has one."""
+        return self.queue.turning(group, 0)
+
     def add(self, pending: PendingRequest) -> PendingRequest:
         self.do(self.queue.ask(pending, self.now))
         return pending
 
     def group_request(
-        self, name: str, members: tuple[int, ...], policy: Policy, slots: tuple[Slot, ...] = (), index: int = 0
+        self,
+        name: str,
+        members: tuple[int, ...],
+        policy: Policy,
+        slots: tuple[Slot, ...] = (),
+        index: int = 0,
+        at: tuple[float, ...] = (),
     ) -> GroupRequest:
-        """All members of a group have asked for the circuits that ``policy`` wants."""
+        """All members of a group ask for the circuits that ``policy`` wants, now or ``at`` these times."""
         readiness = self.barriers.setdefault(name, Readiness(Group(name, "dp", members)))
-        complete = [readiness.ask(rank, index, self.now) for rank in members][-1]
+        complete = None
+        for rank, now in zip(members, at or [self.now] * len(members), strict=True):
+            self.now = now
+            complete = readiness.ask(rank, index, now)
         assert complete is not None
         return GroupRequest(
             asked=self.now,
@@ -104,8 +117,10 @@ class World:
             rotating=RunningRotation(slots, 0.002) if slots else None,
         )
 
-    def ask(self, name: str, members: tuple[int, ...], circuits: Matching) -> PendingRequest:
-        return self.add(self.group_request(name, members, Wants(circuits)))
+    def ask(
+        self, name: str, members: tuple[int, ...], circuits: Matching, at: tuple[float, ...] = ()
+    ) -> PendingRequest:
+        return self.add(self.group_request(name, members, Wants(circuits), at=at))
 
     def rewire(self, ticket: str, circuits: Matching) -> PendingRequest:
         device = self.optical.switch("rail0")
@@ -196,19 +211,10 @@ def test_what_is_up_already_is_granted_without_a_reconfiguration(world: World) -
 
 
 def test_the_ack_is_noted_once_with_the_times_of_the_first_and_the_last_request(world: World) -> None:
-    readiness = world.barriers["a"] = Readiness(Group("a", "dp", (0, 1)))
-    readiness.ask(0, 0, 3.0)
-    complete = readiness.ask(1, 0, 5.0)
-    assert complete is not None
-    job = Job("job", (readiness.group,), "on-demand")
-    request = GroupRequest(
-        asked=5.0, delay_s=0.5, job=job, policy=Wants(PAIR_01), readiness=readiness, slot_window=complete
-    )
-    world.now = 5.0
-    world.add(request)
+    world.ask("a", (0, 1), PAIR_01, at=(3.0, 5.0))
     world.light()
     (note,) = (note for note in world.notes if note.kind == "ack")
-    assert note.t == 5.5
+    assert note.t == 5.0 + DELAY_S
     assert note.fields == {"group": "a", "index": 0, "ranks": [0, 1], "asked": 3.0, "ready": 5.0}
 
 
@@ -503,14 +509,14 @@ def test_the_ports_of_all_slots_belong_to_the_rotation_until_its_release(world: 
 
 
 def test_a_rotation_is_known_from_its_request_to_its_release(world: World) -> None:
-    assert world.queue.turning("ep", 0) is None
+    assert world.rotation("ep") is None
     rotate(world)
-    running = world.queue.turning("ep", 0)
+    running = world.rotation("ep")
     assert running is not None and running.number == 0
     world.ask("a", (2, 3), PAIR_23)
-    assert world.queue.turning("a", 0) is None, "its circuits stay"
+    assert world.rotation("a") is None, "its circuits stay"
     world.release("ep")
-    assert world.queue.turning("ep", 0) is None
+    assert world.rotation("ep") is None
 
 
 @pytest.mark.parametrize(("port", "refused"), [(3, True), (5, False)])
@@ -519,4 +525,4 @@ def test_a_port_that_fails_ends_the_rotation_whose_slot_uses_it(world: World, po
     world.do(world.queue.port_failed("rail0", port, world.now))
     assert set(world.refused()) == ({0, 1, 2} if refused else set())
     assert all(f"port {port} of rail0" in reason for reason in world.refused().values())
-    assert (world.queue.turning("ep", 0) is None) == refused
+    assert (world.rotation("ep") is None) == refused

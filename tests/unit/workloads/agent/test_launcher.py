@@ -281,7 +281,7 @@ def test_kill_names_one_rank_of_the_launch(server: Server) -> None:
     team = launched(server, 0, 2)
     team.kill(2)
     assert server.receive() == ({"team": 0, "kill": 2}, [])
-    with pytest.raises(ValueError, match="rank 1 is not of this team"):
+    with pytest.raises(ValueError, match="rank 1 does not belong to this launch"):
         team.kill(1)
 
 

@@ -73,10 +73,10 @@ class Rank:
         self.engine.start(step, found, 0, self.now)
 
     def circuit_up(self, group: str, index: int) -> None:
-        self.engine.circuit_stands(group, index, self.now)
+        self.engine.circuit_up(group, index, self.now)
 
     def open_eager_paths(self) -> None:
-        self.engine.open_early()
+        self.engine.open_eager_paths()
 
     def look(self) -> bool:
         """Do what can be done now, as the agent's loop does; whether there was anything."""
@@ -92,7 +92,7 @@ class Rank:
         )
         for listener in [sock for sock in readable if isinstance(sock, socket.socket)]:
             for connection in transport.accept(listener, now):
-                self.engine.accepted(connection, now)
+                self.engine.accepted(connection)
         moved = [c for c in readable if isinstance(c, Connection)]
         self.engine.handle(moved, [c for c in writable if isinstance(c, Connection)], now)
         return bool(readable or writable)
@@ -352,11 +352,11 @@ def test_without_verification_nothing_is_said_of_the_numbers(make: Make, peer: C
 @pytest.mark.parametrize(
     ("header", "sentence"),
     [
-        (Header("data", PAIR, 0, SIZE - 4), "where 4000 bytes from rank 0 are due on another path or in another"),
+        (Header("data", PAIR, 0, SIZE - 4), "but expects 4000 bytes from rank 0 on another path or in another length"),
         (Header("data", PAIR, 1, SIZE), "got transfer 1 (4000 bytes) of group pair, operation 0, step 0 from rank 0, "
-                                        "which it does not await"),
-        (Header("data", Flow(0, 0, 1, True), 0, SIZE), "operation 1, step 0 from rank 0, which it does not await"),
-        (Header("data", Flow(1, 0, 0, True), 0, SIZE), "operation 0, step 1 from rank 0, which it does not await"),
+                                        "which it does not expect"),
+        (Header("data", Flow(0, 0, 1, True), 0, SIZE), "operation 1, step 0 from rank 0, which it does not expect"),
+        (Header("data", Flow(1, 0, 0, True), 0, SIZE), "operation 0, step 1 from rank 0, which it does not expect"),
         (Header("data", Flow(0, 5, 0, True), 0, SIZE), "of group ?, operation 0, step 0 from rank 0"),
     ],
 )  # fmt: skip
@@ -506,11 +506,11 @@ def test_unexpected_messages_go_to_their_own_receives(make: Make, peer: Callable
 @pytest.mark.parametrize(
     ("headers", "sentence"),
     [
-        ([Header("data", PAIR, 0, SIZE + 4)], "where 4000 bytes are due (receive 0)"),
-        ([Header("data", PAIR, 1, SIZE)], "where 4000 bytes are due (receive 0)"),
-        ([Header("data", PAIR, 0, SIZE)] * 2, "where 4000 bytes are due (receive 0)"),
-        ([Header("data", Flow(2, 0, 0, True), 0, SIZE)], "step 2 from rank 0, which it does not await"),
-        ([Header("data", Flow(0, 0, 1, True), 0, SIZE)], "operation 1, step 0 from rank 0, which it does not await"),
+        ([Header("data", PAIR, 0, SIZE + 4)], "but expects 4000 bytes (receive 0)"),
+        ([Header("data", PAIR, 1, SIZE)], "but expects 4000 bytes (receive 0)"),
+        ([Header("data", PAIR, 0, SIZE)] * 2, "but expects 4000 bytes (receive 0)"),
+        ([Header("data", Flow(2, 0, 0, True), 0, SIZE)], "step 2 from rank 0, which it does not expect"),
+        ([Header("data", Flow(0, 0, 1, True), 0, SIZE)], "operation 1, step 0 from rank 0, which it does not expect"),
     ],
 )
 def test_an_unexpected_message_that_no_receive_is_for_is_misdelivered(
@@ -535,7 +535,7 @@ def on_circuits(make: Make) -> Rank:
     """Rank 0 of an all-reduce whose circuits follow its schedule, with the controller in the test's hands."""
     made = follow_circuits(collective("all_reduce", 4, "recursive-doubling", SIZE))
     rank = make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.asking.update(name for name, group in made.groups.items() if group.parent)
+    rank.engine.circuit_clients.groups.update(name for name, group in made.groups.items() if group.parent)
     return rank
 
 
@@ -581,7 +581,7 @@ def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
     size = 400_000
     made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", size))
     first, rank = peer(1, 0, room=16 << 10), make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.asking.add(FIRST)
+    rank.engine.circuit_clients.groups.add(FIRST)
     rank.start()
     rank.circuit_up(FIRST, 0)
     first.say(Header("data", RING, transfer(rank, 1, 0), size), bytes(size))
@@ -595,7 +595,7 @@ def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
 def test_requests_are_counted_over_steps(make: Make, peer: Callable[..., Peer]) -> None:
     made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", SIZE))
     first, rank = peer(1, 0), make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.asking.add(FIRST)
+    rank.engine.circuit_clients.groups.add(FIRST)
     for step in (0, 1):
         rank.start(step=step)
         rank.circuit_up(FIRST, step)
