@@ -136,15 +136,15 @@ class World:
             self.barriers[name].release(rank, index)
         self.do(self.queue.release(name, index, self.now))
 
-    def light(self, which: int = 0) -> None:
+    def tune(self, which: int = 0) -> None:
         """A reconfiguration has ended well."""
         darken = self.dark.pop(which)
         self.now += darken.delay_s
         self.do(self.queue.ended(self.optical.finish(darken.reconfiguration_id).owner, self.now))
 
-    def light_all(self) -> None:
+    def tune_all(self) -> None:
         while self.dark:
-            self.light()
+            self.tune()
 
     def fail(self, reason: str) -> None:
         """The switch did not do the oldest reconfiguration."""
@@ -196,14 +196,14 @@ def test_every_member_is_acknowledged_when_the_circuits_are_up_and_not_before(wo
     (darken,) = world.dark
     assert (darken.before, darken.after, darken.ports, darken.delay_s) == (Matching(), PAIR_01, {2, 3}, DELAY_S)
     assert world.told == [] and world.up() == Matching()
-    world.light()
+    world.tune()
     assert world.told == [Ack(0, "a", 0, (Hop(0, 1, 1, 0),)), Ack(1, "a", 0, (Hop(0, 1, 1, 0),))]
     assert world.up() == PAIR_01
 
 
 def test_what_is_up_already_is_granted_without_a_reconfiguration(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01)
-    world.light()
+    world.tune()
     world.release("a")
     world.told.clear()
     world.add(world.group_request("a", (0, 1), Wants(PAIR_01), index=1))
@@ -212,7 +212,7 @@ def test_what_is_up_already_is_granted_without_a_reconfiguration(world: World) -
 
 def test_the_ack_is_noted_once_with_the_times_of_the_first_and_the_last_request(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01, at=(3.0, 5.0))
-    world.light()
+    world.tune()
     (note,) = (note for note in world.notes if note.kind == "ack")
     assert note.t == 5.0 + DELAY_S
     assert note.fields == {"group": "a", "index": 0, "ranks": [0, 1], "asked": 3.0, "ready": 5.0}
@@ -227,7 +227,7 @@ def test_two_groups_that_want_one_circuit_both_wait_until_it_is_up(world: World)
     world.ask("a", (0, 1), PAIR_01)
     world.ask("also", (1, 0), PAIR_01)
     assert len(world.dark) == 1 and world.told == []
-    world.light()
+    world.tune()
     assert world.granted() == ["a", "also"] and not world.dark
 
 
@@ -236,14 +236,14 @@ def test_two_groups_that_want_one_circuit_both_wait_until_it_is_up(world: World)
 
 def test_a_request_waits_while_its_ports_carry_traffic_and_says_so_once(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01)
-    world.light()
+    world.tune()
     world.ask("b", (0, 2), PAIR_02)
     world.do(world.queue.advance(world.now))
     assert world.granted() == ["a"] and not world.dark and world.up() == PAIR_01
     assert world.waits() == [("b", "a has traffic on the ports of rail0 that would go dark")]
     world.release("a")
     assert world.dark[0].after == PAIR_02 and "b" not in world.granted()
-    world.light()
+    world.tune()
     assert world.granted() == ["a", "b"]
 
 
@@ -251,7 +251,7 @@ def test_a_request_waits_while_its_ports_are_tuning_for_another(world: World) ->
     world.ask("a", (0, 1), PAIR_01)
     world.ask("b", (0, 2), PAIR_02)
     assert len(world.dark) == 1 and world.waits() == [("b", "ports of rail0 are still tuning")]
-    world.light()
+    world.tune()
     assert world.granted() == ["a"] and not world.dark, "its ports carry traffic now"
 
 
@@ -259,31 +259,31 @@ def test_requests_for_other_ports_are_tuned_at_the_same_time(world: World) -> No
     world.ask("a", (0, 1), PAIR_01)
     world.ask("c", (2, 3), PAIR_23)
     assert [darken.ports for darken in world.dark] == [{2, 3}, {6, 7}]
-    world.light(1)
+    world.tune(1)
     assert world.granted() == ["c"]
-    world.light()
+    world.tune()
     assert world.granted() == ["c", "a"]
 
 
 def test_the_oldest_of_those_that_wait_for_a_port_gets_it(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01)
-    world.light()
+    world.tune()
     world.ask("b", (0, 2), PAIR_02)
     world.ask("d", (0, 3), PAIR_03)
     world.release("a")
-    world.light_all()
+    world.tune_all()
     assert world.granted() == ["a", "b"]
     world.release("b")
-    world.light_all()
+    world.tune_all()
     assert world.granted() == ["a", "b", "d"]
 
 
 def test_a_request_that_can_be_granted_passes_an_older_one_that_waits_for_other_ports(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01)
-    world.light()
+    world.tune()
     world.ask("b", (0, 2), PAIR_02)
     world.ask("c", (2, 3), PAIR_23)
-    world.light()
+    world.tune()
     assert world.granted() == ["a", "c"]
 
 
@@ -293,10 +293,10 @@ def test_requests_for_one_port_are_granted_in_the_order_in_which_they_came(peers
     world = World()
     for peer in peers:
         world.ask(f"to-{peer}", (0, peer), Matching([(2, 2 * peer + 1)]))
-        world.light_all()
+        world.tune_all()
     for peer in peers[:releases]:
         world.release(f"to-{peer}")
-        world.light_all()
+        world.tune_all()
     assert world.granted() == [f"to-{peer}" for peer in peers[: releases + 1]]
 
 
@@ -306,13 +306,13 @@ def test_requests_for_one_port_are_granted_in_the_order_in_which_they_came(peers
 def test_a_rewiring_by_hand_is_done_when_the_switch_is_tuned(world: World) -> None:
     world.rewire("ticket", PAIR_23)
     assert world.told == []
-    world.light()
+    world.tune()
     assert world.told == [Rewired("ticket")] and world.up() == PAIR_23
 
 
 def test_a_rewiring_by_hand_does_not_wait_for_traffic_to_end(world: World) -> None:
     world.ask("a", (0, 1), PAIR_01)
-    world.light()
+    world.tune()
     world.told.clear()
     world.rewire("ticket", PAIR_02)
     reason = "a has traffic on the ports of rail0 that would go dark"
@@ -325,7 +325,7 @@ def test_a_rewiring_by_hand_waits_for_ports_that_are_tuning(world: World) -> Non
     world.rewire("first", PAIR_01)
     world.rewire("second", PAIR_02)
     assert world.told == []
-    world.light_all()
+    world.tune_all()
     assert world.told == [Rewired("first"), Rewired("second")] and world.up() == PAIR_02
 
 
@@ -333,7 +333,7 @@ def test_the_same_rewiring_twice_is_one_reconfiguration_and_both_wait_for_it(wor
     world.rewire("first", PAIR_01)
     world.rewire("second", PAIR_01)
     assert len(world.dark) == 1 and world.told == []
-    world.light()
+    world.tune()
     assert world.told == [Rewired("first"), Rewired("second")]
 
 
@@ -345,7 +345,7 @@ def test_a_policy_that_never_settles_is_refused_after_a_bounded_number_of_reconf
     tuned = 0
     while world.dark:
         assert tuned < MAX_TRIES
-        world.light()
+        world.tune()
         tuned += 1
     reason = f"the policy asked for other circuits {MAX_TRIES} times for a; it never settles"
     assert tuned == MAX_TRIES and world.refused() == {0: reason, 1: reason} and world.acked() == []
@@ -378,7 +378,7 @@ def test_an_error_while_paths_are_told_refuses_and_frees_the_ports(world: World)
     policy = Wants(PAIR_01)
     policy.on_paths = raising(ValueError("lost the map"))
     world.add(world.group_request("a", (0, 1), policy))
-    world.light()
+    world.tune()
     assert set(world.refused().values()) == {"the policy failed with ValueError: lost the map"}
     world.ask("b", (0, 2), PAIR_02)
     assert world.dark[0].after == PAIR_02
@@ -386,7 +386,7 @@ def test_an_error_while_paths_are_told_refuses_and_frees_the_ports(world: World)
 
 def test_a_policy_that_gives_no_path_is_refused(world: World) -> None:
     world.ask("a", (0, 1), PAIR_23)
-    world.light()
+    world.tune()
     assert world.refused() == dict.fromkeys((0, 1), "the policy gave group a no path")
 
 
@@ -404,7 +404,7 @@ def test_a_reconfiguration_that_was_not_done_refuses_its_owner_and_the_next_begi
     world.fail("rail0 refused it")
     assert world.refused() == dict.fromkeys((0, 1), "rail0 refused it")
     assert world.dark[0].before == Matching() and world.dark[0].after == PAIR_02
-    world.light()
+    world.tune()
     assert world.granted() == ["b"]
 
 
@@ -415,14 +415,14 @@ def test_a_round_that_is_refused_in_the_dark_keeps_its_ports_until_they_are_up(w
     assert world.told == [Refuse(rank, "a", 0, "rank 1 has left", True) for rank in (0, 1)]
     world.ask("b", (0, 2), PAIR_02)
     assert len(world.dark) == 1
-    world.light()
+    world.tune()
     assert world.dark[0].after == PAIR_02 and world.acked() == []
 
 
 def test_a_round_that_was_acknowledged_is_refused_without_a_word_and_frees_its_ports(world: World) -> None:
     request = world.group_request("a", (0, 1), Wants(PAIR_01))
     world.add(request)
-    world.light()
+    world.tune()
     world.told.clear()
     assert world.queue.refuse_round(request.readiness, request.slot_window, "job j was finished") == []
     world.ask("b", (0, 2), PAIR_02)
@@ -446,12 +446,12 @@ def start_request(world: World, forgotten: list[str]) -> StartRequest:
 def test_a_job_is_registered_when_its_circuits_are_up_beside_those_of_others(world: World) -> None:
     world.rewire("theirs", PAIR_23)
     world.rewire("nobody's", Matching([(1, 4)]))
-    world.light_all()
+    world.tune_all()
     world.told.clear()
     forgotten: list[str] = []
     world.add(start_request(world, forgotten))
     assert world.told == []
-    world.light()
+    world.tune()
     assert world.told == [Registered("j")] and forgotten == []
     assert world.up() == Matching([(2, 3), (6, 7)])
 
@@ -462,7 +462,7 @@ def test_a_start_that_still_waits_can_be_refused_and_one_that_is_over_cannot(wor
     assert world.queue.refuse_start("another", "no", world.now) == []
     assert world.queue.refuse_start("j", "it was finished", world.now) == [RegisterRefused("j", "it was finished")]
     assert forgotten == ["j"]
-    world.light()
+    world.tune()
     assert world.told == [] and world.queue.refuse_start("j", "it was finished", world.now) == []
 
 
@@ -479,14 +479,14 @@ def slots(seconds: float | None = None) -> tuple[Slot, ...]:
 
 def rotate(world: World, seconds: float | None = None) -> None:
     world.add(world.group_request("ep", (0, 1, 2), Wants(Matching()), slots(seconds)))
-    world.light()
+    world.tune()
 
 
 def test_each_slot_is_acknowledged_to_all_members_when_its_circuits_are_up(world: World) -> None:
     rotate(world)
     world.do(world.queue.end_slot("ep", 0, world.now))
     assert world.dark[0].ports == {1, 3, 5} and world.dark[0].quiet
-    world.light()
+    world.tune()
     found = [(a.rank, a.paths, a.slot_window.number) for a in world.told if isinstance(a, Ack) and a.slot_window]
     assert found == [(rank, slot.paths, number) for number, slot in enumerate(slots()) for rank in (0, 1, 2)]
     assert [note.kind for note in world.notes] == ["ack", "slot"], "one ack for the whole rotation"

@@ -80,7 +80,7 @@ class Desk:
         for (caller, number), text in answers:
             caller.answer(number, text)
 
-    def light(self) -> None:
+    def tune(self) -> None:
         """Every switch is tuned."""
         while self.dark:
             darken = self.dark.pop(0)
@@ -114,7 +114,7 @@ def desk() -> Desk:
 def job(desk: Desk) -> Desk:
     """A desk with job j, whose circuits are up."""
     assert desk.register() == []
-    desk.light()
+    desk.tune()
     return desk
 
 
@@ -123,7 +123,7 @@ def granted(job: Desk, *callers: Caller) -> None:
     answers = [
         job.ask("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in zip((0, 2), callers, strict=True)
     ]
-    job.light()
+    job.tune()
     assert all(answer[0]["ok"] for answer in answers)
 
 
@@ -198,7 +198,7 @@ def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(
 def test_register_is_answered_when_the_starting_circuits_are_up(desk: Desk) -> None:
     answer = desk.register()
     assert answer == [] and len(desk.dark) == 1
-    desk.light()
+    desk.tune()
     assert answer == [OK]
 
 
@@ -216,10 +216,10 @@ def test_no_job_starts_while_a_switch_is_missing() -> None:
     assert desk.engine.jobs == {}
 
 
-def test_everybody_may_name_a_policy_of_the_catalog(desk: Desk) -> None:
+def test_every_user_may_name_a_policy_of_the_catalog(desk: Desk) -> None:
     desk.people.trusted = False
     answer = desk.register(policy="static", groups=[])
-    desk.light()
+    desk.tune()
     assert answer == [OK]
 
 
@@ -287,7 +287,7 @@ def test_checkin_is_answered_when_all_members_are_here(job: Desk) -> None:
 def test_checkin_tells_the_paths_of_a_group_that_does_not_ask() -> None:
     desk = Desk()
     desk.register(policy="static", groups=groups(*pipeline_groups(2, 1)))
-    desk.light()
+    desk.tune()
     agent = Caller()
     answers = [desk.ask("checkin", agent, rank=rank, group=RING) for rank in (0, 1)]
     assert answers[0] == answers[1] and answers[0][0]["asks"] is False
@@ -308,7 +308,7 @@ def test_request_is_answered_to_all_members_when_the_circuits_are_up(job: Desk) 
     assert not job.dark, "rank 2 has not asked"
     second = job.ask("request", rank=2, group=PAIR, index=0)
     assert first == second == [] and [darken.delay_s for darken in job.dark] == [0.5]
-    job.light()
+    job.tune()
     assert first == second == [{"ok": True, "group": PAIR, "index": 0, "paths": [[0, 1, 2, 0]]}]
 
 
@@ -329,18 +329,18 @@ def test_release_is_answered_at_once_and_the_last_one_lets_others_have_the_ports
     ring = [job.ask("request", rank=rank, group=RING, index=0) for rank in (0, 1)]
     assert job.ask("release", rank=0, group=PAIR, index=0) == [OK] and not job.dark
     assert job.ask("release", rank=2, group=PAIR, index=0) == [OK] and job.dark
-    job.light()
+    job.tune()
     assert [answer[0]["ok"] for answer in ring] == [True, True]
 
 
 def rotating() -> tuple[Desk, list[list[dict[str, Any]]]]:
-    """Three ranks whose circuits take turns until all have sent, in their first slot; what each has been answered."""
+    """Three ranks in the first slot of a rotation without slot times, and the answers that each has got."""
     desk = Desk(rail_plan(3, ports=1))
     registered = desk.register(policy="rotor", groups=groups(Group("ep", "ep", (0, 1, 2))), reconfiguration_delay_s=0.0)
-    desk.light()
+    desk.tune()
     assert registered == [OK]
     answers = [desk.ask("request", rank=rank, group="ep", index=0) for rank in (0, 1, 2)]
-    desk.light()
+    desk.tune()
     return desk, answers
 
 
@@ -353,7 +353,7 @@ def test_a_request_of_a_rotation_is_answered_for_each_slot_and_moved_never() -> 
     desk, answers = rotating()
     assert [numbers(answer) for answer in answers] == [[0], [0], [0]]
     moved = [desk.ask("moved", rank=rank, group="ep", index=0, slot=0) for rank in (0, 1, 2)]
-    desk.light()
+    desk.tune()
     assert moved == [[], [], []] and [numbers(answer) for answer in answers] == [[0, 1], [0, 1], [0, 1]]
 
 
@@ -378,7 +378,7 @@ def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
     assert desk.ask("release", rank=0, group="ep", index=0) == [OK]
     for rank in (1, 2):
         desk.ask("moved", rank=rank, group="ep", index=0, slot=0)
-    desk.light()
+    desk.tune()
     assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
     assert {rank for rank, _, _ in desk.operations.pending_replies.requests} == {1, 2}
 
@@ -391,7 +391,7 @@ DETECTION = {"heartbeat_s": 0.2, "misses": 3}
 def test_alive_is_never_answered_and_begins_the_watch() -> None:
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
-    desk.light()
+    desk.tune()
     assert desk.engine.liveness.next_check() is None
     assert desk.ask("alive", agent, job="j", rank=0) == []
     assert desk.watched == 1 and desk.engine.liveness.next_check() == pytest.approx(desk.now + 0.6)
@@ -400,7 +400,7 @@ def test_alive_is_never_answered_and_begins_the_watch() -> None:
 def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and_once_it_is_watched() -> None:
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
-    desk.light()
+    desk.tune()
     beats = desk.operations.beats
     assert not beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now)
     desk.ask("alive", agent, job="j", rank=1)
@@ -475,11 +475,11 @@ def test_a_stranded_job_cannot_restart(job: Desk) -> None:
 def test_fault_is_answered_at_once_and_takes_the_circuit_off_and_restored_brings_it_back(job: Desk) -> None:
     before = job.ask("circuits")[0]["switches"][0]["circuits"]
     assert job.ask("fault", switch="rail0", port=2, state="failed") == [OK]
-    job.light()
+    job.tune()
     (switch,) = job.ask("circuits")[0]["switches"]
     assert switch["ports"]["2"] == "failed" and [2, 3] not in switch["circuits"]
     assert job.ask("fault", switch="rail0", port=2, state="restored") == [OK]
-    job.light()
+    job.tune()
     (switch,) = job.ask("circuits")[0]["switches"]
     assert switch["circuits"] == before and switch["ports"]["2"] == "tuned"
 
@@ -508,7 +508,7 @@ def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
     ]
     answers.append(job.ask("watch", leaving, job="j"))
     job.close(leaving)
-    job.light()
+    job.tune()
     job.ask("failed", rank=3)
     assert [len(answer) for answer in answers] == [0, 1, 0]
 
@@ -522,7 +522,7 @@ def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) 
 def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
     desk, agent = Desk(), Caller()
     desk.register(detection={"exit": True})
-    desk.light()
+    desk.tune()
     desk.ask("checkin", agent, rank=1, group=RING)
     desk.close(agent)
     assert [note.fields["rank"] for note in desk.notes if note.kind == "failed"] == [1]
@@ -552,7 +552,7 @@ def test_jobs_tells_the_members_and_the_delays(job: Desk) -> None:
 def test_rewire_is_answered_when_the_switch_is_tuned_after_the_delay_that_it_names(desk: Desk) -> None:
     answer = desk.ask("rewire", switch="rail0", circuits=[[1, 4]], delay_s=0.25)
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.25]
-    desk.light()
+    desk.tune()
     assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 4]]
 
 
@@ -576,12 +576,12 @@ def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
 def test_cells_is_answered_when_the_mesh_is_tuned() -> None:
     desk = Desk(pip_plan(4))
     desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
-    desk.light()
+    desk.tune()
     (switch,) = desk.ask("circuits")[0]["switches"]
     cells = switch["mesh"]["cells"]
     desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
-    desk.light()
+    desk.tune()
     answer = desk.ask("cells", switch="rail0", cells=cells, delay_s=0.1)
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
-    desk.light()
+    desk.tune()
     assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]

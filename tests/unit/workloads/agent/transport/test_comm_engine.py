@@ -346,7 +346,7 @@ def test_without_verification_nothing_is_said_of_the_numbers(make: Make, peer: C
     assert rank.finished[0].wrong is None
 
 
-# ---- what nobody awaits ----------------------------------------------------------------------------------------------
+# ---- misdelivered messages ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
