@@ -85,10 +85,10 @@ class World:
 
     def rotation(self, group: str) -> RunningRotation | None:
         """The rotation of the first request of a group, if it has one."""
-        return self.queue.turning(group, 0)
+        return self.queue.rotation(group, 0)
 
     def add(self, pending: PendingRequest) -> PendingRequest:
-        self.do(self.queue.ask(pending, self.now))
+        self.do(self.queue.add(pending, self.now))
         return pending
 
     def group_request(
@@ -105,7 +105,7 @@ class World:
         complete = None
         for rank, now in zip(members, at or [self.now] * len(members), strict=True):
             self.now = now
-            complete = readiness.ask(rank, index, now)
+            complete = readiness.request(rank, index, now)
         assert complete is not None
         return GroupRequest(
             asked=self.now,
@@ -113,8 +113,8 @@ class World:
             job=Job("job", (readiness.group,), "on-demand", DELAY_S),
             policy=policy,
             readiness=readiness,
-            slot_window=complete,
-            rotating=RunningRotation(slots, 0.002) if slots else None,
+            round=complete,
+            rotation=RunningRotation(slots, 0.002) if slots else None,
         )
 
     def ask(
@@ -180,7 +180,7 @@ class World:
         ]
 
     def up(self) -> Matching:
-        return self.optical.light()["rail0"]
+        return self.optical.circuits_up()["rail0"]
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_a_policy_that_never_settles_is_refused_after_a_bounded_number_of_reconf
         assert tuned < MAX_TRIES
         world.tune()
         tuned += 1
-    reason = f"the policy asked for other circuits {MAX_TRIES} times for a; it never settles"
+    reason = f"the policy changed the circuits {MAX_TRIES} times for a and never settles"
     assert tuned == MAX_TRIES and world.refused() == {0: reason, 1: reason} and world.acked() == []
 
 
@@ -411,7 +411,7 @@ def test_a_reconfiguration_that_was_not_done_refuses_its_owner_and_the_next_begi
 def test_a_round_that_is_refused_in_the_dark_keeps_its_ports_until_they_are_up(world: World) -> None:
     request = world.group_request("a", (0, 1), Wants(PAIR_01))
     world.add(request)
-    world.do(world.queue.refuse_round(request.readiness, request.slot_window, "rank 1 has left", lost=True))
+    world.do(world.queue.refuse_round(request.readiness, request.round, "rank 1 has left", lost=True))
     assert world.told == [Refuse(rank, "a", 0, "rank 1 has left", True) for rank in (0, 1)]
     world.ask("b", (0, 2), PAIR_02)
     assert len(world.dark) == 1
@@ -424,7 +424,7 @@ def test_a_round_that_was_acknowledged_is_refused_without_a_word_and_frees_its_p
     world.add(request)
     world.tune()
     world.told.clear()
-    assert world.queue.refuse_round(request.readiness, request.slot_window, "job j was finished") == []
+    assert world.queue.refuse_round(request.readiness, request.round, "job j was finished") == []
     world.ask("b", (0, 2), PAIR_02)
     assert world.dark[0].after == PAIR_02
 

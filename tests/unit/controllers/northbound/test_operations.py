@@ -85,7 +85,7 @@ class Desk:
         while self.dark:
             darken = self.dark.pop(0)
             self.now += darken.delay_s
-            self.do(self.engine.lit(darken.reconfiguration_id, self.now))
+            self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
 
     def refuse(self, reason: str) -> None:
         """The switch does not do the oldest reconfiguration."""
@@ -139,7 +139,7 @@ def granted(job: Desk, *callers: Caller) -> None:
         ({"op": "register"}, ConfigError, "policy: must be a non-empty string, not None"),
         ({"op": "register", "policy": "opus"}, ConfigError, "groups: must be a list of groups, not None"),
         ({"op": "register", "policy": "opus", "groups": [], "job": "j", "mode": "m"}, ControlError,
-         "job j is registered already"),
+         "job j is already registered"),
         ({"op": "register", "policy": "opus", "groups": [], "job": "k", "mode": "m", "detection": {"misses": 0}},
          ConfigError, "detection.misses: must be an integer of 1 or more, not 0"),
         ({"op": "checkin", "group": RING}, ConfigError, "rank: must be an integer of 0 or more, not None"),
@@ -148,7 +148,7 @@ def granted(job: Desk, *callers: Caller) -> None:
         ({"op": "checkin", "rank": 0, "group": "x"}, ControlError, "no job has registered a group x"),
         ({"op": "checkin", "rank": 3, "group": RING}, ControlError, "rank 3 is not a member of group dp-s0-r0"),
         ({"op": "request", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
-        ({"op": "request", "rank": 0, "group": RING, "index": 1}, ControlError, "its next index is 0"),
+        ({"op": "request", "rank": 0, "group": RING, "index": 1}, ControlError, "its next request must be 0"),
         ({"op": "release", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
         ({"op": "release", "rank": 0, "group": RING, "index": 0}, ControlError, "for which it holds no ack"),
         ({"op": "moved", "rank": 0, "group": RING, "index": 0}, ConfigError, "slot: must be an integer of 0 or more"),
@@ -228,7 +228,8 @@ def test_only_the_own_user_may_name_anything_else(desk: Desk, name: str) -> None
     desk.people.trusted = False
     with pytest.raises(ConfigError) as caught:
         desk.register(policy=name)
-    assert str(caught.value) == f"policy: {name} names code to load, which only the user of the controller may"
+    reason = f"policy: {name} names code to load, which only the user of the controller may; use one of opus, "
+    assert str(caught.value).startswith(reason)
     assert desk.engine.jobs == {}
 
 
@@ -270,7 +271,7 @@ def test_a_job_that_is_finished_can_be_registered_again_and_its_connections_go_o
 def test_finish_before_the_circuits_are_up_refuses_the_register(desk: Desk) -> None:
     answer = desk.register()
     assert desk.ask("finish", job="j") == [OK]
-    assert answer[0]["error"] == "job j was finished before its circuits stood"
+    assert answer[0]["error"] == "job j was finished before its circuits were up"
 
 
 # ---- agents ----------------------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
     desk.tune()
-    beats = desk.operations.beats
+    beats = desk.operations.take_heartbeat
     assert not beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now)
     desk.ask("alive", agent, job="j", rank=1)
     assert beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now + 0.1)
