@@ -68,7 +68,7 @@ class RequestQueue:
         for pending in list(self._rounds.values()):
             rotation = pending.rotation
             if rotation is not None and rotation.slot_window is not None and rotation.slot.uses(switch, port):
-                actions += self._refuse(pending, f"port {port} of {switch} failed during a slot that uses it", now)
+                actions += self._refuse(pending, f"port {port} of {switch} has failed during a slot that uses it", now)
         return actions
 
     def ended(self, owner: PendingRequest | None, now: float) -> list[Action]:

@@ -359,7 +359,7 @@ def test_a_port_that_dies_in_its_slot_ends_the_rotation_at_once(cycle: Cycle | N
     world = turning(5, cycle)
     used = min(world.standing().ports)
     world.do(world.engine.port_failed("rail0", used, world.now))
-    said = f"port {used} of rail0 failed during a slot that uses it"
+    said = f"port {used} of rail0 has failed during a slot that uses it"
     assert [(r.rank, r.reason) for r in world.refused] == [(rank, said) for rank in range(5)]
     world.moved("ep")
     assert len(world.refused) == 5, "once"
