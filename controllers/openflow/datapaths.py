@@ -46,8 +46,9 @@ class Datapath:
     dark_trips: list[float] = field(default_factory=list)
     changed_at: float = float("-inf")
     """The time at which its tables changed last."""
-    rotation_ports: set[int] = field(default_factory=set)
-    """Ports that may hold a flow of a rotation (``flows.rotation_circuit_flow``)."""
+    rotation_ports: dict[int, int] = field(default_factory=dict)
+    """Ports that may hold a flow of a rotation (``flows.rotation_circuit_flow``), with the last reconfiguration that
+    may have put it there."""
 
     @property
     def round_trip_s(self) -> float:

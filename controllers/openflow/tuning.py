@@ -56,7 +56,7 @@ class Tuning:
             rotation_ports = self._sender.datapaths.connected[action.switch].rotation_ports
             bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None, rotation_ports)
             if action.quiet:
-                rotation_ports |= tuned
+                rotation_ports |= dict.fromkeys(tuned, number)
             if not counted:
                 return bundle
             self._losses.begin(number, tuned, xid)
@@ -73,8 +73,11 @@ class Tuning:
         datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
         caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
         datapath.learn(done.step, now - done.sent_at)
-        if not running.action.quiet:
-            datapath.rotation_ports -= running.action.ports
+        if done.step == "darken" and not running.action.quiet:
+            # a port that only lost its circuit may have been given a rotation flow by a later reconfiguration
+            for port in running.action.ports:
+                if datapath.rotation_ports.get(port, number) < number:
+                    del datapath.rotation_ports[port]
         delay_s = running.action.delay_s
         if done.step == "darken" and delay_s > 0:
             running.dark_since = now

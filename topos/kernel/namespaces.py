@@ -85,12 +85,15 @@ def write_sysctls(values: Mapping[str, str]) -> None:
 def check_root_directory() -> None:
     """``MachineError`` where the root directory is a chroot.
 
-    Mininet's ``mnexec`` starts what a host runs in the mount namespace of the host's shell, and whoever enters a mount
-    namespace has its root directory: outside of the chroot, where our files are not. And if the root directory is no
-    mount point, the shell cannot have mounts of its own at all.
+    Mininet's ``mnexec`` starts what a host runs in the mount namespace of the host's shell, and a process that
+    enters a mount namespace gets its root directory: outside of the chroot, without Railyard's files. And if the root
+    directory is no mount point, the shell cannot have mounts of its own at all.
     """
     command = ["mnexec", "-a", str(os.getpid()), "stat", "-c", "%d:%i", "/"]
-    seen = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    try:
+        seen = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MachineError(f"mnexec does not run ({error}); scripts/setup.sh installs it") from error
     root = os.stat("/")
     if seen and seen != f"{root.st_dev}:{root.st_ino}":
         raise MachineError(

@@ -26,7 +26,7 @@ def test_a_quick_calibration_finds_a_rate_that_picks_a_scale(machine: Try) -> No
     try:
         found = calibrate_machine(quick=True, say=said.append)
     except MachineError as error:
-        if "busy with something else" in str(error):
+        if "try again when it is idle" in str(error):
             machine.late(str(error))
         raise
     assert found.aggregate_mbps > 10

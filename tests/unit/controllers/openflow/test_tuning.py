@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -142,6 +143,25 @@ def test_a_switch_holds_the_last_circuits_and_nothing_of_those_before(
         for port in line.plan.ports:
             outs = {switch.goes_to(port.number, other.mac) for other in line.plan.ports}
             assert outs - {None} == {standing.peer(port.number)} - {None}
+
+
+def test_a_reply_that_comes_late_does_not_hide_the_flow_of_a_rotation() -> None:
+    """Port 2 only loses its circuit, so a rotation takes it before the switch has replied to the first change."""
+    south, switch = South(rail_plan(4)), FakeSwitch()
+    south.engine.reconfigured = lambda *_, **__: []  # type: ignore[method-assign]
+    datapath = south.datapaths.connected["rail0"]
+    datapath.send = switch.take
+    matchings = [Matching([(1, 2)]), Matching([(1, 3)]), Matching([(1, 3), (2, 4)]), Matching([(1, 3), (2, 5)])]
+    changes = [
+        Darken(number, "rail0", before.changed_ports(after), before, after, 0.1, number == 2)
+        for number, (before, after) in enumerate(pairwise(matchings), 1)
+    ]
+    for change in changes[:2]:
+        south.do(south.tuning.begin(change, south.now))
+    south.play()
+    south.do(south.tuning.begin(changes[2], south.now))
+    south.play()
+    assert {switch.goes_to(2, port.mac) for port in datapath.plan.ports} == {5}
 
 
 # ---- circuits that anybody may send over -----------------------------------------------------------------------------

@@ -111,8 +111,8 @@ FILLS_UP_S = 0.2
 
 @pytest.mark.timed
 def test_256_ranks_in_less_than_a_second() -> None:
-    """Timed although it takes CPU time and not clock time: a neighbour on the same core and its caches, or a hypervisor,
-    may slow down one side and not the other. The two are taken in turn, and the best pair of three counts.
+    """Timed although it takes CPU time and not clock time: a neighbour on the same core and its caches, or a
+    hypervisor, may slow down one side and not the other. The two are taken in turn, and the best pair of three counts.
 
     What does not depend on the machine is in the test above.
     """
