@@ -113,6 +113,8 @@ def judge(readings: Sequence[Reading], late_ms: Sequence[float], limits: Limits 
 
     ``late_ms``: how late each timer rang in that time.
     """
+    if not readings:
+        return ["the process that watches the machine has died"]
     limits = limits or Limits()
     seconds = stretches(readings)
     cores = f"{readings[-1].cores} cores"
@@ -145,12 +147,21 @@ class Watcher:
 
     def begin(self) -> None:
         """Take the first reading; returns when it is taken."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
         self._process = self._process or self._start()
         self._ask("begin")
 
     def end(self) -> tuple[list[Reading], list[float]]:
-        """The readings since ``begin`` (at least two), and how many milliseconds late each timer was."""
-        answer = json.loads(self._ask("end"))
+        """The readings since ``begin`` (at least two), and how many milliseconds late each timer was.
+
+        No reading at all if the process has died: then nothing is known of the machine, and ``begin`` starts another.
+        """
+        try:
+            answer = json.loads(self._ask("end"))
+        except (OSError, ValueError):
+            self.close()
+            return [], []
         return [Reading(**reading) for reading in answer["readings"]], answer["late_ms"]
 
     def close(self) -> None:

@@ -202,3 +202,16 @@ def test_the_watcher_ends_with_the_run() -> None:
     while pid in processes():
         assert time.monotonic() < until, "it goes on"
         time.sleep(0.02)
+
+
+def test_a_watcher_that_dies_makes_the_try_late_and_is_started_again() -> None:
+    watcher = Watcher(alone=False)
+    watcher.begin()
+    assert watcher._process is not None
+    watcher._process.kill()
+    watcher._process.wait(10)
+    assert judge(*watcher.end()) == ["the process that watches the machine has died"]
+    watcher.begin()
+    readings, _ = watcher.end()
+    assert len(readings) >= 2
+    watcher.close()
