@@ -1,7 +1,7 @@
 """The Opus policy: the parallelism dimension that has the ports of each pipeline stage on each rail.
 
-Bit 0: the stage's ports form the ring of its data-parallel group. Bit 1: they are joined, per data-parallel index,
-to those of the adjacent stages whose bit is 1 too (a chain, no wrap). A pipeline request between stages s and s + 1
+One bit per stage says which. While it is 0, the stage's ports form the ring of its data-parallel group; while it is 1,
+they are joined, per data-parallel index, to those of the adjacent stages whose bit is 1 too (a chain, no wrap). A pipeline request between stages s and s + 1
 sets both bits, a data-parallel request of stage s clears bit s; stages may diverge. Agents decide when to request
 (on-demand or provisioned), so one policy serves both.
 

@@ -64,9 +64,8 @@ class Results:
         """Open an existing results folder; ``ConfigError`` for any other folder and for an unknown format."""
         found = _manifest_of(folder)
         if found is None:
-            raise ConfigError(
-                f"{folder} is not a Railyard results folder; it has no {MANIFEST} by Railyard", key="results"
-            )
+            missing = f"it has no {MANIFEST} by Railyard" if folder.exists() else "it does not exist"
+            raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
         if found[MARK] != FORMAT:
             raise ConfigError(
                 f"{folder} has format {found[MARK]} and this version reads {FORMAT}; use the version that wrote it",
