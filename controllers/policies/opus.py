@@ -1,9 +1,9 @@
 """The Opus policy: the parallelism dimension that has the ports of each pipeline stage on each rail.
 
-One bit per stage says which. While it is 0, the stage's ports form the ring of its data-parallel group; while it is 1,
-they are joined, per data-parallel index, to those of the adjacent stages whose bit is 1 too (a chain, no wrap). A pipeline request between stages s and s + 1
-sets both bits, a data-parallel request of stage s clears bit s; stages may diverge. Agents decide when to request
-(on-demand or provisioned), so one policy serves both.
+One bit per stage says which. While it is 0, the stage's ports form the ring of its data-parallel group; while it is
+1, they are joined, per data-parallel index, to those of the adjacent stages whose bit is 1 too (a chain, no wrap). A
+pipeline request between stages s and s + 1 sets both bits, a data-parallel request of stage s clears bit s; stages
+may diverge. Agents decide when to request (on-demand or provisioned), so one policy serves both.
 
 With expert parallelism an all-to-all is sent over the data-parallel ring, hop by hop (``controllers.policies.arcs``),
 so it clears the bit too. Experts that need their own rings for gradients (dimension ``edp``) are a third state of a
