@@ -197,7 +197,7 @@ def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: 
         job.net.mend("g2")
 
 
-@pytest.mark.timed
+@pytest.mark.timed(late_ms=20)  # heartbeats of 50 ms, none 200 ms apart
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
     net: Emulation, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
