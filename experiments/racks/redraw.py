@@ -21,8 +21,6 @@ from measure.results.trace import trace_json
 from railyard.scale import Scale
 from railyard.timeline import Event
 
-FAILOVER_EXPERIMENTS = ("failover", "server-fabric")
-"""Experiments whose results folders this module can draw."""
 _BINS_PER_STEP = 8
 _SHORTEST_BIN_S = 0.05
 _MOST_PANELS = 6

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
-ROOT = Path(__file__).resolve().parents[3]
 
 CHROOT = """
 set -e

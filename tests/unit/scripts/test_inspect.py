@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import CASES, ROOT
-
-SCRIPTS = ROOT / "scripts"
+from checkout import CASES, ROOT, SCRIPTS
 
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 

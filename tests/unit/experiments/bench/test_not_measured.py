@@ -14,15 +14,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import ROOT
+from checkout import SCRIPTS
 
 from experiments.bench import Measurement, NotMeasured, bringup, collectives, control, finite, links, rings, slopes
 from experiments.bench import ring_all_reduce as collective
 from experiments.bench.goodput import receive
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
-
-SCRIPTS = ROOT / "scripts"
 
 
 class Host:
