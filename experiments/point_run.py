@@ -1,68 +1,117 @@
-"""Run of one measurement point on a fabric that is up: starts agents and sampler, reads counters, collects events."""
+"""Run of one point on a fabric that is up: starts agents and sampler, reads counters, collects events."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job
+from experiments.job_point import JobPoint
 from experiments.session import Session
+from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
 from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.metrics.point import Point, within
 from railyard.errors import ControlError, RailyardError
+from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher
+from workloads.program import Program
 
 _LAST_MESSAGES_S = 0.5
 _START_AFTER_S = 0.2
 """Seconds from the start message to the first step, in which the message must reach every agent."""
 
 
+def agent_config(
+    settings: PacketSettings, session: Session, scale: Scale, program: Program, **more: Any
+) -> AgentConfig:
+    """The configuration that the agents of a job have in common; ``more`` are further fields of it."""
+    return AgentConfig(
+        **{"rank": 0, "events": "", **more},
+        program=program,
+        scale=scale,
+        plan=session.plan,
+        channel=session.channel_path,
+        seed=settings.seed,
+        verify=settings.verify,
+        ack_timeout_s=settings.ack_timeout_s,
+    )
+
+
+@dataclass
+class Counted:
+    """Readings of all counters of a fabric: events of queues and switches, and the counters of the rail ports."""
+
+    session: Session
+    events: list[Event] = field(default_factory=list)
+    ports: list[PortCounters] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Read the counters of queues, switches and rails."""
+        session = self.session
+        netns_fds = session.netns_fds()
+        self.events += queue_events(dict(enumerate(netns_fds)), session.plan)
+        self.events += switch_events(session.net.yard.netns_fd, session.plan)
+        self.ports.append(read_port_counters(session.plan, netns_fds))
+
+    @property
+    def delivered(self) -> Delivery | None:
+        """Delivery of the rails between the first and the last reading; None without two readings."""
+        return delivery(self.ports[0], self.ports[-1]) if len(self.ports) > 1 else None
+
+
+@contextmanager
+def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
+    """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between."""
+    found = into or Counted(session)
+    found.read()
+    yard = session.net.yard
+    with Sampler(log, yard.netns_fd, host_interfaces(session.plan), [yard.pids["ovs-vswitchd"]]):
+        yield found
+    found.read()
+
+
 class PointRun:
-    """One point on a fabric that is up.
+    """One point on a fabric that is up; ``job`` is what its agents run."""
 
-    ``template`` is the configuration of an agent, in which rank, job, plan, channel and events file are filled in.
-    """
-
-    def __init__(self, session: Session, launcher: AgentLauncher, point: Point, template: AgentConfig) -> None:
+    def __init__(
+        self, session: Session, launcher: AgentLauncher, job: JobPoint, point: Point, settings: PacketSettings
+    ) -> None:
         self._session = session
         self._launcher = launcher
+        self._job = job
         self._point = point
         self._folder = session.folder / f"point{point.number}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        template = agent_config(
+            settings, session, point.scale, job.program, job=point.name, mode=job.agent_mode, steps=job.steps
+        )
         self._configs = [
-            replace(
-                template,
-                rank=rank,
-                job=point.name,
-                plan=session.plan,
-                channel=session.channel_path,
-                events=str(self._folder / f"g{rank}.jsonl"),
-            )
+            replace(template, rank=rank, events=str(self._folder / f"g{rank}.jsonl"))
             for rank in range(session.plan.ranks)
         ]
-        self._other_events: list[Event] = []
-        self._counters: list[PortCounters] = []
+        self._counted = Counted(session)
         self.began = self.ended = time.monotonic()
 
-    def register(self, mode: str, policy: str, cycle: Cycle | None = None) -> None:
+    def register(self) -> None:
         """Register the job with the controller and wait until its starting circuits are up."""
         scale, point = self._point.scale, self._point
         self._session.register(
             Job(
                 name=point.name,
                 groups=tuple(point.groups.values()),
-                mode=mode,
+                mode=self._job.mode,
                 reconfiguration_delay_s=scale.emulated_s(point.reconfiguration_delay_s),
                 link_recovery_s=scale.emulated_s(point.link_recovery_s),
-                cycle=cycle,
+                cycle=self._job.cycle,
             ),
-            policy,
+            self._job.policy,
         )
 
     def play(self, timeout_s: float, on_step: Callable[[int], None]) -> None:
@@ -70,21 +119,15 @@ class PointRun:
 
         ``on_step`` is called with the number of steps that all ranks have finished.
         """
-        session, fds = self._session, self._session.netns_fds()
-        team = self._launcher.launch(self._configs, fds)
-        by_rank = dict(enumerate(fds))
-        log = self._folder / "sampler.jsonl"
-        pids = [session.net.yard.pids["ovs-vswitchd"]]
-        sampler = Sampler(log, session.net.yard.netns_fd, host_interfaces(session.plan), pids)
+        session = self._session
+        team = self._launcher.launch(self._configs, session.netns_fds())
         try:
             team.wait_ready()
-            self._count(by_rank)
-            with sampler:
+            with counted(session, self._folder / "sampler.jsonl", self._counted):
                 self.began = time.monotonic()
                 team.go(self.began + _START_AFTER_S)
                 team.wait_done(timeout_s, lambda rank, done: on_step(min(team.steps.values())))
                 self.ended = time.monotonic()
-            self._count(by_rank)
         except RailyardError as error:
             self.ended = time.monotonic()
             session.check(_LAST_MESSAGES_S)
@@ -95,21 +138,14 @@ class PointRun:
             with suppress(ControlError):
                 session.call("finish", job=self._point.name)
 
-    def _count(self, netns_fds: Mapping[int, int]) -> None:
-        """Read the counters of queues, switches and rails; called at the start and at the end of a point."""
-        session = self._session
-        self._other_events += queue_events(netns_fds, session.plan)
-        self._other_events += switch_events(session.net.yard.netns_fd, session.plan)
-        self._counters.append(read_port_counters(session.plan, [netns_fds[rank] for rank in range(session.plan.ranks)]))
-
     @property
     def delivered(self) -> Delivery | None:
         """Delivery of the rails while the agents ran; None if the agents did not run to the end."""
-        return delivery(*self._counters) if len(self._counters) == 2 else None
+        return self._counted.delivered
 
     def events(self) -> list[Event]:
         """All recorded events of the point, in order of time."""
-        events = list(self._other_events)
+        events = list(self._counted.events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)
         controller = [Event.from_line(line) for line in self._session.new_controller_events()]

@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from experiments.experiment import Experiment
 from experiments.session import Session
-from experiments.settings import Settings
 from measure.live.calibration import load_calibration
 from measure.results.manifest import build_manifest
-from measure.results.results import Results, check_folder
-from measure.results.row import Row
+from measure.results.results import Results, check_folder, plain
+from measure.results.row import ResultRow, Row, columns
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.program import Group
-
-
-def run_manifest(
-    settings: Settings,
-    scale: Scale,
-    datapath: str,
-    *,
-    plans: Iterable[FabricPlan] = (),
-    groups: Mapping[str, Group] | None = None,
-    **more: Any,
-) -> dict[str, Any]:
-    """The manifest of a run on this machine, with its calibration if there is one.
-
-    ``datapath`` is the emulation's name of it: ``system`` or ``netdev``. ``more`` are further keys of the manifest.
-    """
-    calibration = load_calibration()
-    return build_manifest(
-        experiment=settings.model_dump(mode="json"),
-        seed=settings.seed,
-        scale=scale,
-        plans=plans,
-        groups=groups or {},
-        calibration=asdict(calibration) if calibration else None,
-        datapath="kernel" if datapath == "system" else datapath,
-        **more,
-    )
 
 
 class Record:
-    """The results folder of a run; ``rows`` are the rows measured so far. Nothing is written before ``open``."""
+    """The results folder ``out`` of a run of ``experiment``. Nothing is written before ``open``."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, experiment: Experiment[Any], scale: Scale) -> None:
         check_folder(out)
-        self.rows: list[Row] = []
         self._out = out
+        self._experiment = experiment
+        self._scale = scale
+        self._typed: list[ResultRow] = []
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
 
@@ -68,10 +43,32 @@ class Record:
         assert self._results is not None
         return self._results
 
-    def open(self, manifest: dict[str, Any]) -> None:
-        """Create the results folder with its manifest."""
-        self._manifest = manifest
-        self._results = Results.create(self._out, manifest)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run as in the manifest, with the name of the experiment."""
+        return {"experiment": self._experiment.name, **self._experiment.settings.model_dump(mode="json")}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far, as in ``summary.json``."""
+        found: list[Row] = plain([row.to_json() for row in self._typed])
+        return found
+
+    def open(self, datapath: str = "", **more: Any) -> None:
+        """Create the results folder with its manifest, which holds the calibration of this machine if there is one.
+
+        ``datapath`` is the emulation's name of it: ``system`` or ``netdev``. ``more`` are further keys.
+        """
+        calibration = load_calibration() if self._experiment.packets else None
+        self._manifest = build_manifest(
+            experiment=self.settings,
+            seed=getattr(self._experiment.settings, "seed", 0),
+            scale=self._scale,
+            calibration=asdict(calibration) if calibration else None,
+            datapath="kernel" if datapath == "system" else datapath,
+            **{"plans": [], "groups": {}, **more},
+        )
+        self._results = Results.create(self._out, self._manifest)
 
     def add_plan(self, name: str, plan: FabricPlan) -> None:
         """Add the plan of fabric ``name`` to the manifest."""
@@ -82,10 +79,16 @@ class Record:
         """Append events to the timeline of the results folder."""
         self.results.add_events(events)
 
-    def add_row(self, row: Row) -> None:
-        """Add a row and write the summary with all rows."""
-        self.rows.append(row)
-        self.results.write_rows(self.rows)
+    def add(self, rows: Sequence[ResultRow], revise: Callable[[list[Any]], None] = lambda rows: None) -> None:
+        """Add rows and write the summary with all rows; ``revise`` may change all rows so far, in place."""
+        for row in rows:
+            row.experiment = self._experiment.name
+        self._typed += rows
+        revise(self._typed)
+        kinds = dict.fromkeys((*self._experiment.rows, *map(type, self._typed)))
+        shown = {type(row) for row in self._typed}
+        names = dict.fromkeys(name for kind in kinds if kind in shown for name in columns(kind))
+        self.results.write_rows(self.rows, list(names))
 
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and give the folder to the user who called sudo."""

@@ -1,17 +1,38 @@
-"""Settings that all experiments share, with the reading and checking of experiment files (YAML)."""
+"""Settings that experiments share, and the reading and checking of experiment files (YAML).
+
+Each field of a settings class is a key of the experiment file and an option of the command line
+(``experiments.options``); its description is the text of both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from railyard.errors import ConfigError
+from railyard import __version__
+from railyard.errors import ConfigError, nearest
 from railyard.scale import Scale
+from railyard.size import read_sizes
+
+
+@dataclass(frozen=True)
+class Option:
+    """The option of a field, where it differs from the default: key ``delay_ms`` of a section ``x`` is ``--x-delay``.
+
+    ``name`` is the option (``--study``), ``metavar`` the form of its value, ``old`` other names that are accepted.
+    ``const`` makes the option a flag that sets this value (``--alone`` sets ``neighbour`` to None).
+    """
+
+    name: str = ""
+    metavar: str = ""
+    old: tuple[str, ...] = ()
+    const: Any = ...
 
 
 class Section(BaseModel):
@@ -21,13 +42,14 @@ class Section(BaseModel):
 
 
 class ScaleSection(Section):
-    """Scale section of an experiment file.
+    """The scale of a run: two numbers between the real system and the emulated one."""
 
-    ``rate`` is emulated / real link rate (a number, ``1/250`` or ``auto``), ``time`` emulated seconds per real second.
-    """
-
-    rate: float | Literal["auto"] = "auto"
-    time: float = Field(default=1.0, gt=0, le=1000)
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1/250")] = Field(
+        "auto", description="scale: emulated / real link rate, a number, a fraction or auto"
+    )
+    time: Annotated[float, Option("--time", "X")] = Field(
+        1.0, gt=0, le=1000, description="scale: emulated seconds per real second"
+    )
 
     @field_validator("rate", mode="before")
     @classmethod
@@ -53,38 +75,73 @@ class ScaleSection(Section):
         return Scale(self.rate, self.time)
 
 
+class UnscaledSection(ScaleSection):
+    """Scale whose default is 1: rates and sizes are those on the emulated wire."""
+
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1/250")] = Field(
+        1.0, description=ScaleSection.model_fields["rate"].description
+    )
+
+
 class Settings(Section):
-    """The keys that all experiments share: seed, controller and datapath of the fabric.
+    """Settings of an experiment; those that compute without packets have no other keys in common."""
 
-    ``controller`` ``remote`` leaves the switches to the OpenFlow controller that listens at ``remote``. ``rest`` is the
-    address of our controller's REST interface (``127.0.0.1:8080``), or None for no interface. ``ack_timeout_s`` is the
-    timeout of a controller's reply in wall-clock seconds.
-    """
 
-    seed: int = Field(default=1, ge=0)
-    verify: bool = False
-    controller: Literal["ryu", "os-ken", "remote"] = "ryu"
-    remote: str = Field(default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$")
-    rest: str | None = None
-    datapath: Literal["auto", "system", "netdev"] = "auto"
-    ack_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+class PacketSettings(Settings):
+    """The keys that all experiments with packets share: seed, controller, datapath, scale."""
 
+    seed: int = Field(1, ge=0, description="seed of payloads and of all that is drawn")
+    verify: bool = Field(False, description="real values as payloads, and a check of every element received")
+    controller: Literal["ryu", "os-ken", "remote"] = Field(
+        "ryu", description="framework of Railyard's controller, or remote for an OpenFlow controller of your own"
+    )
+    remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(
+        "127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$", description="address of your own controller"
+    )
+    rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
+        None, description="address of a REST interface during the run"
+    )
+    datapath: Literal["auto", "system", "netdev"] = Field("auto", description="datapath of Open vSwitch")
+    ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
+        30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
+    )
+    pcap: bool = Field(
+        False, description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk"
+    )
+    scale: ScaleSection = ScaleSection()
+
+
+def _distinct(value: Any) -> Any:
+    return tuple(dict.fromkeys(value)) if isinstance(value, (list, tuple)) else value
+
+
+Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value is None else read_sizes(value))]
+"""Buffer sizes in bytes, with K, M and G for powers of 1024."""
+Delay = Annotated[float, Field(ge=0, le=600_000)]
+Delays = Annotated[tuple[Delay, ...], BeforeValidator(_distinct), Option("--delays", "MS,...")]
+Iterations = Annotated[int, Field(ge=1, le=10_000, description="measured iterations after one warm-up")]
+PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=3200, description="rate of a port, in Gb/s")]
 
 _S = TypeVar("_S", bound=Section)
 
 
-def validated(model: type[_S], values: Mapping[str, Any], source: str | None = None) -> _S:
-    """The ``model`` that ``values`` describe; ``ConfigError`` names the first wrong key and what would work."""
+def validated(
+    model: type[_S], values: Mapping[str, Any], source: str | None = None, options: Mapping[str, str] | None = None
+) -> _S:
+    """The ``model`` that ``values`` describe; ``ConfigError`` names the first wrong key and what would work.
+
+    ``options`` gives the option that set a key (dotted), which the error then names.
+    """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise _config_error(model, error, source) from None
+        raise _config_error(model, error, source, options or {}) from None
 
 
-def read_yaml(path: Path, hint: str) -> dict[str, Any]:
-    """The mapping in a YAML file; ``ConfigError`` names the file and the line.
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in an experiment file, without its key ``version``; ``ConfigError`` names the file and the line.
 
-    ``hint`` names keys that such a file could hold, for the error about a file without a mapping.
+    A file whose ``version`` is later than this Railyard is refused.
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -95,33 +152,69 @@ def read_yaml(path: Path, hint: str) -> dict[str, Any]:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"must be a mapping of keys such as {hint}", source=str(path))
+        raise ConfigError("must be a mapping of keys, such as steps: 3", source=str(path))
+    _check_version(data.pop("version", None), str(path))
     return data
 
 
-def read_experiment(model: type[Section], path: Path, hint: str) -> dict[str, Any]:
-    """Keys and values of an experiment file, checked before options are added: an error then names the file."""
-    values = read_yaml(path, hint)
-    validated(model, values, str(path))
-    return values
+def _check_version(version: object, source: str) -> None:
+    if version is None:
+        return
+    try:
+        wanted, own = (tuple(int(part) for part in str(text).split(".")) for text in (version, __version__))
+    except ValueError:
+        raise ConfigError(
+            f"must be numbers such as {__version__}, not {version}", key="version", source=source
+        ) from None
+    if wanted > own:
+        raise ConfigError(
+            f"the file is for Railyard {version} and this is {__version__}; use that version or a later one",
+            key="version",
+            source=source,
+        )
 
 
-def _config_error(model: type[BaseModel], error: ValidationError, source: str | None) -> ConfigError:
+_BOUNDS = {
+    "greater_than": "above",
+    "greater_than_equal": "at least",
+    "less_than": "below",
+    "less_than_equal": "at most",
+}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text"}
+
+
+def _config_error(
+    model: type[BaseModel], error: ValidationError, source: str | None, options: Mapping[str, str]
+) -> ConfigError:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("float", "literal"))) or None
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(model, first["loc"]))
-        return ConfigError(f"is not a key of an experiment; the keys here are {known}", key=key, source=source)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    if first["type"] != "value_error" and not isinstance(first["input"], dict):
-        message += f", not {first['input']!r}"
+    loc = [str(part) for part in first["loc"] if not str(part).startswith(("float", "literal", "tuple", "int", "str"))]
+    keys = [part for part in loc if not part.isdigit()]
+    key = ".".join(keys) or None
+    key = options.get(key or "", key)
+    kind, bounds, given = str(first["type"]), first.get("ctx", {}), first["input"]
+    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {given!r}"
+    if kind == "extra_forbidden":
+        known = _known_keys(model, first["loc"])
+        message = f"there is no such key{nearest(keys[-1], known) or '; the keys here are ' + ', '.join(known)}"
+    elif kind == "literal_error":
+        choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")
+        message = f"must be one of {choices}{shown}{nearest(str(given), choices.split(', '))}"
+    elif kind in _BOUNDS:
+        limit = next(iter(bounds.values()))
+        message = f"must be {_BOUNDS[kind]} {limit:g}{shown}"
+    elif kind.partition("_")[0] in _KINDS and kind.endswith(("_parsing", "_type", "_from_float")):
+        message = f"must be {_KINDS[kind.partition('_')[0]]}{shown}"
+    elif kind == "too_short":
+        message = "must name at least one"
+    else:
+        text = first["msg"].removeprefix("Value error, ")
+        message = text[0].lower() + text[1:] + (shown if kind != "value_error" else "")
     return ConfigError(message, key=key, source=source)
 
 
 def _known_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     for part in loc[:-1]:
-        annotation = model.model_fields[str(part)].annotation
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return sorted(model.model_fields)

@@ -1,54 +1,73 @@
-"""The job of a rail experiment: its workload, and program and policy in each mode."""
+"""The job of a rail experiment: its workload, its program in each mode, and the points to measure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from controllers.circuits.rotation import Cycle
-from experiments.rails.settings import SLOT_MODES, Experiment, Mode
+from experiments.job_point import Fabric, JobPoint
+from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, topology_options
+from experiments.rails.modes import MODES, Mode
+from experiments.rails.settings import RailSettings
+from measure.live.calibration import Calibration, default_calibration, pick_scale
 from railyard.errors import ConfigError
+from railyard.scale import Scale
+from topos.rails import RailTopo
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Program
 from workloads.training.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
 
-POLICY_OF_MODE: dict[Mode, str] = {
-    "native": "static",
-    "electrical": "electrical",
-    "one-shot": "one-shot",
-    "on-demand": "opus",
-    "provisioned": "opus",
-    "rotor": "rotor",
-    "demand": "demand",
-}
 FOLLOW = "follow"
 
 
-def load_job(experiment: Experiment) -> Workload:
-    """The workload that ``experiment`` names, with its options.
+def load_job(settings: RailSettings) -> Workload:
+    """The workload that ``settings`` name, with its options.
 
     ``ConfigError`` for a workload that cannot be loaded, or a mode that does not apply to it.
     """
-    training = {key: True for key in ("overlap", "tp_on_packets") if getattr(experiment, key)}
-    options: dict[str, Any] = {**experiment.trace.model_dump(), **training}
-    workload = load_workload(experiment.workload, **options)
-    for mode in experiment.modes:
-        cycle_on(experiment, workload, mode)
+    training = {key: True for key in ("overlap", "tp_on_packets") if getattr(settings, key)}
+    options: dict[str, Any] = {**settings.trace.model_dump(), **training}
+    workload = load_workload(settings.workload, **options)
+    for mode in settings.modes:
+        cycle_on(settings, workload, mode)
     return workload
 
 
-def policy_name(experiment: Experiment, workload: Workload, mode: Mode) -> str:
-    """Name of the policy in ``mode``; in on-demand and provisioned the experiment's ``policy``, if there is one.
+def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calibration | None) -> Scale:
+    """The scale of a run: that of the settings, or with rate ``auto`` the largest that this machine carries.
+
+    ``ConfigError`` if a transfer or a delay is below its floor.
+    """
+    machine = calibration or default_calibration()
+    least = smallest_transfer(workload)
+    if settings.scale.rate == "auto":
+        scale = pick_scale(
+            workload.servers * workload.gpus_per_server * settings.fabric.ports_per_gpu,
+            port_gbps(settings, workload),
+            least.bytes if least else 0,
+            calibration=machine,
+            time=settings.scale.time if "time" in settings.scale.model_fields_set else None,
+            mtu_bytes=settings.fabric.mtu,
+        )
+    else:
+        scale = settings.scale.scale()
+    check_floors(settings, workload, scale, machine.floors())
+    return scale
+
+
+def policy_name(settings: RailSettings, workload: Workload, mode: Mode) -> str:
+    """Name of the policy in ``mode``; in on-demand and provisioned that of ``settings``, if there is one.
 
     The default there is Opus, which knows data and pipeline parallelism. For a trace of another tool, which may have
     any groups, the default is ``follow``: circuits follow the collectives.
     """
     if mode not in ("on-demand", "provisioned"):
-        return POLICY_OF_MODE[mode]
-    return experiment.policy or (FOLLOW if workload.traced else POLICY_OF_MODE[mode])
+        return MODES[mode].policy
+    return settings.policy or (FOLLOW if workload.traced else MODES[mode].policy)
 
 
-def ep_algorithm(experiment: Experiment, workload: Workload, mode: Mode) -> str:
+def ep_algorithm(settings: RailSettings, workload: Workload, mode: Mode) -> str:
     """Algorithm of the experts' all-to-alls on the rails in ``mode``; empty to keep that of the program.
 
     Packet switches deliver directly, through both ports of a GPU, and so do circuits in slots. In other modes data goes
@@ -57,19 +76,17 @@ def ep_algorithm(experiment: Experiment, workload: Workload, mode: Mode) -> str:
     """
     if workload.training is None:
         return ""
-    if experiment.fabric_of(mode) == "electrical":
+    if settings.fabric_of(mode) == "electrical":
         return "bidirectional-direct"
-    if mode in SLOT_MODES:
-        return "direct"
-    return hops_algorithm(workload.program)
+    return "direct" if MODES[mode].slots else hops_algorithm(workload.program)
 
 
-def cycle_on(experiment: Experiment, workload: Workload, mode: Mode) -> Cycle | None:
+def cycle_on(settings: RailSettings, workload: Workload, mode: Mode) -> Cycle | None:
     """The slot cycle of ``mode`` in real seconds and bytes; None in modes without slots.
 
     ``ConfigError`` for a workload without all-to-alls of experts on the rails.
     """
-    if mode not in SLOT_MODES:
+    if not MODES[mode].slots:
         return None
     program, training = workload.program, workload.training
     rotating = [g for g in program.groups.values() if (g.dimension, g.domain) == ("ep", "scale-out")]
@@ -81,15 +98,40 @@ def cycle_on(experiment: Experiment, workload: Workload, mode: Mode) -> Cycle | 
     one_way = ep_demand(training, rotating[0])
     both = tuple(tuple(map(max, row, column)) for row, column in zip(one_way, zip(*one_way, strict=True), strict=True))
     return Cycle(
-        slot_s=experiment.slot_ms / 1e3 or None,
-        guard_s=experiment.guard_ms / 1e3,
+        slot_s=settings.slot_ms / 1e3 or None,
+        guard_s=settings.guard_ms / 1e3,
         demand=both if mode == "demand" else (),
     )
 
 
-def program_on(experiment: Experiment, workload: Workload, mode: Mode) -> Program:
+def program_on(settings: RailSettings, workload: Workload, mode: Mode) -> Program:
     """The program of ``workload`` in ``mode``; under policy ``follow`` with a group for each circuit."""
-    if policy_name(experiment, workload, mode) == FOLLOW:
+    if policy_name(settings, workload, mode) == FOLLOW:
         return follow_circuits(workload.program)
-    algorithm = ep_algorithm(experiment, workload, mode)
+    algorithm = ep_algorithm(settings, workload, mode)
     return with_ep_algorithm(workload.program, algorithm) if algorithm else workload.program
+
+
+def fabric_on(settings: RailSettings, workload: Workload, mode: Mode, scale: Scale) -> Fabric:
+    """The fabric of ``mode``."""
+    name = settings.fabric_of(mode)
+    return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, name, scale)))
+
+
+def job_point(settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale) -> JobPoint:
+    """The point of ``mode`` at a reconfiguration delay of ``delay_ms``."""
+    cycle, policy = cycle_on(settings, workload, mode), policy_name(settings, workload, mode)
+    return JobPoint(
+        name=mode,
+        fabric=fabric_on(settings, workload, mode, scale),
+        program=program_on(settings, workload, mode),
+        mode=mode,
+        policy=policy,
+        steps=settings.steps,
+        model_steps=max(2, min(settings.steps, 3)),
+        reconfiguration_delay_s=delay_ms / 1e3,
+        link_recovery_s=settings.link_recovery_ms / 1e3,
+        cycle=cycle and cycle.scaled(scale.time, scale.rate * scale.time),
+        slots="ep" if MODES[mode].slots else "",
+        follows=policy == FOLLOW,
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controllers.policies.oneshot import split_bandwidth
-from experiments.rails.settings import Experiment
+from experiments.rails.settings import RailSettings
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale
 from workloads.catalog import Workload
@@ -79,12 +79,12 @@ def rail_traffic(workload: Workload) -> dict[str, float]:
     return dict(traffic)
 
 
-def port_gbps(experiment: Experiment, workload: Workload) -> float:
+def port_gbps(settings: RailSettings, workload: Workload) -> float:
     """Real rate of one port in Gb/s: that of the experiment, or else that of the workload."""
-    return experiment.fabric.rate_gbps or workload.port_gbps
+    return settings.fabric.rate_gbps or workload.port_gbps
 
 
-def check_floors(experiment: Experiment, workload: Workload, scale: Scale, floors: Floors) -> None:
+def check_floors(settings: RailSettings, workload: Workload, scale: Scale, floors: Floors) -> None:
     """Raise ``ConfigError`` for transfers or delays below the floors of faithful emulation.
 
     The error names a scale that would work.
@@ -92,28 +92,28 @@ def check_floors(experiment: Experiment, workload: Workload, scale: Scale, floor
     least = smallest_transfer(workload)
     if least is not None:
         what = f"the smallest transfer of {workload.name} ({least.operation})"
-        floors.check_transfer(scale.emulated_bytes(least.bytes), what, scale, experiment.fabric.mtu)
-    for delay_ms in experiment.delays_ms:
+        floors.check_transfer(scale.emulated_bytes(least.bytes), what, scale, settings.fabric.mtu)
+    for delay_ms in settings.delays_ms:
         floors.check_delay(delay_ms / 1e3, f"the delay of {delay_ms:g} ms", scale)
-    floors.check_delay(experiment.link_recovery_ms / 1e3, "link_recovery_ms", scale)
+    floors.check_delay(settings.link_recovery_ms / 1e3, "link_recovery_ms", scale)
 
 
-def topology_options(experiment: Experiment, workload: Workload, fabric: str, scale: Scale) -> dict[str, Any]:
+def topology_options(settings: RailSettings, workload: Workload, fabric: str, scale: Scale) -> dict[str, Any]:
     """Keyword arguments of ``topos.rails.RailTopo`` for one fabric (``ocs``, ``electrical`` or ``one-shot``).
 
     One-shot splits the bandwidth of a GPU's ports between data-parallel and pipeline lanes by the square root of the
     traffic. With two stages a GPU has one pipeline circuit, which gets the whole pipeline share. A lane of a dimension
     without traffic keeps a hundredth, so that its link exists.
     """
-    rate_mbps = scale.emulated_mbps(port_gbps(experiment, workload))
-    ports = experiment.fabric.ports_per_gpu
+    rate_mbps = scale.emulated_mbps(port_gbps(settings, workload))
+    ports = settings.fabric.ports_per_gpu
     options: dict[str, Any] = {
         "servers": workload.servers,
         "gpus": workload.gpus_per_server,
         "ports": ports,
         "rate_mbps": rate_mbps,
         "fabric": fabric,
-        "mtu": experiment.fabric.mtu,
+        "mtu": settings.fabric.mtu,
         "scale_up": workload.uses_scale_up,
         "front_end": workload.uses_front_end,
     }

@@ -1,105 +1,93 @@
-"""Settings of the rail experiment, in units of the real system.
-
-An experiment comes from a YAML file (``load_experiment``) or from the options of a script (``make_experiment``); both
-have the same keys. All input is checked here, and bad input raises ``ConfigError``.
-"""
+"""Settings of the rail experiment, in units of the real system; bad input raises ``ConfigError``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.settings import ScaleSection, Section, Settings, read_yaml, validated
+from experiments.rails.modes import MODES, Mode
+from experiments.settings import Delay, Delays, Option, PacketSettings, Section, validated
 from railyard.scale import ROCE_MTU_BYTES
-
-Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
-MODES: tuple[Mode, ...] = ("native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand")
-"""All modes. ``rotor`` and ``demand`` are on-demand for rings and chains, with slots for experts' all-to-alls."""
-SLOT_MODES: tuple[Mode, ...] = ("rotor", "demand")
-SWEPT: tuple[Mode, ...] = ("on-demand", "provisioned", *SLOT_MODES)
-"""The modes in which jobs wait for circuits; they are measured at each delay."""
-FABRIC_OF_MODE: dict[Mode, str] = {
-    "electrical": "electrical",
-    "one-shot": "one-shot",
-    "on-demand": "ocs",
-    "provisioned": "ocs",
-    "rotor": "ocs",
-    "demand": "ocs",
-}
-"""The fabric of each mode except ``native``."""
+from railyard.size import parse_size
 
 
 class FabricSection(Section):
-    """The rails of an experiment. ``rate_gbps`` is the real rate of one port; None takes that of the workload.
+    """The rails of an experiment."""
 
-    ``kind`` chooses the switches of mode ``native``: packet switches, or optical switches whose circuits a remote
-    controller sets. Every other mode has its own kind of switches.
-    """
-
-    kind: Literal["electrical", "ocs"] = "electrical"
-    rate_gbps: float | None = Field(default=None, gt=0, le=3200)
-    ports_per_gpu: int = Field(default=2, ge=2, le=2, description="ports per GPU; a ring needs two")
-    mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
+    kind: Annotated[Literal["electrical", "ocs"], Option("--fabric")] = Field(
+        "electrical", description="switches of mode native; ocs needs --controller remote"
+    )
+    rate_gbps: Annotated[float | None, Option("--port-gbps", "GBPS")] = Field(
+        None, gt=0, le=3200, description="rate of a port, in Gb/s"
+    )
+    ports_per_gpu: int = Field(2, ge=2, le=2, description="ports of a GPU; a ring needs two")
+    mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
+        ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
+    )
 
 
 class TraceSection(Section):
-    """Options for reading a file of another tool (``workloads.formats``); None takes the value of the file.
+    """Options for reading a file of another tool (``workloads.formats``); None takes the value of the file."""
 
-    ``compute_unit`` is the unit of compute times (``ns``, ``us``, ``cycles:1.5`` for cycles at 1.5 GHz), ``size`` the
-    buffer of a schedule in bytes, ``model_parallel`` the number of ranks of a model-parallel group.
-    """
+    compute_unit: Annotated[str | None, Option("--compute-unit", "ns|us|cycles:GHZ")] = Field(
+        None, description="unit of the compute times in a trace"
+    )
+    ranks: Annotated[int | None, Option("--ranks", "N")] = Field(
+        None, ge=1, le=100_000, description="number of ranks of a trace"
+    )
+    size: Annotated[int | None, Option("--size", "1M")] = Field(
+        None, ge=1, description="buffer size of a schedule file"
+    )
+    model_parallel: Annotated[int | None, Option("--model-parallel", "N")] = Field(
+        None, ge=1, description="ranks per model-parallel group of a trace"
+    )
+    gpus_per_server: Annotated[int | None, Option("--gpus-per-server", "N")] = Field(
+        None, ge=1, description="GPUs per server, joined by a scale-up switch"
+    )
 
-    compute_unit: str | None = None
-    ranks: int | None = Field(default=None, ge=1, le=100_000)
-    size: int | None = Field(default=None, ge=1)
-    model_parallel: int | None = Field(default=None, ge=1)
-    gpus_per_server: int | None = Field(default=None, ge=1)
+    @field_validator("size", mode="before")
+    @classmethod
+    def _size(cls, value: Any) -> Any:
+        return parse_size(value) if isinstance(value, str) else value
 
 
-class Experiment(Settings):
-    """A rail experiment: a workload, swept over modes and reconfiguration delays.
+class RailSettings(PacketSettings):
+    """A rail experiment: a workload, swept over modes and reconfiguration delays."""
 
-    ``policy`` replaces Opus in modes on-demand and provisioned (``module:Class`` or ``file.py:Class``). ``slot_ms`` is
-    the up time of circuits in a slot of modes rotor and demand. With 0 a slot ends when all ranks have sent their part;
-    in mode demand any other value means slots as long as the demand takes. Ranks stop sending ``guard_ms`` before the
-    end of a slot of fixed length.
-    """
-
-    experiment: Literal["rail-reconfiguration"] = "rail-reconfiguration"
-    workload: str = "llama3-8b-16"
-    modes: tuple[Mode, ...] = ("electrical", "one-shot", "on-demand", "provisioned")
-    delays_ms: tuple[float, ...] = (0.0, 50.0, 200.0)
-    link_recovery_ms: float = Field(default=0.0, ge=0, le=600_000)
-    steps: int = Field(default=3, ge=1, le=10_000)
-    overlap: bool = False
-    tp_on_packets: bool = False
+    workload: Annotated[str, Option(metavar="NAME|FILE")] = Field(
+        "llama3-8b-16",
+        description="workload of the catalog, a YAML file, or a trace (MSCCL XML, Chakra ET, SimAI, ASTRA-sim text)",
+    )
+    modes: tuple[Mode, ...] = Field(
+        ("electrical", "one-shot", "on-demand", "provisioned"), min_length=1, description="modes to measure"
+    )
+    delays_ms: Delays = Field((0.0, 50.0, 200.0), min_length=1, description="reconfiguration delays, in ms")
+    link_recovery_ms: Delay = Field(0.0, description="link recovery after a reconfiguration, in ms")
+    slot_ms: Delay = Field(
+        0.0,
+        description="up time of a slot in modes rotor and demand, in ms; 0: until all ranks have sent, and in mode "
+        "demand any other value: as long as the demand takes",
+    )
+    guard_ms: float = Field(2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    steps: int = Field(3, ge=1, le=10_000, description="training steps per point")
+    overlap: bool = Field(False, description="FSDP prefetch: communication during compute")
+    tp_on_packets: bool = Field(False, description="tensor parallelism as packets instead of compute time")
+    policy: Annotated[str | None, Option(metavar="NAME|FILE.py:Class")] = Field(
+        None, description="policy of your own instead of Opus in modes on-demand and provisioned (docs/policies.md)"
+    )
     trace: TraceSection = TraceSection()
     fabric: FabricSection = FabricSection()
-    scale: ScaleSection = ScaleSection()
-    policy: str | None = None
-    slot_ms: float = Field(default=0.0, ge=0, le=600_000)
-    guard_ms: float = Field(default=2.0, ge=0, le=10_000)
 
     @field_validator("modes", "delays_ms")
     @classmethod
-    def _not_empty(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value:
-            raise ValueError("must name at least one")
-        return tuple(dict.fromkeys(value))
-
-    @field_validator("delays_ms")
-    @classmethod
-    def _delays(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        for delay in value:
-            if not 0 <= delay <= 600_000:
-                raise ValueError(f"each delay must be between 0 and 600000 ms, not {delay:g}")
-        return tuple(sorted(value))
+    def _once(cls, value: tuple[Any, ...], info: Any) -> tuple[Any, ...]:
+        once = dict.fromkeys(value)
+        return tuple(once if info.field_name == "modes" else sorted(once))
 
     @model_validator(mode="after")
-    def _policy_has_a_use(self) -> Experiment:
+    def _policy_has_a_use(self) -> RailSettings:
         if self.policy and not {"on-demand", "provisioned"} & set(self.modes):
             raise ValueError("policy needs mode on-demand or provisioned; other modes have fixed policies")
         if self.controller == "remote" and set(self.modes) != {"native"}:
@@ -110,23 +98,18 @@ class Experiment(Settings):
 
     def fabric_of(self, mode: Mode) -> str:
         """The fabric that ``mode`` runs on: ``ocs``, ``electrical`` or ``one-shot``."""
-        return self.fabric.kind if mode == "native" else FABRIC_OF_MODE[mode]
+        return MODES[mode].fabric or self.fabric.kind
 
     def points(self) -> tuple[tuple[Mode, float], ...]:
-        """(mode, delay in ms) of every point to measure; modes outside ``SWEPT`` come first, with delay 0 only."""
-        ordered = [m for m in MODES if m in self.modes]
-        return tuple((mode, delay) for mode in ordered for delay in (self.delays_ms if mode in SWEPT else (0.0,)))
+        """(mode, delay in ms) of every point to measure, in the order of ``MODES``; delay 0 alone if it is not swept."""
+        return tuple(
+            (mode, delay)
+            for mode, spec in MODES.items()
+            if mode in self.modes
+            for delay in (self.delays_ms if spec.swept else (0.0,))
+        )
 
 
-def make_experiment(values: Mapping[str, Any], source: str | None = None) -> Experiment:
-    """The experiment that ``values`` describe; ``ConfigError`` names the first wrong key and what would work."""
-    return validated(Experiment, values, source)
-
-
-def load_experiment(path: Path) -> Experiment:
-    """The experiment of a YAML file; a workload file that it names may be in the same folder."""
-    data = read_yaml(path, "workload, modes, delays_ms")
-    beside = path.parent / str(data.get("workload", ""))
-    if data.get("workload") and beside.is_file():
-        data["workload"] = str(beside)
-    return make_experiment(data, str(path))
+def make_settings(values: Mapping[str, Any]) -> RailSettings:
+    """The rail experiment that ``values`` describe; ``ConfigError`` names the first wrong key and what would work."""
+    return validated(RailSettings, values)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from measure.figures.style import BLACK, GREY, LIGHT, MODE_COLOURS, MODE_MARKERS, TEXT, new_figure, style_axes
+from experiments.rails.modes import MODES, Mode
+from measure.figures.style import BLACK, GREY, LIGHT, TEXT, new_figure, style_axes
 from measure.results.row import Row
 
 _WIDE = 20.0
 """Ratio of longest to shortest delay from which on the axis is logarithmic."""
 
 
-def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) -> Figure | None:
-    """Figure from the rows of a summary; ``predictions`` may add points of the model between the measured ones.
+def sweep(rows: Sequence[Row]) -> Figure | None:
+    """Figure from the rows of a summary; None if nothing was measured.
 
-    Each prediction has ``mode``, ``reconfiguration_delay_ms``, ``step_time_s``. The line of a mode without delays is
-    horizontal. Error bars span the measured steps. None if nothing was measured.
+    The line of a mode without delays is horizontal. Error bars span the measured steps.
     """
     rows = [r for r in rows if r.get("step_time_s") is not None]
     if not rows:
@@ -30,10 +30,10 @@ def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) ->
     axes = figure.add_subplot()
     delays = sorted({r["reconfiguration_delay_ms"] for r in rows})
     handles = []
-    for mode in [m for m in MODE_COLOURS if any(r["mode"] == m for r in rows)]:
+    for mode in [m for m in MODES if any(r["mode"] == m for r in rows)]:
         here = sorted((r for r in rows if r["mode"] == mode), key=lambda r: r["reconfiguration_delay_ms"])
         _markers(axes, mode, here)
-        _line(axes, mode, here, [p for p in predictions if p["mode"] == mode], delays)
+        _line(axes, mode, here, delays)
         handles.append(_handle(mode))
     _scale_x(axes, delays)
     axes.grid(color=LIGHT, linewidth=0.7)
@@ -44,7 +44,7 @@ def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) ->
     axes.spines["right"].set_visible(False)
     _over_electrical(axes, rows)
     handles.append(Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured (bar: all steps)"))
-    if any(r.get("predicted_step_time_s") is not None for r in rows) or predictions:
+    if any(r.get("predicted_step_time_s") is not None for r in rows):
         handles.append(Line2D([], [], color=TEXT, label="model"))
     if not all(r["faithful"] for r in rows):
         handles.append(Line2D([], [], color=BLACK, marker="x", markersize=10, linestyle="", label="point not faithful"))
@@ -52,11 +52,11 @@ def sweep(rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]] = ()) ->
     return figure
 
 
-def _handle(mode: str) -> Line2D:
-    return Line2D([], [], color=MODE_COLOURS[mode], marker=MODE_MARKERS[mode], linewidth=1.4, label=mode)
+def _handle(mode: Mode) -> Line2D:
+    return Line2D([], [], color=MODES[mode].colour, marker=MODES[mode].marker, linewidth=1.4, label=mode)
 
 
-def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
+def _markers(axes: Axes, mode: Mode, rows: Sequence[Row]) -> None:
     """Draw medians with the span of the measured steps, and a cross over points that are not faithful."""
     for row in rows:
         times = row.get("step_times_s", [])[row.get("warmup_steps", 0) :] or [row["step_time_s"]]
@@ -65,8 +65,8 @@ def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
             [row["reconfiguration_delay_ms"]],
             [row["step_time_s"]],
             yerr=[[max(below, 0)], [max(above, 0)]],
-            color=MODE_COLOURS[mode],
-            marker=MODE_MARKERS[mode],
+            color=MODES[mode].colour,
+            marker=MODES[mode].marker,
             markersize=7,
             capsize=3,
             linestyle="",
@@ -83,21 +83,17 @@ def _markers(axes: Axes, mode: str, rows: Sequence[Row]) -> None:
             )
 
 
-def _line(
-    axes: Axes, mode: str, rows: Sequence[Row], predictions: Sequence[Mapping[str, Any]], delays: Sequence[float]
-) -> None:
+def _line(axes: Axes, mode: Mode, rows: Sequence[Row], delays: Sequence[float]) -> None:
     points: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         if row.get("predicted_step_time_s") is not None:
             points[row["reconfiguration_delay_ms"]].append(row["predicted_step_time_s"])
-    for one in predictions:
-        points[one["reconfiguration_delay_ms"]].append(one["step_time_s"])
     if not points:
         return
     line = sorted((delay, sum(times) / len(times)) for delay, times in points.items())
-    if len(line) == 1 and mode in ("native", "electrical", "one-shot"):
+    if len(line) == 1 and not MODES[mode].swept:
         line = [(delays[0], line[0][1]), (delays[-1], line[0][1])]
-    axes.plot(*zip(*line, strict=True), color=MODE_COLOURS[mode], linewidth=1.4, zorder=2)
+    axes.plot(*zip(*line, strict=True), color=MODES[mode].colour, linewidth=1.4, zorder=2)
 
 
 def _scale_x(axes: Axes, delays: Sequence[float]) -> None:

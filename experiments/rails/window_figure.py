@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from measure.figures.style import LIGHT, MODE_COLOURS, TEXT, new_figure, style_axes, time_unit
+from experiments.rails.modes import MODES
+from measure.figures.style import LIGHT, TEXT, new_figure, style_axes, time_unit
 from measure.results.row import Row
 
 _WIDE = 50.0
@@ -30,7 +31,7 @@ def window_cdf(rows: Sequence[Row]) -> Figure | None:
     figure = new_figure(8.5, 4.6)
     axes = figure.add_subplot()
     right = 1.05 * factor * max([longest, *delays])
-    for number, mode in enumerate(m for m in MODE_COLOURS if m in first):
+    for number, mode in enumerate(m for m in MODES if m in first):
         ordered = sorted(w * factor for w in first[mode]["windows_s"])
         share = [(i + 1) / len(ordered) for i in range(len(ordered))]
         label = f"{mode} ({len(ordered)} windows, median {ordered[(len(ordered) - 1) // 2]:.3g} {unit})"
@@ -38,7 +39,7 @@ def window_cdf(rows: Sequence[Row]) -> Figure | None:
             [ordered[0], *ordered, right],
             [0.0, *share, 1.0],
             where="post",
-            color=MODE_COLOURS[mode],
+            color=MODES[mode].colour,
             linestyle=_STYLES[number % len(_STYLES)],
             linewidth=1.8,
             label=label,

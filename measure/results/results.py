@@ -19,7 +19,7 @@ from typing import Any
 
 from measure.results.manifest import FORMAT, MARK
 from measure.results.ownership import hand_over, hand_over_fd, make_folder
-from measure.results.row import Row, flat
+from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 
@@ -98,15 +98,14 @@ class Results:
             for event in events:
                 out.write(event.to_line() + "\n")
 
-    def write_rows(self, rows: Sequence[Row]) -> None:
-        """Write ``summary.json`` and ``summary.csv`` with one entry per row."""
+    def write_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``."""
         rows = plain(list(rows))
         self.write(SUMMARY, json.dumps(rows, indent=2) + "\n")
-        columns = list(dict.fromkeys(key for row in rows for key in flat(row)))
         text = io.StringIO(newline="")
-        table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        table = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         table.writeheader()
-        table.writerows(flat(row) for row in rows)
+        table.writerows(rows)
         self.write(TABLE, text.getvalue())
 
     def write(self, name: str, content: str | bytes) -> Path:

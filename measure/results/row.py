@@ -1,115 +1,100 @@
-"""One row of ``summary.json`` and ``summary.csv``: the metrics of one point in real units."""
+"""Rows of a results folder: one dataclass an experiment, written as JSON and CSV by the types of its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from measure.metrics.fidelity import Verdict
-from measure.metrics.metrics import PointMetrics
-from measure.metrics.point import Point
-from measure.metrics.quantiles import Quantiles
-from measure.metrics.stall import stall_law
+from measure.live.delivery import Delivery
+from measure.metrics.fidelity import Check, Verdict
+from railyard.scale import Scale
 
-Row = dict[str, Any]
-"""A row as plain data. Times are real seconds, except in columns named ``..wall..``; nested values are in JSON only."""
-
-NESTED = frozenset(
-    {
-        "step_times_s",
-        "reconfigurations",
-        "bandwidth",
-        "timer_lag_wall_s",
-        "control_latency_wall_s",
-        "dark_error_wall_s",
-        "windows_s",
-        "checks",
-        "per_rack",
-        "breakdown",
-        "predicted_breakdown",
-        "stages",
-        "steps_done",
-        "acknowledged_checkpoints",
-        "resumed",
-    }
-)
-"""Keys whose values are lists or tables, which CSV leaves out."""
+Row = Mapping[str, Any]
+"""A row as read from ``summary.json``."""
 
 
-def summary_row(
-    point: Point, metrics: PointMetrics, verdict: Verdict, *, experiment: str, workload: str, seed: int
-) -> Row:
-    """The row of the summary for one measured point."""
-    return {
-        "experiment": experiment,
-        "workload": workload,
-        "fabric": point.plan.fabric,
-        "mode": point.mode,
-        "point": point.number,
-        "reconfiguration_delay_ms": point.reconfiguration_delay_s * 1e3,
-        "link_recovery_ms": point.link_recovery_s * 1e3,
-        "seed": seed,
-        "steps": metrics.steps,
-        "warmup_steps": metrics.warmup_steps,
-        "step_time_s": metrics.step_time_s,
-        "predicted_step_time_s": metrics.predicted_step_time_s,
-        "reconfigurations_per_step": metrics.reconfigurations_per_step,
-        "exposed_stall_s": metrics.exposed_stall_s,
-        "exposed_stall_worst_s": metrics.exposed_stall_worst_s,
-        "hidden_stall_s": metrics.hidden_stall_s,
-        "readiness_wait_s": metrics.readiness_wait_s,
-        "control_wait_s": metrics.control_wait_s,
-        "window_median_s": metrics.window_median_s,
-        "packets_lost": metrics.packets_lost,
-        "packets_lost_outside_dark": metrics.packets_lost_outside_dark,
-        "retransmissions": metrics.retransmissions,
-        "refusals": metrics.refusals,
-        "timer_lag_p99_wall_s": _p99(metrics.timer_lag_s),
-        "control_latency_p99_wall_s": _p99(metrics.control_latency_s),
-        "dark_configured_wall_s": metrics.dark_configured_s,
-        "dark_median_wall_s": None if metrics.dark_s is None else metrics.dark_s.p50,
-        "verified": metrics.verified,
-        "wrong": metrics.wrong,
-        "faithful": verdict.faithful,
-        "rate_scale": point.scale.rate,
-        "time_scale": point.scale.time,
-        "verdict": str(verdict),
-        "step_times_s": list(metrics.step_times_s),
-        "reconfigurations": metrics.reconfigurations,
-        "bandwidth": {kind: asdict(b) for kind, b in metrics.bandwidth.items()},
-        "timer_lag_wall_s": _numbers(metrics.timer_lag_s),
-        "control_latency_wall_s": _numbers(metrics.control_latency_s),
-        "dark_error_wall_s": _numbers(metrics.dark_error_s),
-        "windows_s": list(metrics.windows_s),
-        "critical_windows_s": list(metrics.critical_windows_s),
-        "checks": [asdict(c) for c in verdict.checks],
-    }
+@dataclass(kw_only=True)
+class ResultRow:
+    """The fields that the rows of every experiment have. Times are real seconds, except in fields named ``..wall..``.
 
-
-def stall_law_step_time_s(row: Row, baseline: Row) -> float | None:
-    """Step time of ``row`` in seconds by the stall law, from step time and windows measured without reconfigurations.
-
-    ``baseline`` is the electrical (or native) row of the same workload. Only mode ``provisioned`` can use windows; in
-    other modes they count as 0. None if the baseline has too few steps to have windows. Source: Opus, arXiv 2507.08119,
-    section 4.
+    A field's description is the text after its type: ``steps: Annotated[int, "measured steps"]``. Text, numbers and
+    truth values are columns of ``summary.csv``; lists, tables and further records are in ``summary.json`` only.
     """
-    windows = baseline["critical_windows_s"]
-    if not windows or baseline["step_time_s"] is None:
-        return None
-    dark_s = (row["reconfiguration_delay_ms"] + row["link_recovery_ms"]) / 1e3
-    used = windows if row["mode"] == "provisioned" else [0.0] * len(windows)
-    return float(baseline["step_time_s"] + stall_law(used, dark_s))
+
+    experiment: Annotated[str, "name of the experiment"] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain data, in the order of its fields."""
+        return asdict(self)
 
 
-def flat(row: Mapping[str, Any]) -> Row:
-    """The columns of a row for CSV, without nested values."""
-    return {key: value for key, value in row.items() if key not in NESTED}
+@dataclass(kw_only=True)
+class MeasuredRow(ResultRow):
+    """A row of an experiment with packets: with seed, scale and verdict. ``faithful`` None: a prediction without a run."""
+
+    seed: Annotated[int, "seed of payloads and of all that is drawn"] = 1
+    rate_scale: Annotated[float, "emulated / real link rate"] = 1.0
+    time_scale: Annotated[float, "emulated seconds per real second"] = 1.0
+    faithful: Annotated[bool | None, "whether every check of the verdict was kept; empty for a prediction"] = None
+    verdict: Annotated[str, "the verdict in words, with the failed checks"] = "not measured"
+    checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
+
+    misdelivered: Annotated[int | None, "packets that a host received for another host"] = None
+    sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
+    received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None
+    lost_packets: Annotated[int | None, "packets that a rail port sent and none received"] = None
+
+    def count(self, delivered: Delivery | None) -> None:
+        """Set the fields of the rails' counters; they stay empty where nothing was counted."""
+        if delivered is not None:
+            self.misdelivered, self.lost_packets = delivered.misdelivered, delivered.lost_packets
+            self.sent_bytes, self.received_bytes = delivered.sent_bytes, delivered.received_bytes
+
+    def judge(self, verdict: Verdict) -> None:
+        """Set the fields of the verdict."""
+        self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
+
+    def at(self, scale: Scale, seed: int) -> None:
+        """Set the fields of scale and seed."""
+        self.rate_scale, self.time_scale, self.seed = scale.rate, scale.time, seed
 
 
-def _p99(sample: Quantiles | None) -> float | None:
-    return None if sample is None else sample.p99
+@dataclass(frozen=True)
+class Described:
+    """A field of a row for people: its name, its type and its text; ``column`` says whether CSV has it."""
+
+    name: str
+    type: str
+    text: str
+    column: bool
 
 
-def _numbers(sample: Quantiles | None) -> dict[str, float] | None:
-    return None if sample is None else asdict(sample)
+def described(kind: type[ResultRow]) -> Iterator[Described]:
+    """The fields of a type of rows, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        hint = hints[each.name]
+        text = ""
+        if get_origin(hint) is Annotated:
+            hint, text = get_args(hint)[:2]
+        parts = [part for part in _parts(hint) if part is not type(None)]
+        column = all(part in (str, int, float, bool) or get_origin(part) is Literal for part in parts)
+        optional = " or empty" if type(None) in _parts(hint) else ""
+        yield Described(each.name, " or ".join(map(_type_name, parts)) + optional, text, column)
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _type_name(hint: Any) -> str:
+    names = {str: "text", Literal: "text", int: "integer", float: "number", bool: "true or false"}
+    kind = get_origin(hint) or hint
+    return names.get(kind, {list: "list", tuple: "list", dict: "table", Mapping: "table"}.get(kind, "record"))
+
+
+def columns(kind: type[ResultRow]) -> list[str]:
+    """The columns of ``summary.csv`` for a type of rows."""
+    return [each.name for each in described(kind) if each.column]

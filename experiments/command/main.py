@@ -1,0 +1,78 @@
+"""The ``railyard`` command: finds what is to be done, and turns errors into one sentence and an exit status.
+
+Only the standard library is imported before it is known what is to be done, so that ``--help`` and ``list`` are quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from railyard import __version__
+from railyard.errors import ConfigError, RailyardError, nearest
+
+STOPPED_EXIT_STATUS = 130
+COMMANDS = {
+    "list": ("experiments.command.listing:main", "list the experiments"),
+    "run": ("experiments.command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
+    "predict": ("experiments.command.run:predict", "the model's numbers of an experiment alone; needs no root"),
+    "plot": ("experiments.command.plot:main", "draw the figures of a results folder again, and print its tables"),
+    "show": ("experiments.show.command:main", "show what a workload, a trace or a collective contains"),
+    "mesh": ("experiments.command.run:mesh", "route matchings on a photonic mesh (run mesh)"),
+    "bench": ("experiments.command.run:bench", "run the benchmarks (run bench)"),
+    "calibrate": ("experiments.command.run:calibrate", "measure the scale that this machine carries (run calibrate)"),
+    "cli": ("experiments.command.run:cli", "Mininet's command line on a running fabric (run rails --cli)"),
+    "doctor": ("experiments.doctor.command:main", "say what this machine lacks for a run, and change nothing"),
+    "completion": ("experiments.command.completion:main", "print a completion script: bash, zsh or fish"),
+}
+
+
+def usage() -> str:
+    """The text of ``railyard --help``."""
+    lines = [
+        "usage: railyard COMMAND [ARGUMENTS]",
+        "",
+        "A packet-level emulator of the photonic fabrics of ML clusters.",
+    ]
+    lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
+    lines += ["", "railyard COMMAND --help lists the arguments of a command, railyard run NAME --help"]
+    return "\n".join([*lines, "those of an experiment. Runs need root; list, predict, plot, show and mesh do not."])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
+    name, *rest = arguments if arguments is not None else sys.argv[1:] or ["--help"]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # works in background jobs too, which ignore Ctrl-C
+    try:
+        status = _command(name)(rest)
+        sys.stdout.flush()
+        return status
+    except RailyardError as error:
+        print(f"railyard: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("railyard: stopped; the points measured so far are in the results folder", file=sys.stderr)
+        return STOPPED_EXIT_STATUS
+    except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    if name in ("--help", "-h", "help"):
+        return lambda rest: print(usage()) or 0  # type: ignore[func-returns-value]
+    if name == "--version":
+        return lambda rest: print(f"railyard {__version__}") or 0  # type: ignore[func-returns-value]
+    if name not in COMMANDS:
+        known = nearest(name, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
+        raise ConfigError(f"is not a command{known}", key=name)
+    module, _, function = COMMANDS[name][0].partition(":")
+    found: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

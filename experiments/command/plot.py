@@ -1,0 +1,34 @@
+"""``railyard plot``: the figures of a results folder, drawn again, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.options import Parser
+from experiments.registry import find
+from experiments.report import exit_status, redraw, rows_json, show
+from measure.results.results import Results
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw the figures and print the tables; returns 0, or the exit status of an unfaithful run."""
+    parser = Parser(
+        prog="railyard plot", description="Draw the figures and the trace of a results folder again; print its tables."
+    )
+    parser.add_argument("results", type=Path, metavar="FOLDER", help="results folder of a run (its --out)")
+    parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
+    parser.add_argument("--json", action="store_true", help="the rows as JSON instead of tables")
+    parser.add_argument("--wide", action="store_true", help="all columns of the tables")
+    options = parser.read(arguments)
+    written = redraw(options.results)
+    results = Results.open(options.results)
+    settings, rows = results.manifest()["experiment"], results.rows()
+    kind = find(str(settings["experiment"]))
+    if options.json:
+        print(rows_json(rows))
+    elif not options.quiet:
+        show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide)
+    for path in () if options.json else written:
+        print(path)
+    return exit_status(rows) if kind.packets else 0

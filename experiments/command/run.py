@@ -1,0 +1,238 @@
+"""``railyard run`` and ``railyard predict``: one experiment, from its name or its file and options to its report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.experiment import Experiment
+from experiments.options import Parser, field_options, merged, settings_values
+from experiments.registry import ENTRIES, find
+from experiments.settings import PacketSettings, read_yaml, validated
+from railyard.errors import ConfigError, MachineError
+
+if TYPE_CHECKING:
+    from experiments.record import Record
+
+DEFAULT = "rails"
+"""The experiment of a command line that names none, and of a file without the key ``experiment``."""
+
+
+def main(arguments: Sequence[str], *, predict: bool = False) -> int:
+    """Run the experiment that ``arguments`` name; returns the exit status."""
+    kind, rest = kind_of(arguments)
+    options = parser_of(kind).read(rest, options_by_experiment)
+    experiment = experiment_of(kind, options)
+    for name, action in kind.actions.items():
+        if getattr(options, f"action {name}"):
+            if action.root:
+                need_root()
+            from experiments.report import console_for_tables
+
+            return action.do(experiment, console_for_tables(wide=options.wide))
+    check_json(options.json)
+    experiment.check()
+    if predict or options.predict:
+        return _predict(experiment, options)
+    if kind.packets:
+        need_root()
+    return _measure(experiment, options)
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """``railyard predict``: the model's numbers of an experiment."""
+    return main(arguments, predict=True)
+
+
+def mesh(arguments: Sequence[str]) -> int:
+    """``railyard mesh``: the experiment of that name."""
+    return main(["mesh", *arguments])
+
+
+def bench(arguments: Sequence[str]) -> int:
+    """``railyard bench``: the experiment of that name."""
+    return main(["bench", *arguments])
+
+
+def calibrate(arguments: Sequence[str]) -> int:
+    """``railyard calibrate``: the experiment of that name."""
+    return main(["calibrate", *arguments])
+
+
+def cli(arguments: Sequence[str]) -> int:
+    """``railyard cli``: Mininet's command line on the fabric of a rail experiment."""
+    return main(["rails", "--cli", *arguments])
+
+
+# ---- from the command line to the experiment -----------------------------------------------------------------------
+
+
+def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]:
+    """The experiment of a command line, and the arguments for its own parser.
+
+    The first argument may be its name or an experiment file, which then says which experiment it is of.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        return find(DEFAULT), list(arguments)
+    first = arguments[0]
+    if first.endswith((".yaml", ".yml")):
+        return find(_named_in(Path(first))), list(arguments)
+    return find(first), list(arguments[1:])
+
+
+def _named_in(path: Path) -> str:
+    return str(read_yaml(path).get("experiment", DEFAULT))
+
+
+def parser_of(kind: type[Experiment[Any]]) -> Parser:
+    """The parser of the options of an experiment."""
+    text = "\n".join(textwrap.wrap((kind.__doc__ or "").strip(), 78))
+    shown = "\n".join(f"  railyard run {kind.name} {line}" for line in kind.examples)
+    parser = Parser(
+        prog=f"railyard run {kind.name}",
+        usage=f"railyard run {kind.name} [FILE.yaml] [options]",
+        description=f"{text}\n\n{shown}" if shown else text,
+    )
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE.yaml", help="options override the keys of the file")
+    found = list(field_options(kind.Settings))
+    shared = [option for option in found if option.path[0] in PacketSettings.model_fields]
+    groups = {"options of the experiment": [each for each in found if each not in shared], "fabric and scale": shared}
+    for title, options in groups.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            option.add_to(group)
+    add = parser.add_argument_group("run and output").add_argument
+    for name, action in kind.actions.items():
+        add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
+    quick = ", ".join(f"{key} {_quick_words(value)}" for key, value in kind.quick.items())
+    add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
+    add("--predict", action="store_true", help="the model's numbers only; needs no root")
+    add("--out", type=Path, metavar="FOLDER", help=f"results folder (default results/{kind.name}-DATE-TIME)")
+    add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
+    add("--wide", action="store_true", help="all columns of the tables")
+    return parser
+
+
+def _quick_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_quick_words(inner)}" for key, inner in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_quick_words, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
+    """The experiment of the options; they override the file, which overrides ``--quick`` and the defaults."""
+    values: dict[str, Any] = dict(kind.quick) if options.quick else {}
+    if options.file is not None:
+        values = merged(values, file_values(kind, options.file))
+    given, named = settings_values(options, kind.Settings)
+    return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
+
+
+def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
+    """Keys and values of an experiment file, checked before options are added: an error then names the file.
+
+    A file that it names (a workload, a demand) may be in the same folder.
+    """
+    values = read_yaml(path)
+    named = values.pop("experiment", None)
+    if named is not None and find(str(named)) is not kind:
+        raise ConfigError(f"is {named}, not {kind.name}; run: railyard run {path}", key="experiment", source=str(path))
+    for key, value in values.items():
+        if isinstance(value, str) and "/" not in value and (path.parent / value).is_file():
+            values[key] = str(path.parent / value)
+    validated(kind.Settings, values, str(path))
+    return values
+
+
+def options_by_experiment() -> dict[str, list[str]]:
+    """The experiments that have an option, by option; for the error about one that an experiment has not."""
+    found: dict[str, list[str]] = {}
+    for entry in ENTRIES:
+        for name in parser_of(find(entry.name)).options:
+            found.setdefault(name, []).append(entry.name)
+    return found
+
+
+def need_root() -> None:
+    """Raise ``MachineError`` with the command to type unless this is root."""
+    if os.geteuid() != 0:
+        raise MachineError(f"network namespaces and Open vSwitch need root; run: sudo {shlex.join(sys.argv)}")
+
+
+# ---- run and report ------------------------------------------------------------------------------------------------
+
+
+def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+    from experiments.report import rows_json
+    from experiments.report import show as show_report
+    from measure.results.results import plain
+
+    rows = plain([{**row.to_json(), "experiment": experiment.name} for row in experiment.predict()])
+    if options.json is not None:
+        _write(options.json, rows_json(rows))
+    if options.json != "-":
+        settings = experiment.settings.model_dump(mode="json")
+        show_report(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide)
+    return 0
+
+
+def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from experiments.progress import RunProgress
+    from experiments.report import exit_status
+    from experiments.runner import Runner
+
+    out = options.out or Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    runner = Runner(experiment, out, RunProgress(Console(stderr=True)))
+    try:
+        with runner:
+            experiment.run(runner)
+    finally:
+        _finish(runner.record, experiment, options, out)
+    return exit_status(runner.rows) if experiment.packets else 0
+
+
+def _finish(record: Record, experiment: Experiment[Any], options: argparse.Namespace, out: Path) -> None:
+    """Show, draw and save the rows so far, also after a run that was interrupted."""
+    from experiments.report import redraw, rows_json
+    from experiments.report import show as show_report
+
+    rows = record.rows
+    if not rows:
+        return
+    redraw(out)
+    if options.json is not None:
+        _write(options.json, rows_json(rows))
+    if options.json != "-":
+        show_report(experiment.report(), rows, record.settings, packets=experiment.packets, wide=options.wide)
+        print(f"Results in {out}")
+
+
+def _write(place: str, text: str) -> None:
+    """Write JSON to a file that belongs to the user who called sudo, or to standard output (``-``)."""
+    from measure.results.ownership import hand_over
+
+    if place == "-":
+        print(text)
+        return
+    try:
+        Path(place).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written ({error.strerror}); name another file", key="--json") from None
+    hand_over(Path(place))
+
+
+def check_json(place: str | None) -> None:
+    """Raise ``ConfigError`` for an output file whose folder does not exist, before anything starts."""
+    if place not in (None, "-") and not Path(str(place)).parent.is_dir():
+        raise ConfigError(f"{Path(str(place)).parent} is not a folder; make it first", key="--json")

@@ -1,0 +1,83 @@
+"""What every experiment is: settings, a check and a prediction without root, a run, typed rows and a report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from experiments.settings import Settings
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from experiments.report import Report
+    from experiments.runner import Runner
+    from measure.results.row import ResultRow
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Action:
+    """An option that does something else than a run, such as ``--list``: ``do`` gets the experiment and a console.
+
+    ``do`` returns the exit status; ``root`` says whether it needs root.
+    """
+
+    text: str
+    do: Callable[[Any, Console], int]
+    root: bool = False
+
+
+class Experiment(ABC, Generic[S]):
+    """An experiment with its settings. A subclass is one kind of experiment; ``experiments.registry`` finds it by name.
+
+    ``Settings`` declares the keys of the experiment file and, with them, the options of the command line. ``quick``
+    are the values of ``--quick``, ``rows`` the types of the rows of a results folder, ``examples`` command lines for
+    ``--help`` (after ``railyard run NAME``), ``actions`` options that do something else than a run.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Settings]]
+    rows: ClassVar[Sequence[type[ResultRow]]] = ()
+    quick: ClassVar[Mapping[str, Any]] = {}
+    examples: ClassVar[Sequence[str]] = ()
+    actions: ClassVar[Mapping[str, Action]] = {}
+    packets: ClassVar[bool] = True
+    """Whether a run sends packets: it then needs root, and its rows carry a verdict."""
+    predicts: ClassVar[bool] = True
+    """Whether the model can predict the rows without a run (``--predict``)."""
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the settings, where an option that was ``given`` changes the meaning of others."""
+        return values
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of a run; 1 for an experiment without packets."""
+        section = getattr(self.settings, "scale", None)
+        return Scale(1.0, 1.0) if section is None else section.scale()
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for all that can be refused without root and before anything starts."""
+
+    def predict(self) -> Iterable[ResultRow]:
+        """The rows as the model predicts them; measured columns are None. Needs no root."""
+        raise ConfigError(f"{self.name} has no model that predicts it; leave --predict out", key="--predict")
+
+    @abstractmethod
+    def run(self, runner: Runner) -> None:
+        """Measure (or compute) every row and give it to ``runner``; an error ends the run, rows so far are saved."""
+
+    @classmethod
+    @abstractmethod
+    def report(cls) -> Report:
+        """The tables, findings and figures of the experiment, made from the rows of a results folder."""

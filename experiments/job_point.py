@@ -1,0 +1,117 @@
+"""A point to measure: one job on one fabric, with all that its run and its prediction need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+from mininet.topo import Topo
+
+from controllers.circuits.rotation import Cycle
+from controllers.openflow.datapaths import REVALIDATION_GAP_S
+from controllers.openflow.tuning import SETTLE_S
+from controllers.policies.catalog import load_policy
+from measure.live.calibration import Calibration, default_calibration, load_calibration
+from measure.metrics.critical import OperationKey, critical_paths
+from measure.metrics.point import Point
+from measure.model.prediction import Costs, Prediction, predict
+from railyard.scale import Scale
+from topos.describe import plan as describe
+from topos.plan import FabricPlan
+from workloads.agent.config import AgentMode
+from workloads.program import Program
+
+CONTROL_S = 0.002
+"""Seconds from request to acknowledgement without a change of circuits (``railyard bench --only barrier``)."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A fabric by ``name``; points with an equal ``key`` share one bring-up."""
+
+    name: str
+    key: Hashable
+    topology: Callable[[], Topo] = field(compare=False)
+
+    def plan(self) -> FabricPlan:
+        """The plan of the fabric, without bringing it up."""
+        return describe(self.topology())
+
+
+@dataclass(frozen=True)
+class JobPoint:
+    """One job on one fabric. Delays are real seconds, ``cycle`` is in wall-clock seconds and emulated bytes.
+
+    - ``name``: of the point, in rows and figures; ``mode``: of the job, for the controller; ``native`` has no policy;
+    - ``slots``: the dimension whose collectives move in slots (empty: none);
+    - ``follows``: circuits follow the rounds of each collective, so the critical path includes their changes;
+    - ``steps``, ``model_steps``: number of steps of the run and of the model, the warm-up included;
+    - ``predicted_on``: the plan that the model and the verdict take, if not that of the fabric;
+    - ``each_step``: steps differ on purpose, so each is compared with its own prediction (``model_steps`` = ``steps``);
+    - ``background``: a rank and the share of its port's rate that other traffic takes.
+    """
+
+    name: str
+    fabric: Fabric
+    program: Program
+    mode: str
+    policy: str
+    steps: int
+    model_steps: int
+    reconfiguration_delay_s: float = 0.0
+    link_recovery_s: float = 0.0
+    cycle: Cycle | None = None
+    slots: str = ""
+    follows: bool = False
+    operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
+    predicted_on: FabricPlan | None = None
+    background: tuple[int, float] | None = None
+    each_step: bool = False
+
+    @property
+    def agent_mode(self) -> AgentMode:
+        """The mode of the agents: on-demand in slots, else that of the job."""
+        return "on-demand" if self.slots else self.mode  # type: ignore[return-value]
+
+    def prediction(self, plan: FabricPlan, scale: Scale, costs: Costs | None = None) -> Prediction:
+        """The model's prediction on ``plan``; without ``costs`` for an ideal machine."""
+        return predict(
+            self.program,
+            plan,
+            None if self.mode == "native" else load_policy(self.policy, plan),
+            self.mode,
+            delay_s=self.reconfiguration_delay_s,
+            link_recovery_s=self.link_recovery_s,
+            scale=scale,
+            steps=self.model_steps,
+            costs=costs,
+            cycle=self.cycle,
+        )
+
+    def predicted(self, scale: Scale) -> Prediction:
+        """The model's prediction for this machine, without bringing the fabric up."""
+        return self.prediction(self.predicted_on or self.fabric.plan(), scale, machine_costs())
+
+    def point(self, number: int, plan: FabricPlan, scale: Scale, prediction: Prediction) -> Point:
+        """The point for metrics and verdict."""
+        return Point(
+            number,
+            self.name,
+            plan,
+            self.program.groups,
+            scale,
+            self.reconfiguration_delay_s,
+            self.link_recovery_s,
+            prediction.step_time_s,
+            critical=critical_paths(
+                self.program, scale, plan.ports_per_gpu, circuits=self.follows, rotating=self.slots
+            ),
+            predicted_step_times_s=prediction.step_times_s if self.each_step else (),
+            operations_s=self.operations_s,
+        )
+
+
+def machine_costs(calibration: Calibration | None = None) -> Costs:
+    """Costs that the model adds for this machine: message latency and delays of the control plane, in seconds."""
+    alpha_s = (calibration or load_calibration() or default_calibration()).alpha_s
+    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, revalidation_s=REVALIDATION_GAP_S)

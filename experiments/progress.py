@@ -1,0 +1,57 @@
+"""Progress of a run on the terminal: a bar for the current point, and a line for all that is worth one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class RunProgress:
+    """Shows the progress of a run on ``console``, or nothing if that is None; a context manager."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=console is None,
+        )
+        self._task: TaskID | None = None
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if self._console is not None:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def fabric(self, name: str, datapath: str) -> None:
+        """Print that fabric ``name`` is up, on ``datapath`` ``system`` (the kernel) or ``netdev`` (userspace)."""
+        self.say(f"fabric {name} is up ({'kernel' if datapath == 'system' else 'userspace'} datapath)")
+
+    def begin(self, title: str, expected_s: float, steps: int = 1) -> None:
+        """Start the bar of a point of ``steps`` steps that takes about ``expected_s`` seconds of wall-clock time."""
+        self.done()
+        self._task = self._bar.add_task(f"{title} (about {expected_s:.0f} s)", total=steps)
+
+    def step(self, done: int) -> None:
+        """Advance the bar to ``done`` steps."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+    def done(self) -> None:
+        """Remove the bar of the point."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._bar.stop()

@@ -1,0 +1,144 @@
+"""The rail experiment: step time of a training job against reconfiguration delay, in several modes (Opus)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from controllers.engine.jobs import Job
+from experiments.experiment import Action, Experiment
+from experiments.job_point import Fabric
+from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale
+from experiments.rails.modes import Mode
+from experiments.rails.row import RailRow, stall_law_step_time_s
+from experiments.rails.settings import RailSettings
+from measure.live.calibration import load_calibration
+from railyard.scale import Scale
+from workloads.catalog import Workload
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+    from experiments.runner import Runner
+
+
+class Rails(Experiment[RailSettings]):
+    """Step time of a training job on optical rails against electrical ones, over modes and reconfiguration delays."""
+
+    name = "rails"
+    Settings = RailSettings
+    rows = (RailRow,)
+    quick = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
+    examples = (
+        "--quick                                  # in under two minutes",
+        "--workload smoke --modes electrical,on-demand --delays 0,100",
+        "--predict --delays 0.01,10               # the model alone; no root",
+    )
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """A remote controller sets all circuits, so the mode is native unless modes are given."""
+        return (
+            {**values, "modes": ["native"]} if given.get("controller") == "remote" and "modes" not in given else values
+        )
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The workload of the settings."""
+        return load_job(self.settings)
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The scale of a run; with rate ``auto`` the largest that this machine carries."""
+        return resolve_scale(self.settings, self.workload, load_calibration())
+
+    def check(self) -> None:
+        """Load the workload and compute the scale."""
+        _ = self.scale
+
+    def predict(self) -> Iterator[RailRow]:
+        """The model's step time of every point, for an ideal machine; delays may be below the floors of emulation."""
+        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,)})
+        scale = resolve_scale(any_delay, self.workload, load_calibration())
+        for mode, delay_ms in self.settings.points():
+            job = job_point(self.settings, self.workload, mode, delay_ms, scale)
+            row = self._row(mode, delay_ms, scale)
+            row.predict(job.prediction(job.fabric.plan(), scale))
+            yield row
+
+    def run(self, runner: Runner) -> None:
+        """Measure every point."""
+        settings, points = self.settings, self.settings.points()
+        fabrics = {settings.fabric_of(mode): self.fabric(mode) for mode, _ in points}
+        runner.extra = {
+            "plans": [fabric.plan() for fabric in fabrics.values()],
+            "groups": self.workload.program.groups,
+            "points": [{"mode": mode, "delay_ms": delay} for mode, delay in points],
+        }
+        baseline: RailRow | None = None
+        for number, (mode, delay_ms) in enumerate(points, 1):
+            title = f"{mode}, {delay_ms:g} ms"
+            job = job_point(settings, self.workload, mode, delay_ms, self.scale)
+            found = runner.measure(job, f"[{number}/{len(points)}] {title}")
+            row = self._row(mode, delay_ms, self.scale)
+            row.predict(found.prediction)
+            row.measure(found)
+            if mode in ("electrical", "native"):
+                baseline = baseline or row
+            elif baseline is not None and mode in ("on-demand", "provisioned"):
+                row.stall_law_step_time_s = stall_law_step_time_s(row, baseline)
+            runner.add(row)
+            took = "no step finished" if row.step_time_s is None else f"step {row.step_time_s:.3f} s"
+            runner.progress.say(f"  {title}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
+
+    def fabric(self, mode: Mode) -> Fabric:
+        """The fabric of ``mode``."""
+        return fabric_on(self.settings, self.workload, mode, self.scale)
+
+    def _row(self, mode: Mode, delay_ms: float, scale: Scale) -> RailRow:
+        row = RailRow(
+            workload=self.workload.name,
+            fabric=self.settings.fabric_of(mode),
+            mode=mode,
+            policy=policy_name(self.settings, self.workload, mode),
+            reconfiguration_delay_ms=delay_ms,
+            link_recovery_ms=self.settings.link_recovery_ms,
+        )
+        row.at(scale, self.settings.seed)
+        return row
+
+    @classmethod
+    def report(cls) -> Report:
+        """Table of step times, figures of the sweep, the windows, and a time line of each mode."""
+        from experiments.rails.report import REPORT
+
+        return REPORT
+
+
+def print_plan(rails: Rails, console: Console) -> int:
+    """Print the plan of the fabric of the first mode as JSON, for a controller of the user's own."""
+    mode = rails.settings.points()[0][0]
+    print(json.dumps(rails.fabric(mode).plan().to_json(), indent=2))
+    return 0
+
+
+def open_cli(rails: Rails, console: Console) -> int:
+    """Bring up the fabric of the first mode and open the Mininet CLI on it."""
+    from experiments.session import Session
+    from topos.kernel.cli import RailCLI
+
+    settings, mode = rails.settings, rails.settings.points()[0][0]
+    with Session(settings, rails.fabric(mode).topology()) as session:
+        groups = tuple(program_on(settings, rails.workload, mode).groups.values())
+        session.register(Job("cli", groups, mode), policy_name(settings, rails.workload, mode))
+        RailCLI(session.net, session)
+    return 0
+
+
+Rails.actions = {
+    "cli": Action("Mininet CLI on the fabric of the first mode, instead of a run", open_cli, root=True),
+    "print-plan": Action("plan of the fabric as JSON, for a controller of your own; no run", print_plan),
+}

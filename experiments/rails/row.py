@@ -1,0 +1,111 @@
+"""The row of a rail experiment: one mode at one delay, measured beside predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from experiments.runner import Measured
+from measure.metrics.metrics import PointMetrics
+from measure.metrics.quantiles import Quantiles
+from measure.metrics.stall import stall_law
+from measure.metrics.transfers import Bandwidth
+from measure.model.prediction import Prediction
+from measure.results.row import MeasuredRow
+
+
+@dataclass(kw_only=True)
+class RailRow(MeasuredRow):
+    """One mode at one reconfiguration delay."""
+
+    workload: Annotated[str, "name of the workload"]
+    fabric: Annotated[str, "electrical, one-shot or ocs"]
+    mode: Annotated[str, "mode of the job"]
+    policy: Annotated[str, "policy of the controller"]
+    reconfiguration_delay_ms: Annotated[float, "configured reconfiguration delay"]
+    link_recovery_ms: Annotated[float, "configured link recovery after a reconfiguration"]
+    point: Annotated[int | None, "number of the point in events.jsonl"] = None
+    steps: Annotated[int, "steps that all ranks finished"] = 0
+    warmup_steps: Annotated[int, "first steps that no per-step number counts"] = 0
+    step_time_s: Annotated[float | None, "step time, median"] = None
+    predicted_step_time_s: Annotated[float | None, "step time of the model"] = None
+    stall_law_step_time_s: Annotated[float | None, "step time by Opus's stall law from the electrical row"] = None
+    reconfigurations_per_step: Annotated[float | None, "reconfigurations in a step"] = None
+    predicted_reconfigurations_per_step: Annotated[float | None, "the same of the model"] = None
+    exposed_stall_s: Annotated[float | None, "time of a step in which ranks waited for circuits, mean of ranks"] = None
+    predicted_exposed_stall_s: Annotated[float | None, "the same of the model"] = None
+    exposed_stall_worst_s: Annotated[float | None, "the same of the worst rank"] = None
+    hidden_stall_s: Annotated[float | None, "dark time of a step in which no rank waited"] = None
+    predicted_hidden_stall_s: Annotated[float | None, "the same of the model"] = None
+    readiness_wait_s: Annotated[float | None, "wait of a step for the other members of a group"] = None
+    control_wait_s: Annotated[float | None, "wait of a step for the controller"] = None
+    window_median_s: Annotated[float | None, "window between two phases of a rail, median"] = None
+    packets_lost: Annotated[int | None, "packets dropped by queues and switches"] = None
+    packets_lost_outside_dark: Annotated[int | None, "of these, those not at dark ports"] = None
+    retransmissions: Annotated[int | None, "TCP segments sent again"] = None
+    refusals: Annotated[int | None, "requests that the controller refused"] = None
+    timer_lag_p99_wall_s: Annotated[float | None, "lateness of timers, 99th percentile"] = None
+    control_latency_p99_wall_s: Annotated[float | None, "answer time of the controller, 99th percentile"] = None
+    dark_configured_wall_s: Annotated[float | None, "dark time of a reconfigured port as configured"] = None
+    dark_median_wall_s: Annotated[float | None, "dark time of a reconfigured port, median"] = None
+    verified: Annotated[int | None, "collectives whose result was checked"] = None
+    wrong: Annotated[int | None, "wrong elements in checked results"] = None
+    step_times_s: Annotated[Sequence[float], "time of every step, the warm-up included"] = ()
+    reconfigurations: Annotated[dict[str, int], "reconfigurations of every switch"] = field(default_factory=dict)
+    bandwidth: Annotated[dict[str, Bandwidth], "bandwidth by kind of link"] = field(default_factory=dict)
+    timer_lag_wall_s: Annotated[Quantiles | None, "lateness of timers"] = None
+    control_latency_wall_s: Annotated[Quantiles | None, "answer time of the controller"] = None
+    dark_error_wall_s: Annotated[Quantiles | None, "dark time less the configured one"] = None
+    windows_s: Annotated[Sequence[float], "every window between two phases"] = ()
+    critical_windows_s: Annotated[Sequence[float], "windows of the last rank, which the stall law uses"] = ()
+
+    def predict(self, prediction: Prediction) -> None:
+        """Set the fields of the model."""
+        self.predicted_step_time_s = prediction.step_time_s
+        self.predicted_reconfigurations_per_step = prediction.reconfigurations_per_step
+        self.predicted_exposed_stall_s = prediction.exposed_stall_s
+        self.predicted_hidden_stall_s = prediction.hidden_stall_s
+
+    def measure(self, found: Measured) -> None:
+        """Set the measured fields, and those of the verdict."""
+        metrics = found.metrics
+        for name in _OF_METRICS:
+            setattr(self, name, getattr(metrics, name))
+        self.point = found.point.number
+        self._machine(metrics)
+        self.count(found.delivered)
+        self.judge(found.verdict)
+
+    def _machine(self, metrics: PointMetrics) -> None:
+        self.timer_lag_p99_wall_s = metrics.timer_lag_s and metrics.timer_lag_s.p99
+        self.control_latency_p99_wall_s = metrics.control_latency_s and metrics.control_latency_s.p99
+        self.dark_configured_wall_s = metrics.dark_configured_s
+        self.dark_median_wall_s = metrics.dark_s and metrics.dark_s.p50
+        self.timer_lag_wall_s = metrics.timer_lag_s
+        self.control_latency_wall_s = metrics.control_latency_s
+        self.dark_error_wall_s = metrics.dark_error_s
+
+
+_OF_METRICS = (
+    *("steps", "warmup_steps", "step_time_s", "reconfigurations_per_step", "exposed_stall_s", "exposed_stall_worst_s"),
+    *("hidden_stall_s", "readiness_wait_s", "control_wait_s", "window_median_s", "packets_lost"),
+    *("packets_lost_outside_dark", "retransmissions", "refusals", "verified", "wrong", "step_times_s"),
+    *("reconfigurations", "bandwidth", "windows_s", "critical_windows_s"),
+)
+"""Fields that have the same name in ``PointMetrics``."""
+
+
+def stall_law_step_time_s(row: RailRow, baseline: RailRow) -> float | None:
+    """Step time of ``row`` in seconds by the stall law, from step time and windows measured without reconfigurations.
+
+    ``baseline`` is the electrical (or native) row of the same workload. Only mode ``provisioned`` can use windows; in
+    other modes they count as 0. None if the baseline has too few steps to have windows. Source: Opus, arXiv 2507.08119,
+    section 4.
+    """
+    windows = baseline.critical_windows_s
+    if not windows or baseline.step_time_s is None:
+        return None
+    dark_s = (row.reconfiguration_delay_ms + row.link_recovery_ms) / 1e3
+    used = windows if row.mode == "provisioned" else [0.0] * len(windows)
+    return float(baseline.step_time_s + stall_law(used, dark_s))

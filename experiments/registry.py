@@ -1,0 +1,80 @@
+"""All experiments by name: those of this project, and those of other packages or files.
+
+An experiment of another package is found by its entry point in group ``railyard.experiments``, one of a file by
+``FILE.py:Class``. Nothing of an experiment is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from railyard.plugin import entry_points, load_class
+
+if TYPE_CHECKING:
+    from experiments.experiment import Experiment
+
+GROUP = "railyard.experiments"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment in the list: its class as ``module:Class``, and a line about it.
+
+    ``old`` are names that it had before, which files of earlier versions may hold.
+    """
+
+    name: str
+    place: str
+    system: str
+    shows: str
+    packets: bool = True
+    old: tuple[str, ...] = ()
+
+
+ENTRIES = (
+    Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay",
+          old=("rail-reconfiguration",)),
+    Entry("collective", "experiments.collective.experiment:Collectives", "NCCL-style",
+          "15 algorithms, measured as nccl-tests does"),
+    Entry("straggler", "experiments.straggler.experiment:Stragglers", "StragglAR", "all-reduce time with a late rank"),
+    Entry("all-to-all", "experiments.all_to_all.experiment:AllToAll", "PIP, rotors",
+          "all-to-all over rotating circuits"),
+    Entry("failover", "experiments.failover.experiment:Failover", "LUMION", "recovery from a dead accelerator"),
+    Entry("server-fabric", "experiments.server_fabric.experiment:ServerFabric", "MORPHLUX",
+          "steered ports: iperf3, epochs, recovery"),
+    Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
+          "fragmentation and spares of 64 racks", packets=False),
+    Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
+          packets=False, old=("pip-mesh",)),
+    Entry("calibrate", "experiments.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
+    Entry("bench", "experiments.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
+)  # fmt: skip
+
+
+def entries() -> list[Entry]:
+    """All experiments: those of this project, then those of other packages."""
+    others = [
+        Entry(point.name, point.value, point.dist.name if point.dist else "", "") for point in entry_points(GROUP)
+    ]
+    return [*ENTRIES, *others]
+
+
+def find(name: str) -> type[Experiment[Any]]:
+    """The experiment ``name``: of this project, of another package, or ``FILE.py:Class``; ``ConfigError`` if none."""
+    from experiments.experiment import Experiment
+
+    for entry in ENTRIES:
+        if name in (entry.name, *entry.old):
+            module, _, kind = entry.place.partition(":")
+            found: type[Experiment[Any]] = getattr(import_module(module), kind)
+            return found
+    return load_class(
+        name,
+        Experiment,  # type: ignore[type-abstract]
+        GROUP,
+        "an experiment",
+        "experiment",
+        [entry.name for entry in ENTRIES],
+    )

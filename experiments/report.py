@@ -1,0 +1,242 @@
+"""The report of a results folder: tables and findings on the terminal, figures and trace in the folder.
+
+An experiment says what its tables, findings and figures are (``Report``); this module prints and draws them. Rows are
+those of ``summary.json``, so that a report looks the same at the end of a run and when it is made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from experiments.registry import find
+from measure.metrics.fidelity import NOT_FAITHFUL
+from measure.results.manifest import scale_of
+from measure.results.results import FIGURES, TRACE, Results, plain
+from measure.results.row import Row
+from measure.results.trace import trace_json
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+from railyard.timeline import Event
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Cell = str | Text
+WIDTH = 80
+"""Columns of a terminal in which every table fits, unless all columns are asked for (``--wide``)."""
+ALL_COLUMNS_WIDTH = 400
+MODEL_ONLY = "MODEL ONLY, nothing was measured"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: ``value`` is a key of the row, or a function of it; ``form`` formats a number.
+
+    A value of None is shown as ``-``. A column that is ``wide`` is shown with ``--wide`` only. Numbers stand on the
+    right, text on the ``left``.
+    """
+
+    name: str
+    value: str | Callable[[Row], Any]
+    form: str = ""
+    left: bool = False
+    wide: bool = False
+
+    def cell(self, row: Row) -> Cell:
+        """The text of the column for ``row``."""
+        value = row.get(self.value) if isinstance(self.value, str) else self.value(row)
+        if isinstance(value, Text):
+            return value
+        if isinstance(value, bool):
+            return yes_or_no(value)
+        return "-" if value is None else format(value, self.form)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report: ``title`` above it, one line for each of ``rows``."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+
+    def shown(self, *, wide: bool) -> list[Column]:
+        """The columns to show: all with ``wide``; columns without any value are left out."""
+        return [
+            column
+            for column in self.columns
+            if (wide or not column.wide) and any(str(column.cell(row)) not in ("-", "") for row in self.rows)
+        ]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a results folder: ``rows`` are those that it shows, whose verdicts decide about its stamp."""
+
+    name: str
+    figure: Figure | None
+    rows: Sequence[Row]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The content of a results folder, for its figures."""
+
+    manifest: Mapping[str, Any]
+    rows: Sequence[Row]
+    events: Sequence[Event]
+
+    @cached_property
+    def scale(self) -> Any:
+        """The scale of the run."""
+        return scale_of(self.manifest)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of one kind of experiment.
+
+    ``tables`` makes the tables from all rows, measured or predicted; ``findings`` sentences from measured rows and the
+    experiment's settings as in the manifest; ``point`` names the point of a row in the verdict; ``figures`` draws.
+    ``text`` replaces the tables by lines of text, for other programs.
+    """
+
+    tables: Callable[[Sequence[Row]], Iterable[Table]]
+    point: Callable[[Row], str] = lambda row: ""
+    findings: Callable[[Sequence[Row], Mapping[str, Any]], Iterable[Cell]] = lambda rows, settings: ()
+    figures: Callable[[Recorded], Iterable[Drawn]] = field(default=lambda recorded: ())
+    text: Callable[[Sequence[Row], Mapping[str, Any]], Iterable[str]] | None = None
+
+
+# ---- on the terminal -----------------------------------------------------------------------------------------------
+
+
+def console_for_tables(*, wide: bool = False) -> Console:
+    """A console of the terminal's width; of 80 columns if the output is no terminal, wider for all columns."""
+    console = Console()
+    if console.is_terminal and not wide:
+        return console
+    return Console(width=ALL_COLUMNS_WIDTH if wide else WIDTH, no_color=None if console.is_terminal else True)
+
+
+def show(
+    report: Report,
+    rows: Sequence[Row],
+    settings: Mapping[str, Any],
+    *,
+    packets: bool = True,
+    wide: bool = False,
+    console: Console | None = None,
+) -> None:
+    """Print the tables of ``rows``, the findings and the verdict; for predictions the tables only."""
+    console = console or console_for_tables(wide=wide)
+    predicted = packets and bool(rows) and all(row.get("faithful") is None for row in rows)
+    if report.text is not None and not predicted and not wide:
+        for line in report.text(rows, settings):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    else:
+        for table in report.tables(rows):
+            title = f"{table.title} ({MODEL_ONLY})" if predicted else table.title
+            console.print(Text(title, style="bold"))
+            console.print(as_rich(table, wide=wide or predicted), end="\n\n" if not packets else "\n")
+    if predicted:
+        return
+    for line in report.findings(rows, settings):
+        console.print(line, highlight=False, markup=False)
+    if packets:
+        for text in verdict_lines(rows, report.point):
+            console.print(text)
+
+
+def as_rich(table: Table, *, wide: bool = False) -> RichTable:
+    """The table for ``rich``: without frames, with columns that never wrap."""
+    made = RichTable(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    columns = table.shown(wide=wide)
+    for column in columns:
+        made.add_column(column.name, justify="left" if column.left else "right", no_wrap=True)
+    for row in table.rows:
+        made.add_row(*(column.cell(row) for column in columns))
+    return made
+
+
+def rows_json(rows: Sequence[Row]) -> str:
+    """The rows as JSON text for other programs."""
+    return json.dumps(plain(list(rows)), indent=2)
+
+
+def yes_or_no(value: bool | None) -> Cell:
+    """A truth value as a cell: green yes, red NO."""
+    return "-" if value is None else Text("yes", "green") if value else Text("NO", "bold red")
+
+
+def off_percent(measured: float | None, model: float | None) -> float | None:
+    """How far ``measured`` is from ``model``, in percent."""
+    return None if measured is None or not model else (measured / model - 1) * 100
+
+
+FAITHFUL = Column("faithful", "faithful", left=True)
+"""The column of the verdict."""
+
+
+def exit_status(rows: Iterable[Row]) -> int:
+    """0 if every point is faithful, else ``NOT_FAITHFUL_EXIT_STATUS``; a run without points is not faithful."""
+    rows = list(rows)
+    return 0 if rows and all(row["faithful"] for row in rows) else NOT_FAITHFUL_EXIT_STATUS
+
+
+def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
+    """Lines of the verdict: one if all points are faithful, else one for each failed check, with its first point.
+
+    ``place`` names the point of a row.
+    """
+    if not rows:
+        return [Text(f"{NOT_FAITHFUL}: no point was measured.", "bold red")]
+    if all(row["faithful"] for row in rows):
+        shares = [c["value"] for r in rows for c in r["checks"] if c["name"] == "link rate" and c["value"]]
+        reached = f"; links reached {min(shares):.1%} of line rate or more" if shares else ""
+        return [Text(f"Faithful: every point keeps every limit{reached}.", "green")]
+    failed: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        for check in row["checks"]:
+            if not check["ok"]:
+                failed.setdefault(check["name"], []).append((place(row), check["says"]))
+    count = sum(not row["faithful"] for row in rows)
+    lines = [Text(f"{NOT_FAITHFUL}: {count} of {len(rows)} points; do not trust their numbers.", "bold red")]
+    for found in failed.values():
+        others = f" (and {len(found) - 1} more points)" if len(found) > 1 else ""
+        lines.append(Text(f"  {found[0][0]}: {found[0][1]}{others}", "red"))
+    return lines
+
+
+# ---- figures and trace ---------------------------------------------------------------------------------------------
+
+
+def redraw(folder: Path) -> list[Path]:
+    """Draw all figures and the trace of a results folder again; returns the paths written.
+
+    ``ConfigError`` if ``folder`` is not a results folder, or one of an experiment that is not there.
+    """
+    from measure.figures.style import png  # matplotlib takes a second
+
+    results = Results.open(folder)
+    manifest = results.manifest()
+    kind = find(str(manifest["experiment"]["experiment"]))
+    recorded = Recorded(manifest, results.rows(), results.events())
+    scale = recorded.scale if kind.packets else None
+    written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
+    for drawn in kind.report().figures(recorded):
+        if drawn.figure is not None:
+            faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
+            image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
+            written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
+    results.hand_over()
+    return written

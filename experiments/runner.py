@@ -1,0 +1,196 @@
+"""Runs the points of an experiment into one results folder: fabrics, agents, counters, events, rows and manifest.
+
+A fabric stays up for the next point if that needs the same one. Events and rows are on disk after every point, so that
+an error later loses no results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from experiments.experiment import Experiment
+from experiments.job_point import Fabric, JobPoint, machine_costs
+from experiments.point_run import PointRun
+from experiments.progress import RunProgress
+from experiments.record import Record
+from experiments.session import Session
+from experiments.settings import PacketSettings
+from measure.live.annotation import annotate
+from measure.live.calibration import load_calibration
+from measure.live.capture import Capture, Captured, taps_of
+from measure.live.delivery import Delivery
+from measure.live.pcapng import write_pcapng
+from measure.metrics.fidelity import Verdict, judge
+from measure.metrics.metrics import PointMetrics, measure_point
+from measure.metrics.point import Point
+from measure.model.prediction import Prediction
+from measure.results.row import ResultRow, Row
+from railyard.errors import RailyardError
+from railyard.scale import Scale
+from railyard.timeline import Event
+from workloads.agent.launcher import AgentLauncher
+from workloads.program import Program
+from workloads.stragglers.background import Background
+
+_SLACK_S = 60.0
+_TIMEOUT_FACTOR = 5
+"""A run that takes this many times the predicted time, plus ``_SLACK_S`` seconds, is ended."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured point: its events, metrics and verdict beside the prediction, and the counters of its rails.
+
+    ``background_mbps`` is the rate of the other traffic, None without any.
+    """
+
+    point: Point
+    events: Sequence[Event]
+    metrics: PointMetrics
+    verdict: Verdict
+    prediction: Prediction
+    delivered: Delivery | None
+    background_mbps: float | None = None
+
+
+class Runner:
+    """Runs one experiment into the results folder ``out``, as a context manager; leaving it ends all that is up.
+
+    ``progress`` shows what is being done. ``extra`` are further keys of the manifest.
+    """
+
+    def __init__(self, experiment: Experiment[Any], out: Path, progress: RunProgress | None = None) -> None:
+        self.experiment = experiment
+        self.scale: Scale = experiment.scale
+        self.progress = progress or RunProgress()
+        self.record = Record(out, experiment, self.scale)
+        self.extra: dict[str, Any] = {}
+        self._stack = ExitStack()
+        self._session: Session | None = None
+        self._fabric: Fabric | None = None
+        self._number = 0
+
+    def __enter__(self) -> Runner:
+        self._stack.enter_context(self.progress)
+        if not self.experiment.packets:
+            self.record.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if isinstance(error, RailyardError) and self._session is not None:
+                self.record.keep_logs(self._session)
+            self.take_down()
+            self._stack.close()
+        finally:
+            self.record.close(error)
+
+    # ---- rows ----------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far, as in ``summary.json``."""
+        return self.record.rows
+
+    def add(self, *rows: ResultRow, revise: Callable[[list[Any]], None] = lambda rows: None) -> None:
+        """Add rows and write the summary with all rows; ``revise`` may change rows so far, in place."""
+        self.record.add(rows, revise)
+
+    # ---- fabrics -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def launcher(self) -> AgentLauncher:
+        """The launcher of agents, started when it is first needed."""
+        return self._stack.enter_context(AgentLauncher.start())
+
+    def session(self, fabric: Fabric, *, new: bool = False) -> Session:
+        """The session on ``fabric``: the current one if it is on an equal fabric and not to be ``new``."""
+        if self._session is not None and self._fabric == fabric and not new:
+            return self._session
+        self.take_down()
+        _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
+        session = Session(self.experiment.settings, fabric.topology())
+        session.__enter__()
+        self._session, self._fabric = session, fabric
+        datapath = session.net.yard.datapath
+        if not self.record.opened:
+            self.record.open(datapath, **self.extra)
+        self.record.add_plan(fabric.name, session.plan)
+        self.progress.fabric(fabric.name, datapath)
+        return session
+
+    def take_down(self) -> None:
+        """Take the current fabric down, if one is up."""
+        if self._session is not None:
+            session, self._session, self._fabric = self._session, None, None
+            session.__exit__(None, None, None)
+
+    def next_number(self) -> int:
+        """The number of the next point of the run, from 0."""
+        self._number += 1
+        return self._number - 1
+
+    # ---- points --------------------------------------------------------------------------------------------------
+
+    def measure(self, job: JobPoint, title: str) -> Measured:
+        """Run one point, with its prediction; an error is raised after the events are saved."""
+        session, settings = self.session(job.fabric), self.experiment.settings
+        plan = job.predicted_on or session.plan
+        prediction = job.prediction(plan, self.scale, machine_costs(load_calibration()))
+        point = job.point(self.next_number(), plan, self.scale, prediction)
+        steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
+        expected_s = self.scale.emulated_s(sum(steps))
+        self.progress.begin(title, expected_s, job.steps)
+        point_run = PointRun(session, self.launcher, job, point, settings)
+        try:
+            point_run.register()
+            with ExitStack() as beside:
+                sent = self._background(job, session, beside)
+                captured = self._captured(settings, session, point, beside)
+                point_run.play(expected_s * _TIMEOUT_FACTOR + _SLACK_S, self.progress.step)
+                background_mbps = sent()
+                self._write_capture(captured(), point, job.program)
+        finally:
+            events = point_run.events()
+            self.record.add_events([point.event(point_run.began, point_run.ended), *events])
+            self.progress.done()
+        metrics = measure_point(point, events)
+        verdict = judge(point, events, metrics)
+        return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)
+
+    def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
+        """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""
+        if job.background is None:
+            return lambda: None
+        rank, share = job.background
+        traffic = beside.enter_context(Background.on(session.plan, dict(enumerate(session.netns_fds())), rank, share))
+        return lambda: traffic.stop().mbps(session.plan.mtu)
+
+    def _captured(
+        self, settings: PacketSettings, session: Session, point: Point, beside: ExitStack
+    ) -> Callable[[], Captured | None]:
+        """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
+        if not settings.pcap:
+            return lambda: None
+        taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
+        return beside.enter_context(Capture(session.folder / f"point{point.number}.spool", taps)).stop
+
+    def _write_capture(self, captured: Captured | None, point: Point, program: Program) -> None:
+        """Write a file to ``captures/`` of the results folder, with the content of each packet as a comment."""
+        if captured is None:
+            return
+        if captured.full or captured.missed:
+            why = f"{captured.missed} packets were missed" if captured.missed else "it reached its size limit"
+            self.progress.say(f"  the capture of {point.mode} is incomplete: {why}")
+        folder = self.record.results.folder / "captures"
+        folder.mkdir(exist_ok=True)
+        comments = annotate(captured.packets, program, point.plan)
+        interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
+        path = folder / f"{point.number:03d}-{point.mode}.pcapng"
+        write_pcapng(path, captured.packets, comments, interfaces=interfaces)

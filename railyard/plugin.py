@@ -1,0 +1,77 @@
+"""Classes of other people: by entry point of an installed package, as ``module:Class``, or ``path/to/file.py:Class``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from railyard.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def entry_points(group: str) -> list[metadata.EntryPoint]:
+    """The entry points of all installed packages in ``group``, by name."""
+    return sorted(metadata.entry_points(group=group), key=lambda point: point.name)
+
+
+def load_class(name: str, base: type[T], group: str, what: str, key: str, known: Iterable[str] = ()) -> type[T]:
+    """The subclass of ``base`` that ``name`` names; ``ConfigError`` if there is none or it cannot be imported.
+
+    ``name`` is ``module:Class``, ``FILE.py:Class``, or the name of an entry point in ``group``. ``what`` names such a
+    class in errors (``a policy``), ``key`` the option, ``known`` the names that exist besides.
+    """
+    module_name, colon, class_name = name.rpartition(":")
+    if not colon:
+        points = {point.name: point for point in entry_points(group)}
+        if name not in points:
+            names = [*known, *points]
+            there = nearest(name, names) or f"; use one of {', '.join(names)}, or FILE.py:Class of your own"
+            raise ConfigError(f"{name!r} is not {what}{there}", key=key)
+        module_name, _, class_name = points[name].value.partition(":")
+    module = _load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise ConfigError(f"module {module_name} has no class {class_name}", key=key)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(
+            f"{class_name} of {module_name} is not {what}; it must subclass {base.__module__}.{base.__name__}", key=key
+        )
+    return found
+
+
+def _load_module(name: str, key: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {name}; name one that Python can import from here, or a path that ends in .py",
+                key=key,
+            ) from None
+        raise ConfigError(f"module {name} cannot be imported: {error}", key=key) from error
+    except Exception as error:
+        raise ConfigError(f"module {name} cannot be imported: {type(error).__name__}: {error}", key=key) from error
+
+
+def _load_file(name: str, key: str) -> ModuleType:
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {name}; name a Python file that exists", key=key)
+    module_name = f"railyard_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise ConfigError(f"{name} cannot be imported: {type(error).__name__}: {error}", key=key) from error
+    return module
