@@ -75,7 +75,7 @@ def _in_words(value: Any) -> str:
 def field_options(
     model: type[BaseModel], before: tuple[str, ...] = (), defaults: BaseModel | None = None
 ) -> Iterator[FieldOption]:
-    """The options of all fields of ``model`` and of its sections, in order; ``defaults`` replaces those of the model."""
+    """The options of all fields of ``model`` and its sections, in order; ``defaults`` replaces those of the model."""
     for name, field in model.model_fields.items():
         default = getattr(defaults, name) if defaults else field.get_default(call_default_factory=True)
         declared = [each for each in field.metadata if isinstance(each, Option)]

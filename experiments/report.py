@@ -150,11 +150,8 @@ def show(
             console.print(as_rich(table, wide=wide or predicted), end="\n\n" if not packets else "\n")
     if predicted:
         return
-    for line in report.findings(rows, settings):
-        console.print(line, highlight=False, markup=False)
-    if packets:
-        for text in verdict_lines(rows, report.point):
-            console.print(text)
+    for finding in (*report.findings(rows, settings), *(verdict_lines(rows, report.point) if packets else ())):
+        console.print(finding, highlight=False, markup=False)
 
 
 def as_rich(table: Table, *, wide: bool = False) -> RichTable:

@@ -15,7 +15,7 @@ from mininet.topo import Topo
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
-from experiments.settings import Settings
+from experiments.settings import PacketSettings
 from railyard.errors import ControlError
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay
@@ -28,7 +28,7 @@ OPENFLOW = ("127.0.0.1", 6653)
 class Session:
     """One fabric, brought up with its controller; leaving the context removes both from the machine."""
 
-    def __init__(self, settings: Settings, topo: Topo) -> None:
+    def __init__(self, settings: PacketSettings, topo: Topo) -> None:
         self.settings = settings
         self._topo = topo
         self._stack = ExitStack()

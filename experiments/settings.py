@@ -45,10 +45,10 @@ class ScaleSection(Section):
     """The scale of a run: two numbers between the real system and the emulated one."""
 
     rate: Annotated[float | Literal["auto"], Option("--rate", "1/250")] = Field(
-        "auto", description="scale: emulated / real link rate, a number, a fraction or auto"
+        default="auto", description="scale: emulated / real link rate, a number, a fraction or auto"
     )
     time: Annotated[float, Option("--time", "X")] = Field(
-        1.0, gt=0, le=1000, description="scale: emulated seconds per real second"
+        default=1.0, gt=0, le=1000, description="scale: emulated seconds per real second"
     )
 
     @field_validator("rate", mode="before")
@@ -79,7 +79,7 @@ class UnscaledSection(ScaleSection):
     """Scale whose default is 1: rates and sizes are those on the emulated wire."""
 
     rate: Annotated[float | Literal["auto"], Option("--rate", "1/250")] = Field(
-        1.0, description=ScaleSection.model_fields["rate"].description
+        default=1.0, description=ScaleSection.model_fields["rate"].description
     )
 
 
@@ -90,23 +90,25 @@ class Settings(Section):
 class PacketSettings(Settings):
     """The keys that all experiments with packets share: seed, controller, datapath, scale."""
 
-    seed: int = Field(1, ge=0, description="seed of payloads and of all that is drawn")
-    verify: bool = Field(False, description="real values as payloads, and a check of every element received")
+    seed: int = Field(default=1, ge=0, description="seed of payloads and of all that is drawn")
+    verify: bool = Field(default=False, description="real values as payloads, and a check of every element received")
     controller: Literal["ryu", "os-ken", "remote"] = Field(
-        "ryu", description="framework of Railyard's controller, or remote for an OpenFlow controller of your own"
+        default="ryu",
+        description="framework of Railyard's controller, or remote for an OpenFlow controller of your own",
     )
     remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(
-        "127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$", description="address of your own controller"
+        default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$", description="address of your own controller"
     )
     rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
-        None, description="address of a REST interface during the run"
+        default=None, description="address of a REST interface during the run"
     )
-    datapath: Literal["auto", "system", "netdev"] = Field("auto", description="datapath of Open vSwitch")
+    datapath: Literal["auto", "system", "netdev"] = Field(default="auto", description="datapath of Open vSwitch")
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
-        30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
+        default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
     )
     pcap: bool = Field(
-        False, description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk"
+        default=False,
+        description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",
     )
     scale: ScaleSection = ScaleSection()
 

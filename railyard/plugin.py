@@ -1,4 +1,4 @@
-"""Classes of other people: by entry point of an installed package, as ``module:Class``, or ``path/to/file.py:Class``."""
+"""Classes of other people: by entry point of an installed package, as ``module:Class``, or ``FILE.py:Class``."""
 
 from __future__ import annotations
 

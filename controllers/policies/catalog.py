@@ -40,4 +40,4 @@ def policy_class(name: str) -> type[Policy]:
     """The class of policy ``name``; ``ConfigError`` if there is none or it cannot be imported."""
     if name in POLICIES:
         return POLICIES[name]
-    return load_class(name, Policy, "railyard.policies", "a policy", "policy", POLICIES)  # type: ignore[type-abstract]
+    return load_class(name, Policy, "railyard.policies", "a policy", "policy", POLICIES)

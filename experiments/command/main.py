@@ -63,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:
     if name in ("--help", "-h", "help"):
-        return lambda rest: print(usage()) or 0  # type: ignore[func-returns-value]
+        return lambda rest: print(usage()) or 0
     if name == "--version":
-        return lambda rest: print(f"railyard {__version__}") or 0  # type: ignore[func-returns-value]
+        return lambda rest: print(f"railyard {__version__}") or 0
     if name not in COMMANDS:
         known = nearest(name, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
         raise ConfigError(f"is not a command{known}", key=name)

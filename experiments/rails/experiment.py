@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 
@@ -31,7 +31,7 @@ class Rails(Experiment[RailSettings]):
     name = "rails"
     Settings = RailSettings
     rows = (RailRow,)
-    quick = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
+    quick: ClassVar = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
     examples = (
         "--quick                                  # in under two minutes",
         "--workload smoke --modes electrical,on-demand --delays 0,100",

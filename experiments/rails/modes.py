@@ -11,7 +11,7 @@ Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "
 
 @dataclass(frozen=True)
 class ModeSpec:
-    """One mode: ``fabric`` is that of its switches (empty: the experiment's ``fabric.kind``), ``policy`` the default one.
+    """One mode: ``fabric`` is that of its switches (empty: ``fabric.kind``), ``policy`` the default one.
 
     ``swept``: jobs wait for circuits, so the mode is measured at each delay, and not at 0 alone. ``slots``: experts'
     all-to-alls move in slots, all else on demand. ``colour`` (of Okabe and Ito) and ``marker`` are those of figures.

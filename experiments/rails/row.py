@@ -78,13 +78,17 @@ class RailRow(MeasuredRow):
         self.judge(found.verdict)
 
     def _machine(self, metrics: PointMetrics) -> None:
-        self.timer_lag_p99_wall_s = metrics.timer_lag_s and metrics.timer_lag_s.p99
-        self.control_latency_p99_wall_s = metrics.control_latency_s and metrics.control_latency_s.p99
+        self.timer_lag_p99_wall_s = _p99(metrics.timer_lag_s)
+        self.control_latency_p99_wall_s = _p99(metrics.control_latency_s)
         self.dark_configured_wall_s = metrics.dark_configured_s
-        self.dark_median_wall_s = metrics.dark_s and metrics.dark_s.p50
+        self.dark_median_wall_s = None if metrics.dark_s is None else metrics.dark_s.p50
         self.timer_lag_wall_s = metrics.timer_lag_s
         self.control_latency_wall_s = metrics.control_latency_s
         self.dark_error_wall_s = metrics.dark_error_s
+
+
+def _p99(sample: Quantiles | None) -> float | None:
+    return None if sample is None else sample.p99
 
 
 _OF_METRICS = (

@@ -17,14 +17,14 @@ class FabricSection(Section):
     """The rails of an experiment."""
 
     kind: Annotated[Literal["electrical", "ocs"], Option("--fabric")] = Field(
-        "electrical", description="switches of mode native; ocs needs --controller remote"
+        default="electrical", description="switches of mode native; ocs needs --controller remote"
     )
     rate_gbps: Annotated[float | None, Option("--port-gbps", "GBPS")] = Field(
-        None, gt=0, le=3200, description="rate of a port, in Gb/s"
+        default=None, gt=0, le=3200, description="rate of a port, in Gb/s"
     )
-    ports_per_gpu: int = Field(2, ge=2, le=2, description="ports of a GPU; a ring needs two")
+    ports_per_gpu: int = Field(default=2, ge=2, le=2, description="ports of a GPU; a ring needs two")
     mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
-        ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
+        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
     )
 
 
@@ -32,19 +32,19 @@ class TraceSection(Section):
     """Options for reading a file of another tool (``workloads.formats``); None takes the value of the file."""
 
     compute_unit: Annotated[str | None, Option("--compute-unit", "ns|us|cycles:GHZ")] = Field(
-        None, description="unit of the compute times in a trace"
+        default=None, description="unit of the compute times in a trace"
     )
     ranks: Annotated[int | None, Option("--ranks", "N")] = Field(
-        None, ge=1, le=100_000, description="number of ranks of a trace"
+        default=None, ge=1, le=100_000, description="number of ranks of a trace"
     )
     size: Annotated[int | None, Option("--size", "1M")] = Field(
-        None, ge=1, description="buffer size of a schedule file"
+        default=None, ge=1, description="buffer size of a schedule file"
     )
     model_parallel: Annotated[int | None, Option("--model-parallel", "N")] = Field(
-        None, ge=1, description="ranks per model-parallel group of a trace"
+        default=None, ge=1, description="ranks per model-parallel group of a trace"
     )
     gpus_per_server: Annotated[int | None, Option("--gpus-per-server", "N")] = Field(
-        None, ge=1, description="GPUs per server, joined by a scale-up switch"
+        default=None, ge=1, description="GPUs per server, joined by a scale-up switch"
     )
 
     @field_validator("size", mode="before")
@@ -57,25 +57,26 @@ class RailSettings(PacketSettings):
     """A rail experiment: a workload, swept over modes and reconfiguration delays."""
 
     workload: Annotated[str, Option(metavar="NAME|FILE")] = Field(
-        "llama3-8b-16",
+        default="llama3-8b-16",
         description="workload of the catalog, a YAML file, or a trace (MSCCL XML, Chakra ET, SimAI, ASTRA-sim text)",
     )
     modes: tuple[Mode, ...] = Field(
-        ("electrical", "one-shot", "on-demand", "provisioned"), min_length=1, description="modes to measure"
+        default=("electrical", "one-shot", "on-demand", "provisioned"), min_length=1, description="modes to measure"
     )
-    delays_ms: Delays = Field((0.0, 50.0, 200.0), min_length=1, description="reconfiguration delays, in ms")
-    link_recovery_ms: Delay = Field(0.0, description="link recovery after a reconfiguration, in ms")
+    delays_ms: Delays = Field(default=(0.0, 50.0, 200.0), min_length=1, description="reconfiguration delays, in ms")
+    link_recovery_ms: Delay = Field(default=0.0, description="link recovery after a reconfiguration, in ms")
     slot_ms: Delay = Field(
-        0.0,
+        default=0.0,
         description="up time of a slot in modes rotor and demand, in ms; 0: until all ranks have sent, and in mode "
         "demand any other value: as long as the demand takes",
     )
-    guard_ms: float = Field(2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
-    steps: int = Field(3, ge=1, le=10_000, description="training steps per point")
-    overlap: bool = Field(False, description="FSDP prefetch: communication during compute")
-    tp_on_packets: bool = Field(False, description="tensor parallelism as packets instead of compute time")
+    guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    steps: int = Field(default=3, ge=1, le=10_000, description="training steps per point")
+    overlap: bool = Field(default=False, description="FSDP prefetch: communication during compute")
+    tp_on_packets: bool = Field(default=False, description="tensor parallelism as packets instead of compute time")
     policy: Annotated[str | None, Option(metavar="NAME|FILE.py:Class")] = Field(
-        None, description="policy of your own instead of Opus in modes on-demand and provisioned (docs/policies.md)"
+        default=None,
+        description="policy of your own instead of Opus in modes on-demand and provisioned (docs/policies.md)",
     )
     trace: TraceSection = TraceSection()
     fabric: FabricSection = FabricSection()
@@ -101,7 +102,7 @@ class RailSettings(PacketSettings):
         return MODES[mode].fabric or self.fabric.kind
 
     def points(self) -> tuple[tuple[Mode, float], ...]:
-        """(mode, delay in ms) of every point to measure, in the order of ``MODES``; delay 0 alone if it is not swept."""
+        """(mode, delay in ms) of every point to measure, in the order of ``MODES``; delay 0 alone if not swept."""
         return tuple(
             (mode, delay)
             for mode, spec in MODES.items()

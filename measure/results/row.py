@@ -32,7 +32,7 @@ class ResultRow:
 
 @dataclass(kw_only=True)
 class MeasuredRow(ResultRow):
-    """A row of an experiment with packets: with seed, scale and verdict. ``faithful`` None: a prediction without a run."""
+    """A row of an experiment with packets: seed, scale and verdict. ``faithful`` None: a prediction without a run."""
 
     seed: Annotated[int, "seed of payloads and of all that is drawn"] = 1
     rate_scale: Annotated[float, "emulated / real link rate"] = 1.0
