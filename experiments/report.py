@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 Cell = str | Text
 WIDTH = 80
-"""Columns of a terminal in which every table fits, unless all columns are asked for (``--wide``)."""
+"""Columns of a terminal in which every table fits without its ``wide`` columns."""
 ALL_COLUMNS_WIDTH = 400
+GAP = 2
+"""Columns of space between two columns of a table."""
 MODEL_ONLY = "MODEL ONLY, nothing was measured"
 
 
@@ -40,8 +42,8 @@ MODEL_ONLY = "MODEL ONLY, nothing was measured"
 class Column:
     """A column of a table: ``value`` is a key of the row, or a function of it; ``form`` formats a number.
 
-    A value of None is shown as ``-``. A column that is ``wide`` is shown with ``--wide`` only. Numbers stand on the
-    right, text on the ``left``.
+    A value of None is shown as ``-``. A column that is ``wide`` is shown where the terminal has room for it, and with
+    ``--wide``. Numbers stand on the right, text on the ``left``.
     """
 
     name: str
@@ -68,13 +70,17 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
 
-    def shown(self, *, wide: bool) -> list[Column]:
-        """The columns to show: all with ``wide``; columns without any value are left out."""
-        return [
-            column
+    def shown(self, width: int) -> list[Column]:
+        """The columns that fit into ``width``: ``wide`` ones are left out from the last on, and those without values."""
+        widths = {
+            column: max(map(len, (*column.name.split("\n"), *(str(column.cell(row)) for row in self.rows)))) + GAP
             for column in self.columns
-            if (wide or not column.wide) and any(str(column.cell(row)) not in ("-", "") for row in self.rows)
-        ]
+            if any(str(column.cell(row)) not in ("-", "") for row in self.rows)
+        }
+        for column in [each for each in reversed(widths) if each.wide]:
+            if sum(widths.values()) - GAP > width:
+                del widths[column]
+        return list(widths)
 
 
 @dataclass(frozen=True)
@@ -147,17 +153,19 @@ def show(
         for table in report.tables(rows):
             title = f"{table.title} ({MODEL_ONLY})" if predicted else table.title
             console.print(Text(title, style="bold"))
-            console.print(as_rich(table, wide=wide or predicted), end="\n\n" if not packets else "\n")
+            console.print(as_rich(table, console.width))
+            if not packets:
+                console.print()
     if predicted:
         return
     for finding in (*report.findings(rows, settings), *(verdict_lines(rows, report.point) if packets else ())):
         console.print(finding, highlight=False, markup=False)
 
 
-def as_rich(table: Table, *, wide: bool = False) -> RichTable:
-    """The table for ``rich``: without frames, with columns that never wrap."""
-    made = RichTable(header_style="bold", pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    columns = table.shown(wide=wide)
+def as_rich(table: Table, width: int = WIDTH) -> RichTable:
+    """The table for ``rich``, with the columns that fit: without frames, with columns that never wrap."""
+    made = RichTable(header_style="bold", pad_edge=False, box=None, padding=(0, GAP, 0, 0))
+    columns = table.shown(width)
     for column in columns:
         made.add_column(column.name, justify="left" if column.left else "right", no_wrap=True)
     for row in table.rows:

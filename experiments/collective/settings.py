@@ -5,39 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from experiments.settings import ScaleSection, Section, Settings
+from experiments.settings import Delay, Option, PortGbps, Section, Sizes
+from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
-from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl import read_msccl
 from workloads.schedule import CollectiveKind, Schedule
 
 
-class UnscaledSection(ScaleSection):
-    """Scale whose default is 1: rates and sizes are those on the emulated wire."""
-
-    rate: float | Literal["auto"] = 1.0
-
-
 class TrialFabricSection(Section):
-    """The fabric of a collective.
+    """The fabric of a collective. Ranks on an OCS have two ports: one sends, one receives."""
 
-    ``ports`` is the number of ports per rank on packet switches. Ranks on an OCS have two: one sends, one receives.
-    """
-
-    kind: FabricKind = "electrical"
-    gpus_per_server: int = Field(default=1, ge=1, le=120)
-    ports: int = Field(default=1, ge=1, le=2)
-    port_gbps: float = Field(default=0.05, gt=0, le=3200)
-    scale_up_gbps: float = Field(default=0.1, gt=0)
-    mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
-    reconfiguration_delay_ms: float = Field(default=0.0, ge=0, le=600_000)
+    kind: Annotated[FabricKind, Option("--fabric")] = Field(
+        default="electrical", description="packet switches, or circuits that follow the schedule"
+    )
+    gpus_per_server: Annotated[int, Option("--gpus-per-server", "N")] = Field(
+        default=1, ge=1, le=120, description="GPUs per server, joined by a scale-up switch"
+    )
+    ports: Annotated[int, Option("--ports", "N")] = Field(
+        default=1, ge=1, le=2, description="ports per rank on packet switches, 1 or 2"
+    )
+    port_gbps: PortGbps = 0.05
+    scale_up_gbps: Annotated[float, Option("--scale-up-gbps", "GBPS")] = Field(
+        default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
+    )
+    mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
+        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
+    )
+    reconfiguration_delay_ms: Annotated[Delay, Option("--reconfiguration-delay", "MS")] = Field(
+        default=0.0, description="reconfiguration delay of the optical switch, in ms"
+    )
 
     def fabric(self, ranks: int) -> TrialFabric:
         """The fabric for ``ranks`` ranks."""
@@ -46,27 +49,25 @@ class TrialFabricSection(Section):
         )
 
 
-class CollectiveExperiment(Settings):
-    """Settings of the collective experiment, in real units.
+class CollectiveSettings(TrialSettings):
+    """Settings of the collective experiment, in real units."""
 
-    ``algorithms`` are names or MSCCL XML files. ``ranks`` None takes the number of the file, or 8 for a name.
-    """
-
-    experiment: Literal["collective"] = "collective"
-    collective: CollectiveKind | None = None
-    algorithms: tuple[str, ...] = Field(default=("ring",), min_length=1)
-    ranks: int | None = Field(default=None, ge=1, le=1024)
-    sizes: tuple[int, ...] = Field(default=(1 << 20,), min_length=1)
-    straggler: int | None = Field(default=None, ge=0)
-    lockstep: bool = False
-    iterations: int = Field(default=3, ge=1, le=10_000)
+    collective: Annotated[CollectiveKind | None, Option("--op", "KIND")] = Field(
+        default=None,
+        description="kind of the collective (default all_reduce, or that of the file)",
+    )
+    algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...", old=("--algorithm",))] = Field(
+        default=("ring",), min_length=1, description="algorithms of --list, or MSCCL XML files"
+    )
+    ranks: int | None = Field(
+        default=None, ge=1, le=1024, description="number of ranks (default 8, or that of the file)"
+    )
+    sizes: Sizes = Field(default=(1 << 20,), min_length=1, description="buffer sizes, in bytes or as 4K, 1M")
+    straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
+        default=None, ge=0, description="late rank of straggler-aware algorithms (default the last)"
+    )
+    lockstep: bool = Field(default=False, description="barrier after every round")
     fabric: TrialFabricSection = TrialFabricSection()
-    scale: UnscaledSection = UnscaledSection()
-
-    @field_validator("sizes", mode="before")
-    @classmethod
-    def _sizes(cls, value: Any) -> Any:
-        return read_sizes(value)
 
     @property
     def kind(self) -> CollectiveKind:

@@ -5,46 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from rich.console import Console
-from rich.table import Table
-
 from experiments.straggler.figures import PUBLISHED_SPEEDUPS
 from experiments.straggler.law import crossing
-from experiments.straggler.settings import StragglerExperiment
-from experiments.trials.plan import TrialPlan
-from experiments.trials.run import predicted_row
+from experiments.straggler.settings import StragglerSettings
 from measure.results.row import Row
 from railyard.size import in_words
 
 
-def print_predictions(experiment: StragglerExperiment, plan: TrialPlan, console: Console) -> None:
-    """Print a table of the model's times of every trial, marked as the model's."""
-    console = console if console.is_terminal else Console(width=150)
-    table = Table(title="MODEL ONLY, nothing was measured")
-    for column in ("study", "algorithm", "ranks", "size", "fabric", "late s", "time s", "after arrival s"):
-        table.add_column(column, justify="left" if column in ("study", "algorithm", "fabric") else "right")
-    for trial in experiment.trials():
-        row = predicted_row(trial, plan)
-        table.add_row(
-            trial.study,
-            trial.schedule.algorithm,
-            str(trial.schedule.n),
-            in_words(trial.bytes),
-            trial.fabric.kind,
-            f"{trial.straggler_delay_s:.4f}",
-            f"{row['predicted_time_s']:.4f}",
-            f"{row['predicted_after_arrival_s']:.4f}",
-        )
-    console.print(table)
-
-
-def print_findings(experiment: StragglerExperiment, rows: Sequence[Row], console: Console) -> None:
-    """Print a line for each finding."""
-    for line in findings(experiment, rows):
-        console.print(line, highlight=False, markup=False)
-
-
-def findings(experiment: StragglerExperiment, rows: Sequence[Row]) -> Iterator[str]:
+def findings(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str]:
     """The findings as sentences; a study that is incomplete gives none."""
     for n, size in dict.fromkeys((r["n"], r["bytes"]) for r in rows):
         mine = [r for r in rows if (r["n"], r["bytes"]) == (n, size)]
@@ -68,7 +36,7 @@ def break_even_s(rows: Sequence[Row]) -> float | None:
     return crossing(delays, [r["time_s"] for r in ring], [r["time_s"] for r in stragglar])
 
 
-def _break_even(experiment: StragglerExperiment, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+def _break_even(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
     measured = break_even_s(rows)
     if measured is None:
         return
@@ -79,7 +47,7 @@ def _break_even(experiment: StragglerExperiment, n: int, size: int, rows: Sequen
     )
 
 
-def _speedup(experiment: StragglerExperiment, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+def _speedup(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
     first = experiment.law(n, size).first_phase_s
     ring = [r["after_arrival_s"] for r in _of(rows, "ring") if r["straggler_delay_s"] >= first]
     stragglar = [r["after_arrival_s"] for r in _of(rows, "stragglar") if r["straggler_delay_s"] >= first]
@@ -93,7 +61,7 @@ def _speedup(experiment: StragglerExperiment, n: int, size: int, rows: Sequence[
     )
 
 
-def _circuits(experiment: StragglerExperiment, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+def _circuits(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
     optical = [r for r in rows if r["fabric"] == "ocs"]
     by_delay = {
         a: {r["reconfiguration_delay_ms"]: r["after_arrival_s"] for r in optical if r["algorithm"] == a}

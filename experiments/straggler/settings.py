@@ -9,17 +9,16 @@ lateness). Source of the system: StragglAR, arXiv 2505.23523.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.collective.settings import UnscaledSection
-from experiments.settings import Settings
+from experiments.settings import Delay, Option, PortGbps, Sizes
 from experiments.straggler.law import StragglerLaw
+from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_share
-from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
 from workloads.stragglers.injection import parse_injection
@@ -40,33 +39,36 @@ SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22))
 RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 
 
-class StragglerExperiment(Settings):
-    """Settings of the straggler experiment, in real units.
+class StragglerSettings(TrialSettings):
+    """Settings of the straggler experiment, in real units."""
 
-    ``straggler`` is the late rank (None: the last one). ``delays_ms`` None takes delays around the break-even delay.
-    ``inject`` is the cause of lateness in study ``injection`` (``workloads.stragglers.injection``), ``iterations`` the
-    number of measured iterations of each trial.
-    """
-
-    experiment: Literal["straggler"] = "straggler"
-    studies: tuple[Study, ...] = Field(default=("delay",), min_length=1)
-    algorithms: tuple[str, ...] = Field(default=COMPARED, min_length=1)
-    ranks: tuple[int, ...] = Field(default=(8,), min_length=1)
-    sizes: tuple[int, ...] | None = None
-    straggler: int | None = Field(default=None, ge=0)
-    delays_ms: tuple[float, ...] | None = None
-    reconfiguration_delays_ms: tuple[float, ...] = RECONFIGURATIONS_MS
-    inject: str | None = None
-    fabric: FabricKind = "electrical"
-    port_gbps: float = Field(default=0.05, gt=0, le=3200)
-    mtu: int = Field(default=ROCE_MTU_BYTES, ge=1500, le=9000)
-    iterations: int = Field(default=3, ge=1, le=10_000)
-    scale: UnscaledSection = UnscaledSection()
-
-    @field_validator("sizes", mode="before")
-    @classmethod
-    def _sizes(cls, value: Any) -> Any:
-        return None if value is None else read_sizes(value)
+    studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
+        default=("delay",), min_length=1, description="studies to measure"
+    )
+    algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
+        default=COMPARED, min_length=1, description="algorithms to compare"
+    )
+    ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="numbers of ranks")
+    sizes: Sizes | None = Field(default=None, description="buffer sizes (default 512K for each rank)")
+    straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
+        default=None, ge=0, description="the late rank (default the last)"
+    )
+    delays_ms: Annotated[tuple[Delay, ...] | None, Option("--delays", "MS,...")] = Field(
+        default=None, description="delays of the late rank, in ms (default around the break-even delay)"
+    )
+    reconfiguration_delays_ms: tuple[Delay, ...] = Field(
+        default=RECONFIGURATIONS_MS, description="reconfiguration delays of the optical switch, in ms"
+    )
+    inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(
+        default=None, description="another cause of lateness, for study injection; help lists the causes"
+    )
+    fabric: FabricKind = Field(
+        default="electrical", description="packet switches, or circuits that follow the schedule"
+    )
+    port_gbps: PortGbps = 0.05
+    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
+        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
+    )
 
     @field_validator("ranks")
     @classmethod
@@ -78,14 +80,11 @@ class StragglerExperiment(Settings):
 
     @field_validator("delays_ms", "reconfiguration_delays_ms")
     @classmethod
-    def _delays(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        for delay in value or ():
-            if not 0 <= delay <= 600_000:
-                raise ValueError(f"each delay must be between 0 and 600000 ms, not {delay:g}")
+    def _ascending(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
         return None if value is None else tuple(sorted(dict.fromkeys(value)))
 
     @model_validator(mode="after")
-    def _inject_has_a_study(self) -> StragglerExperiment:
+    def _inject_has_a_study(self) -> StragglerSettings:
         if ("injection" in self.studies) != (self.inject is not None):
             raise ValueError("inject and study injection need each other: inject names the cause that it measures")
         return self
@@ -149,7 +148,7 @@ class StragglerExperiment(Settings):
         return Trial(**values | changes)
 
 
-def _delay_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _delay_trials(e: StragglerSettings) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             for delay_s in e.delays_s(e.law(n, size)):
@@ -157,7 +156,7 @@ def _delay_trials(e: StragglerExperiment) -> Iterator[Trial]:
                     yield e.trial(e.plan(algorithm, n), size, delay_s, "delay")
 
 
-def _rank_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _rank_trials(e: StragglerSettings) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -165,7 +164,7 @@ def _rank_trials(e: StragglerExperiment) -> Iterator[Trial]:
                 yield e.trial(e.plan(algorithm, n), size, delay_s, "ranks")
 
 
-def _size_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _size_trials(e: StragglerSettings) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.sizes or SIZES:
             delay_s = max(LATE_ENOUGH * e.law(n, size).first_phase_s, 0.1)
@@ -173,7 +172,7 @@ def _size_trials(e: StragglerExperiment) -> Iterator[Trial]:
                 yield e.trial(e.plan(algorithm, n), size, delay_s, "size")
 
 
-def _reconfiguration_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _reconfiguration_trials(e: StragglerSettings) -> Iterator[Trial]:
     """Trials of Ring and StragglAR on circuits that follow the schedule, and on packet switches."""
     for n in e.ranks:
         for size in e.size_of(n):
@@ -193,7 +192,7 @@ def _reconfiguration_trials(e: StragglerExperiment) -> Iterator[Trial]:
                     )
 
 
-def _prediction_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _prediction_trials(e: StragglerSettings) -> Iterator[Trial]:
     for n in e.ranks:
         for size in e.size_of(n):
             delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
@@ -206,7 +205,7 @@ def _prediction_trials(e: StragglerExperiment) -> Iterator[Trial]:
                     yield e.trial(plan, size, delay_s, "prediction", injection=late, tags=tags, steps=steps)
 
 
-def _step_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _step_trials(e: StragglerSettings) -> Iterator[Trial]:
     """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
     for n in e.ranks:
         for size in e.size_of(n):
@@ -228,7 +227,7 @@ def _step_trials(e: StragglerExperiment) -> Iterator[Trial]:
                     )
 
 
-def _injection_trials(e: StragglerExperiment) -> Iterator[Trial]:
+def _injection_trials(e: StragglerSettings) -> Iterator[Trial]:
     """Trials of every algorithm with the injected cause of lateness."""
     injection = parse_injection(e.inject or "none")
     for n in e.ranks:
@@ -247,7 +246,7 @@ def _injection_trials(e: StragglerExperiment) -> Iterator[Trial]:
                 )
 
 
-_TRIALS: dict[Study, Callable[[StragglerExperiment], Iterator[Trial]]] = {
+_TRIALS: dict[Study, Callable[[StragglerSettings], Iterator[Trial]]] = {
     "delay": _delay_trials,
     "ranks": _rank_trials,
     "size": _size_trials,

@@ -1,104 +1,120 @@
-"""The row of a trial in ``summary.json``: measured beside predicted values, in the units of the real system."""
+"""The row of a trial: measured beside predicted values, in the units of the real system."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Annotated
 
-from experiments.trials.plan import TrialPlan
-from experiments.trials.trial import Trial
+from experiments.runner import Measured
+from experiments.trials.trial import WORLD, Trial
 from measure.metrics.bounds import bound_s
-from measure.metrics.collective import CollectiveTimes
-from measure.metrics.fidelity import Verdict
-from measure.metrics.metrics import PointMetrics
-from measure.metrics.point import Point
-from measure.results.row import Row
-from railyard.scale import goodput_share
+from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.model.prediction import Prediction
+from measure.results.row import MeasuredRow
+from railyard.scale import Scale, goodput_share
 from workloads.collectives.bandwidth import bus_factor
 
 
-def trial_row(
-    trial: Trial,
-    plan: TrialPlan,
-    point: Point,
-    times: CollectiveTimes,
-    predicted: CollectiveTimes,
-    metrics: PointMetrics,
-    verdict: Verdict,
-) -> Row:
-    """The row of a measured trial, in seconds and bits of the real system.
+@dataclass(kw_only=True)
+class TrialRow(MeasuredRow):
+    """One collective on one fabric, as the median of its iterations (the mean where steps vary on purpose).
 
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
-    last rank's arrival; the two are equal if no rank is late. algbw and busbw (nccl-tests) count from the last arrival.
-    ``bound_s`` is the alpha-beta bound without latency.
+    last rank's arrival; the two are equal if no rank is late. Bandwidths (nccl-tests) count from the last arrival.
     """
-    total, after = _typical(trial, plan, times)
-    algbw_gbps = trial.bytes * 8 / after / 1e9 if after else None
-    return {
-        **_described(trial, plan),
-        "time_s": total,
-        "after_arrival_s": after,
-        **predicted_columns(trial, plan, predicted),
-        "algbw_gbps": algbw_gbps,
-        "busbw_gbps": None if algbw_gbps is None else algbw_gbps * bus_factor(trial.schedule.kind, trial.schedule.n),
-        "wrong": times.wrong,
-        "step_time_s": metrics.step_time_s,
-        "mean_step_time_s": fmean(metrics.step_times_s[metrics.warmup_steps :] or (0.0,)),
-        "predicted_step_time_s": metrics.predicted_step_time_s,
-        "steps": metrics.steps,
-        "warmup_steps": metrics.warmup_steps,
-        "reconfigurations": sum(metrics.reconfigurations.values()),
-        "packets_lost": metrics.packets_lost,
-        "retransmissions": metrics.retransmissions,
-        "faithful": verdict.faithful,
-        "point": point.number,
-        "verdict": str(verdict),
+
+    study: Annotated[str, "study of the trial; trials of a study are compared"]
+    algorithm: Annotated[str, "algorithm of the collective"]
+    collective: Annotated[str, "kind of the collective"]
+    n: Annotated[int, "number of ranks"]
+    bytes: Annotated[int, "buffer, in bytes"]
+    fabric: Annotated[str, "electrical or ocs"]
+    port_gbps: Annotated[float, "rate of a port"]
+    mtu: Annotated[int, "MTU of the links, in bytes"]
+    rounds: Annotated[int, "rounds of the schedule"]
+    second_phase_rounds: Annotated[int, "rounds in which the late rank takes part"]
+    reconfiguration_delay_ms: Annotated[float, "configured reconfiguration delay"] = 0.0
+    straggler_delay_s: Annotated[float, "delay of the late rank"] = 0.0
+    straggler: Annotated[int | None, "the late rank"] = None
+    predicted_straggler: Annotated[int | None, "the rank that the schedule expects to be late"] = None
+    injection: Annotated[str, "cause of lateness"] = ""
+    point: Annotated[int | None, "number of the point in events.jsonl"] = None
+    time_s: Annotated[float | None, "time from the first arrival"] = None
+    predicted_time_s: Annotated[float | None, "the same of the model"] = None
+    after_arrival_s: Annotated[float | None, "time from the last arrival"] = None
+    predicted_after_arrival_s: Annotated[float | None, "the same of the model"] = None
+    bound_s: Annotated[float | None, "alpha-beta bound without latency"] = None
+    algbw_gbps: Annotated[float | None, "buffer over time after arrival"] = None
+    busbw_gbps: Annotated[float | None, "algorithm bandwidth times the bus factor of nccl-tests"] = None
+    background_gbps: Annotated[float | None, "rate of other traffic at the late rank's port"] = None
+    wrong: Annotated[int | None, "wrong elements in results; empty if none was checked"] = None
+    step_time_s: Annotated[float | None, "step time, median"] = None
+    mean_step_time_s: Annotated[float | None, "step time, mean"] = None
+    predicted_step_time_s: Annotated[float | None, "step time of the model"] = None
+    steps: Annotated[int, "steps that all ranks finished"] = 0
+    warmup_steps: Annotated[int, "first steps that no number counts"] = 0
+    reconfigurations: Annotated[int | None, "reconfigurations of all switches in the point"] = None
+    packets_lost: Annotated[int | None, "packets dropped by queues and switches"] = None
+    retransmissions: Annotated[int | None, "TCP segments sent again"] = None
+
+    def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
+        """Set the fields of the model and of the bound."""
+        times = collective_times(prediction.events, trial.schedule, WORLD, 1)
+        self.predicted_time_s, self.predicted_after_arrival_s = _typical(trial, scale, times)
+        self.bound_s = wire_bound_s(trial)
+
+    def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
+        """Set the measured fields, and those of the verdict."""
+        metrics = found.metrics
+        self.point = found.point.number
+        self.time_s, self.after_arrival_s = _typical(trial, scale, times)
+        if self.after_arrival_s:
+            self.algbw_gbps = trial.bytes * 8 / self.after_arrival_s / 1e9
+            self.busbw_gbps = self.algbw_gbps * bus_factor(trial.schedule.kind, trial.schedule.n)
+        if found.background_mbps is not None:
+            self.background_gbps = found.background_mbps / 1e3 / scale.rate
+        self.wrong = times.wrong
+        self.step_time_s, self.predicted_step_time_s = metrics.step_time_s, metrics.predicted_step_time_s
+        self.mean_step_time_s = fmean(metrics.step_times_s[metrics.warmup_steps :] or (0.0,))
+        self.steps, self.warmup_steps = metrics.steps, metrics.warmup_steps
+        self.reconfigurations = sum(metrics.reconfigurations.values())
+        self.packets_lost, self.retransmissions = metrics.packets_lost, metrics.retransmissions
+        self.count(found.delivered)
+        self.judge(found.verdict)
+
+
+def described(kind: type[TrialRow], trial: Trial, scale: Scale, seed: int) -> TrialRow:
+    """A row of type ``kind`` with the fields that describe ``trial``; its tags are fields too."""
+    schedule = trial.schedule
+    row = kind(
+        study=trial.study,
+        algorithm=schedule.algorithm,
+        collective=schedule.kind,
+        n=schedule.n,
+        bytes=trial.bytes,
+        fabric=trial.fabric.kind,
+        port_gbps=trial.fabric.port_gbps,
+        mtu=trial.fabric.mtu,
+        rounds=schedule.rounds,
+        second_phase_rounds=schedule.rounds - schedule.first_phase,
+        reconfiguration_delay_ms=trial.reconfiguration_delay_s * 1e3,
+        straggler_delay_s=trial.straggler_delay_s,
+        straggler=trial.late_rank,
+        predicted_straggler=schedule.straggler,
+        injection=trial.injection.text if trial.injection else "",
         **dict(trial.tags),
-        "checks": [asdict(check) for check in verdict.checks],
-    }
+    )
+    row.at(scale, seed)
+    return row
 
 
-def predicted_columns(trial: Trial, plan: TrialPlan, predicted: CollectiveTimes) -> Row:
-    """The columns of a trial's prediction and of its lower bound, in real seconds."""
-    total, after = _typical(trial, plan, predicted)
-    return {
-        "predicted_time_s": total,
-        "predicted_after_arrival_s": after,
-        "bound_s": wire_bound_s(trial),
-    }
-
-
-def _typical(trial: Trial, plan: TrialPlan, times: CollectiveTimes) -> tuple[float, float]:
+def _typical(trial: Trial, scale: Scale, times: CollectiveTimes) -> tuple[float, float]:
     """Time and time after arrival in real seconds: medians, or means if the steps of the trial vary on purpose."""
-    real = plan.scale.real_s
+    real = scale.real_s
     if not trial.varies:
         return real(times.time_s), real(times.after_arrival_s)
     return real(fmean(s.time_s for s in times.steps)), real(fmean(s.after_arrival_s for s in times.steps))
-
-
-def _described(trial: Trial, plan: TrialPlan) -> Row:
-    """The columns that describe a trial: experiment, schedule, fabric, delays, scale."""
-    return {
-        "experiment": plan.experiment,
-        "study": trial.study,
-        "algorithm": trial.schedule.algorithm,
-        "collective": trial.schedule.kind,
-        "n": trial.schedule.n,
-        "bytes": trial.bytes,
-        "fabric": trial.fabric.kind,
-        "port_gbps": trial.fabric.port_gbps,
-        "mtu": trial.fabric.mtu,
-        "rounds": trial.schedule.rounds,
-        "second_phase_rounds": trial.schedule.rounds - trial.schedule.first_phase,
-        "reconfiguration_delay_ms": trial.reconfiguration_delay_s * 1e3,
-        "straggler_delay_s": trial.straggler_delay_s,
-        "straggler": trial.late_rank,
-        "predicted_straggler": trial.schedule.straggler,
-        "injection": trial.injection.text if trial.injection else "",
-        "seed": plan.settings.seed,
-        "rate_scale": plan.scale.rate,
-        "time_scale": plan.scale.time,
-    }
 
 
 def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:

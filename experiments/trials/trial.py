@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from controllers.circuits.rotation import Cycle
 from controllers.mesh.ports import choose_ports
-from controllers.policies.catalog import load_policy
-from controllers.policies.policy import Policy
+from experiments.job_point import Fabric, JobPoint
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
 from railyard.size import in_words
@@ -169,9 +168,27 @@ class Trial:
         """The policy of the controller."""
         return self.policy or POLICY_OF_FABRIC[self.fabric.kind]
 
-    def new_policy(self, plan: FabricPlan) -> Policy | None:
-        """A policy instance for the model; None on a fabric without circuits."""
-        return None if self.mode == "native" else load_policy(self.policy_name, plan)
+    def job_point(self, scale: Scale, steps: int, seed: int) -> JobPoint:
+        """The point to measure, of ``steps`` steps with the warm-up, unless the trial has its own number."""
+        steps = self.steps + 1 if self.steps else steps
+        return JobPoint(
+            name=self.name,
+            fabric=Fabric(f"{self.fabric.kind}-{self.fabric.ranks}", self.fabric, lambda: self.fabric.topology(scale)),
+            program=self.program(scale, steps, seed),
+            mode=self.mode,
+            policy=self.policy_name,
+            steps=steps,
+            model_steps=steps,
+            reconfiguration_delay_s=self.reconfiguration_delay_s,
+            cycle=self.cycle and self.cycle.scaled(scale.time, scale.rate * scale.time),
+            follows=self.fabric.kind == "ocs",
+            operations_s={(WORLD, self.operation): scale.emulated_s(self.ideal_s)} if self.ideal_s else {},
+            predicted_on=self.predicted_fabric.plan(scale),
+            background=(self.slow_rank, self.background_share)
+            if self.slow_rank is not None and self.background_share
+            else None,
+            each_step=True,
+        )
 
     def program(self, scale: Scale, steps: int, seed: int) -> Program:
         """The program of a step, for ``steps`` steps; ``ConfigError`` if it cannot run on the fabric."""

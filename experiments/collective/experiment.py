@@ -1,0 +1,48 @@
+"""The collective experiment: algorithms over buffer sizes on one fabric, measured as nccl-tests does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.console import Console
+
+from experiments.collective.settings import CollectiveSettings
+from experiments.experiment import Action
+from experiments.trials.experiment import TrialExperiment
+from experiments.trials.row import TrialRow
+from workloads.collectives.catalog import ALGORITHMS
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+
+
+def list_algorithms(experiment: Collectives, console: Console) -> int:
+    """Print the algorithms with their collectives."""
+    for name, algorithm in ALGORITHMS.items():
+        print(f"{name:<27} {', '.join(algorithm.kinds)}")
+    return 0
+
+
+class Collectives(TrialExperiment[CollectiveSettings]):
+    """Collectives on real packets, in the manner of nccl-tests, beside the model."""
+
+    name = "collective"
+    Settings = CollectiveSettings
+    rows = (TrialRow,)
+    quick: ClassVar = {"iterations": 1, "sizes": ["64K", "1M"]}
+    examples = (
+        "                          # ring all-reduce, 8 ranks, 1M",
+        "--algorithms ring,stragglar,direct --sizes 4K,64K,1M,4M --verify",
+        "--algorithms my_schedule.xml                          # MSCCL XML",
+        "--op all_to_all --algorithms pairwise --ranks 16",
+        "--fabric ocs --algorithms stragglar --reconfiguration-delay 10",
+        "--predict --sizes 1M,16M    # the model alone; needs no root",
+    )
+    actions: ClassVar = {"list": Action("list of the algorithms; nothing is measured", list_algorithms)}
+
+    @classmethod
+    def report(cls) -> Report:
+        """The table of nccl-tests, or all columns with ``--wide``, and a figure of time against size."""
+        from experiments.collective.report import REPORT
+
+        return REPORT

@@ -1,0 +1,98 @@
+"""The straggler experiment: what a late rank costs an all-reduce, with the detector that predicts the late rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from experiments.straggler.settings import LATE_ENOUGH, StragglerSettings
+from experiments.trials.experiment import TrialExperiment
+from experiments.trials.row import TrialRow
+from workloads.stragglers.detector import Detector
+from workloads.stragglers.injection import INJECTIONS, parse_injection
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+    from experiments.runner import Runner
+
+DETECTOR_STEPS = 16
+DETECTOR_PERSISTENCE = 0.9
+LEAST_GAP_S = 0.01
+"""Smallest gap between arrivals that counts as a straggler, in wall-clock seconds."""
+
+
+@dataclass(kw_only=True)
+class StragglerRow(TrialRow):
+    """A trial with a late rank."""
+
+    persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
+    all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None
+    step: Annotated[int | None, "number of the step, in study detector"] = None
+    right: Annotated[bool | None, "whether the detector predicted the late rank"] = None
+
+
+class Stragglers(TrialExperiment[StragglerSettings]):
+    """The cost of a late rank for an all-reduce: Ring, halving-doubling, Direct and StragglAR, beside the model."""
+
+    name = "straggler"
+    Settings = StragglerSettings
+    row = StragglerRow
+    rows = (StragglerRow,)
+    quick: ClassVar = {"iterations": 1, "algorithms": ["ring", "stragglar"], "sizes": ["2M"]}
+    examples = (
+        "                   # time against delay, 8 ranks",
+        "--quick            # in under two minutes",
+        "--ranks 4,8,16 --study ranks",
+        "--study size,reconfiguration",
+        "--study prediction,detector,step",
+        "--inject slow-link:0.4    # --inject help lists causes",
+        "--predict --ranks 8       # the model alone; needs no root",
+    )
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """A cause that is given is measured by study injection, unless studies are given; ``help`` lists the causes."""
+        if given.get("inject") == "help":
+            print("\n".join(f"{word:<14} such as {example}" for word, example in INJECTIONS.items()))
+            raise SystemExit(0)
+        return {**values, "studies": ["injection"]} if given.get("inject") and "studies" not in given else values
+
+    def run(self, runner: Runner) -> None:
+        """Measure all studies; the trials of the detector depend on earlier arrivals."""
+        super().run(runner)
+        for n in self.settings.ranks if "detector" in self.settings.studies else ():
+            self._detect(runner, n)
+
+    def _detect(self, runner: Runner, n: int) -> None:
+        """Run the detector step by step: predict the late rank, run StragglAR for it, and observe the arrivals.
+
+        The detector begins with a wrong prediction. The late rank of each step is drawn beforehand with the seed.
+        """
+        settings = self.settings
+        size = settings.size_of(n)[0]
+        delay_s = LATE_ENOUGH * settings.law(n, size).first_phase_s
+        late = settings.late_rank(n)
+        plan = parse_injection(f"persistent:{delay_s:.9g}@{DETECTOR_PERSISTENCE}")
+        delays = plan.delays(n, DETECTOR_STEPS, late, settings.seed)
+        detector = Detector(n, first=(late + 1) % n, least_s=LEAST_GAP_S)
+        for step in range(DETECTOR_STEPS):
+            late_rank = max(range(n), key=lambda rank: delays[rank][step])
+            expected = detector.predict()
+            trial = settings.trial(
+                settings.plan("stragglar", n, expected),
+                size,
+                delays[late_rank][step],
+                "detector",
+                late_rank=late_rank,
+                steps=1,
+                tags=(("step", step), ("right", late_rank == expected)),
+            )
+            detector.observe(self.measure(runner, trial).steps[-1].arrivals)
+
+    @classmethod
+    def report(cls) -> Report:
+        """A table for each study, findings beside the law, and figures."""
+        from experiments.straggler.report import REPORT
+
+        return REPORT

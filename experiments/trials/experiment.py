@@ -1,0 +1,83 @@
+"""What experiments made of trials have in common: each measures or predicts one trial after another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from experiments.experiment import Experiment
+from experiments.job_point import JobPoint
+from experiments.runner import Measured, Runner
+from experiments.settings import Iterations, PacketSettings, UnscaledSection
+from experiments.trials.row import TrialRow, described
+from experiments.trials.trial import WORLD, Trial
+from measure.metrics.collective import CollectiveTimes, collective_times
+from railyard.size import in_words
+
+
+class TrialSettings(PacketSettings):
+    """The keys of experiments that measure collectives; rates and sizes are those on the wire by default."""
+
+    iterations: Iterations = 3
+    scale: UnscaledSection = UnscaledSection()
+
+    @abstractmethod
+    def trials(self) -> Iterator[Trial]:
+        """The trials of the experiment; ``ConfigError`` for an impossible one."""
+
+
+T = TypeVar("T", bound=TrialSettings)
+
+
+class TrialExperiment(Experiment[T]):
+    """An experiment whose rows are trials of type ``row``."""
+
+    row: ClassVar[type[TrialRow]] = TrialRow
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials of the settings."""
+        return tuple(self.settings.trials())
+
+    def job(self, trial: Trial) -> JobPoint:
+        """The point of a trial: its iterations after one warm-up step."""
+        return trial.job_point(self.scale, self.settings.iterations + 1, self.settings.seed)
+
+    def check(self) -> None:
+        """Build the program of every trial."""
+        for trial in self.trials:
+            self.job(trial)
+
+    def predict(self) -> Iterator[TrialRow]:
+        """The row of every trial as the model predicts it."""
+        for trial in self.trials:
+            row = described(self.row, trial, self.scale, self.settings.seed)
+            row.predict(trial, self.scale, self.job(trial).predicted(self.scale))
+            self.complete(row, trial)
+            yield row
+
+    def run(self, runner: Runner) -> None:
+        """Measure every trial."""
+        for trial in self.trials:
+            self.measure(runner, trial)
+
+    def measure(self, runner: Runner, trial: Trial) -> CollectiveTimes:
+        """Measure one trial and add its row; returns the times of its steps."""
+        plan, late = trial.schedule, f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
+        title = f"{plan.algorithm}, {plan.n} ranks, {in_words(trial.bytes)}, {trial.fabric.kind}{late}"
+        found = runner.measure(self.job(trial), title)
+        times = collective_times(found.events, trial.schedule, WORLD, found.point.warmup(found.metrics.steps))
+        row = described(self.row, trial, self.scale, self.settings.seed)
+        row.predict(trial, self.scale, found.prediction)
+        row.measure(trial, self.scale, found, times)
+        self.complete(row, trial, found, times)
+        runner.add(row)
+        runner.progress.say(f"  {title}: {row.time_s:.4f} s (model {row.predicted_time_s:.4f} s), {row.verdict}")
+        return times
+
+    def complete(
+        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
+    ) -> None:
+        """Set the fields that the experiment's row has beyond those of a trial; without ``found`` for a prediction."""
