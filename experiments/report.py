@@ -71,7 +71,7 @@ class Table:
     rows: Sequence[Row]
 
     def shown(self, width: int) -> list[Column]:
-        """The columns that fit into ``width``: ``wide`` ones are left out from the last on, and those without values."""
+        """The columns that fit into ``width``: ``wide`` ones are left out from the last on, empty ones always."""
         widths = {
             column: max(map(len, (*column.name.split("\n"), *(str(column.cell(row)) for row in self.rows)))) + GAP
             for column in self.columns

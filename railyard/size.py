@@ -43,3 +43,14 @@ def in_words(size: int) -> str:
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"
     return str(size)
+
+
+def size_in_words(size: int) -> str:
+    """A size in bytes as text: ``4 KiB``, ``1.5 MiB`` or, for round decimal numbers, ``7 MB``."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= factor and size % (factor / 100) == 0:
+            return f"{size / factor:g} {unit}"
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.3g} {unit}"
+    return f"{size} B"

@@ -38,7 +38,6 @@ from measure.figures.curves import (
     near_and_far,
     panel_rows,
     panel_title,
-    size_in_words,
     value,
 )
 from measure.figures.style import (
@@ -50,6 +49,7 @@ from measure.figures.style import (
     style_axes,
     time_unit,
 )
+from railyard.size import size_in_words
 
 EXPERIMENT = "all-to-all"
 _MOST_TICKS = 7

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from controllers.circuits.rotation import Cycle, Slot
+from controllers.policies.catalog import load_policy
 from controllers.policies.policy import slots_alone
 from experiments.trials.trial import WORLD, Trial
 from railyard.errors import ConfigError
@@ -72,7 +73,7 @@ def chunk_sizes(trial: Trial) -> list[float]:
 
 def slots_of(trial: Trial) -> tuple[Slot, ...]:
     """The slots of the trial's cycle, in times and rates of the real system."""
-    policy = trial.new_policy(trial.fabric.plan(Scale(1.0)))
+    policy = load_policy(trial.policy_name, trial.fabric.plan(Scale(1.0)))
     assert policy is not None
     return slots_alone(policy, Group(WORLD, trial.dimension, tuple(range(trial.schedule.n))), trial.cycle)
 

@@ -1,21 +1,21 @@
-"""Columns of an all-to-all's row in addition to those of every trial, and the checks of delivery and loss."""
+"""The row of an all-to-all, and the checks of delivery and loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Annotated
 
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
-from experiments.trials.plan import TrialPlan
-from experiments.trials.run import predicted_row
+from experiments.runner import Measured
+from experiments.trials.row import TrialRow
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes
-from measure.metrics.fidelity import NOT_FAITHFUL, Check
+from measure.metrics.fidelity import Check, Verdict
 from measure.metrics.point import Point
-from measure.results.row import Row
 from railyard.timeline import Event
 
 SPARE = 0.05
@@ -24,44 +24,55 @@ MOST_LOST = 0.005
 """Largest share of bytes that may be lost at dark ports; they are sent again in a later slot and take its time."""
 
 
-def all_to_all_columns(
-    trial: Trial, point: Point, events: Sequence[Event], row: Row, times: CollectiveTimes, delivered: Delivery | None
-) -> Row:
-    """The columns of an all-to-all, in seconds, bytes and bits of the real system.
+@dataclass(kw_only=True)
+class AllToAllRow(TrialRow):
+    """One all-to-all; ``time_s`` counts from the last arrival, in seconds of the real system.
 
-    ``time_s`` counts from the last arrival. ``formula_s`` is the sum over slots of the longest transfer and one
-    reconfiguration, for uniform demand (n - 1)(D / B + T) (PIP, arXiv 2501.18136); without slots it is the bound of the
-    wire. B is a port's goodput with full packets. ``duty_cycle`` is the share of B that a rank sent, on average: over
-    the whole all-to-all, or with slots of fixed length over the cycles in which every rank fills its slots
-    (``full_cycles``); ``ideal_duty_cycle`` is the largest possible value there.
+    ``formula_s`` is the sum over slots of the longest transfer and one reconfiguration, for uniform demand
+    (n - 1)(D / B + T) (PIP, arXiv 2501.18136); without slots it is the bound of the wire. B is a port's goodput with
+    full packets.
     """
-    real, scale = point.scale.real_s, point.scale
-    time_s = real(times.after_arrival_s)
-    rate = bytes_per_s(trial)
-    slots = [_slots_within(events, step.arrivals, step.ends) for step in times.steps]
-    moved = payload(events, [WORLD])
-    formula_s = formula(trial)
-    per_rank = trial.bytes * (1 - (0 if trial.schedule.weights else 1 / trial.schedule.n))
-    cycle = trial.cycle
-    duty = duty_cycle(trial, point, events, times)
-    return {
-        "time_s": time_s,
-        "predicted_time_s": row["predicted_after_arrival_s"],
-        "formula_s": formula_s,
-        "over_formula": time_s / formula_s if formula_s else None,
-        "slots": sum(slots) / len(slots) if cycle is not None and slots else None,
-        "duty_cycle": duty if duty is not None else per_rank / rate / time_s if time_s else None,
-        "ideal_duty_cycle": _ideal_duty(cycle, trial.reconfiguration_delay_s),
-        "full_cycles": full_cycles(trial),
-        "goodput_gbps": per_rank * 8 / time_s / 1e9 if time_s else None,
-        "payload_sent_bytes": scale.real_bytes(moved.sent_bytes),
-        "payload_received_bytes": scale.real_bytes(moved.received_bytes),
-        "misdelivered": None if delivered is None else delivered.misdelivered,
-        "sent_bytes": None if delivered is None else delivered.sent_bytes,
-        "received_bytes": None if delivered is None else delivered.received_bytes,
-        "lost_packets": None if delivered is None else delivered.lost_packets,
-        **_judged(row, (delivery_check(delivered, moved), loss_check(delivered))),
-    }
+
+    policy: Annotated[str, "variant: electrical, rotor, valiant, demand or multi-hop"]
+    bytes_per_pair: Annotated[int, "bytes from each rank to each other, on average"]
+    slot_ms: Annotated[float | None, "up time of a slot; empty: until all ranks have sent"] = None
+    guard_ms: Annotated[float | None, "guard time in slots of fixed length"] = None
+    demand: Annotated[str, "demand matrix"] = "uniform"
+    mesh: Annotated[str, "size of the photonic mesh that serves as switch"] = ""
+    formula_s: Annotated[float | None, "time by the formula"] = None
+    over_formula: Annotated[float | None, "time over formula"] = None
+    slots: Annotated[float | None, "slots in an all-to-all, mean over the iterations"] = None
+    duty_cycle: Annotated[float | None, "share of a port's goodput that a rank sent, in full cycles or overall"] = None
+    ideal_duty_cycle: Annotated[float | None, "largest possible duty cycle of slots of fixed length"] = None
+    full_cycles: Annotated[int, "cycles in which every rank fills its slots"] = 0
+    goodput_gbps: Annotated[float | None, "bytes of a rank over the time"] = None
+    payload_sent_bytes: Annotated[float | None, "payload that ranks sent, in bytes of the real system"] = None
+    payload_received_bytes: Annotated[float | None, "payload that ranks received, likewise"] = None
+
+    def by_formula(self, trial: Trial) -> None:
+        """Set the fields that need no measurement; the time of the model counts from the last arrival too."""
+        self.predicted_time_s = self.predicted_after_arrival_s
+        self.formula_s = formula(trial)
+        self.ideal_duty_cycle = _ideal_duty(trial.cycle, trial.reconfiguration_delay_s)
+        self.full_cycles = full_cycles(trial)
+
+    def by_measurement(self, trial: Trial, found: Measured, times: CollectiveTimes) -> None:
+        """Set the measured fields, and add the checks of delivery and loss to the verdict."""
+        time_s = self.time_s = self.after_arrival_s
+        slots = [_slots_within(found.events, step.arrivals, step.ends) for step in times.steps]
+        per_rank = trial.bytes * (1 - (0 if trial.schedule.weights else 1 / trial.schedule.n))
+        self.slots = fmean(slots) if trial.cycle is not None and slots else None
+        self.duty_cycle = duty_cycle(trial, found.point, found.events, times)
+        if time_s:
+            self.over_formula = time_s / self.formula_s if self.formula_s else None
+            self.goodput_gbps = per_rank * 8 / time_s / 1e9
+            if self.duty_cycle is None:
+                self.duty_cycle = per_rank / bytes_per_s(trial) / time_s
+        moved, scale = payload(found.events, [WORLD]), found.point.scale
+        self.payload_sent_bytes = scale.real_bytes(moved.sent_bytes)
+        self.payload_received_bytes = scale.real_bytes(moved.received_bytes)
+        checks = (*found.verdict.checks, delivery_check(found.delivered, moved), loss_check(found.delivered))
+        self.judge(Verdict(all(check.ok for check in checks), checks))
 
 
 def delivery_check(delivered: Delivery | None, moved: Payload) -> Check:
@@ -86,37 +97,6 @@ def loss_check(delivered: Delivery | None) -> Check:
     share = delivered.lost_bytes / delivered.sent_bytes
     says = f"{delivered.lost_packets} packets were lost, {share:.2%} of all bytes (limit {MOST_LOST:.1%})"
     return Check(name, share, MOST_LOST, unit, share <= MOST_LOST, says)
-
-
-def _judged(row: Row, checks: Sequence[Check]) -> Row:
-    """The verdict columns of a row with further checks."""
-    failed = [check.says for check in checks if not check.ok]
-    if failed and not row["faithful"]:
-        failed.insert(0, row["verdict"])
-    elif failed:
-        failed[0] = f"{NOT_FAITHFUL}: {failed[0]}"
-    faithful = row["faithful"] and all(check.ok for check in checks)
-    return {
-        "faithful": faithful,
-        "verdict": "; ".join(failed) or row["verdict"],
-        "checks": [*row["checks"], *map(asdict, checks)],
-    }
-
-
-def predicted_all_to_all_row(trial: Trial, plan: TrialPlan) -> Row:
-    """The row of a prediction, for a trial that is not run."""
-    row = predicted_row(trial, plan)
-    return {
-        "experiment": plan.experiment,
-        "study": trial.study,
-        "fabric": trial.fabric.kind,
-        "n": trial.schedule.n,
-        "reconfiguration_delay_ms": trial.reconfiguration_delay_s * 1e3,
-        **dict(trial.tags),
-        "predicted_time_s": row["predicted_after_arrival_s"],
-        "formula_s": formula(trial),
-        "ideal_duty_cycle": _ideal_duty(trial.cycle, trial.reconfiguration_delay_s),
-    }
 
 
 def _ideal_duty(cycle: Cycle | None, delay_s: float) -> float | None:

@@ -16,19 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from controllers.circuits.rotation import Cycle, Demand
 from experiments.all_to_all.demand import read_demand, whole_numbers
 from experiments.all_to_all.formula import at_line_rate
-from experiments.collective.settings import UnscaledSection
-from experiments.settings import Settings
+from experiments.settings import Delay, Option, PortGbps, Sizes
+from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_share
-from railyard.size import read_sizes
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.collectives.catalog import schedule
@@ -62,39 +61,47 @@ _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
 """Study -> the list that it varies, the default values of the list, and the variants that it compares."""
 
 
-class AllToAllExperiment(Settings):
-    """Settings of the all-to-all experiment, in real units.
+class AllToAllSettings(TrialSettings):
+    """Settings of the all-to-all experiment, in real units."""
 
-    ``sizes`` are bytes per ordered pair (the mean if ``demand`` is uneven). ``slots_ms`` are up times of slots, 0 for
-    slots that end when all ranks have sent their part; in study ``slot`` each pair has data for more than
-    ``FULL_CYCLES`` slots. Ranks stop sending ``guard_ms`` before the end of a slot of fixed length.
-
-    ``demand`` is ``uniform``, ``skewed`` (drawn with ``seed``; ``experiments.all_to_all.demand``) or a CSV file. With
-    ``simplex`` a rank sends to one rank and receives from another. ``mesh`` is the size of a photonic mesh that serves
-    as switch, such as ``5x5``; ``most_slots`` limits the slots of variant demand (0: no limit).
-    """
-
-    experiment: Literal["all-to-all"] = "all-to-all"
-    studies: tuple[Study, ...] = Field(default=("bytes", "ranks", "delay", "slot", "skew"), min_length=1)
-    policies: tuple[Variant, ...] | None = None
-    ranks: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-    delays_ms: tuple[float, ...] = ()
-    slots_ms: tuple[float, ...] = ()
-    guard_ms: float = Field(default=2.0, ge=0, le=10_000)
-    simplex: bool = False
-    demand: str | None = None
-    most_slots: int = Field(default=0, ge=0)
-    mesh: str = ""
-    port_gbps: float = Field(default=0.05, gt=0, le=3200)
-    mtu: int = Field(default=MTU_BYTES, ge=1500, le=9000)
-    iterations: int = Field(default=3, ge=1, le=10_000)
-    scale: UnscaledSection = UnscaledSection()
-
-    @field_validator("sizes", mode="before")
-    @classmethod
-    def _sizes(cls, value: Any) -> Any:
-        return read_sizes(value)
+    studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
+        default=("bytes", "ranks", "delay", "slot", "skew"),
+        min_length=1,
+        description="studies to measure; " + "; ".join(f"{name}: {what}" for name, what in STUDIES.items()),
+    )
+    policies: tuple[Variant, ...] | None = Field(default=None, description="variants to compare (default by study)")
+    ranks: tuple[int, ...] = Field(default=(), description="numbers of ranks (default 8; study ranks 4,8,16)")
+    sizes: Annotated[Sizes, Option(metavar="BYTES,...")] = Field(
+        default=(),
+        description="bytes from each rank to each other, on average (default 1250000; study bytes "
+        "312500,625000,1250000,2500000)",
+    )
+    delays_ms: Annotated[tuple[Delay, ...], Option("--delays", "MS,...")] = Field(
+        default=(), description="reconfiguration delays, in ms (default 10; study delay 10,20,50,100)"
+    )
+    slots_ms: Annotated[tuple[Delay, ...], Option("--slots", "MS,...")] = Field(
+        default=(),
+        description="up times of slots, in ms (default 0: until all ranks have sent; study slot 50,100,200,400)",
+    )
+    guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    demand: Annotated[str | None, Option(metavar="NAME|FILE")] = Field(
+        default=None,
+        description="demand matrix: uniform, skewed (drawn with the seed), or a CSV file with a row for each sender "
+        "(default uniform; study skew skewed)",
+    )
+    simplex: bool = Field(
+        default=False, description="circuits in one direction: a rank sends to one rank and receives from another"
+    )
+    most_slots: Annotated[int, Option(metavar="K")] = Field(
+        default=0, ge=0, description="largest number of slots for a demand; 0: no limit"
+    )
+    mesh: Annotated[str, Option(metavar="WxH")] = Field(
+        default="", description="size of a photonic mesh as the optical switch, in hexagons (default none)"
+    )
+    port_gbps: PortGbps = 0.05
+    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
+        default=MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
+    )
 
     @field_validator("ranks")
     @classmethod
@@ -103,16 +110,8 @@ class AllToAllExperiment(Settings):
             raise ValueError("must be 2 to 128 ranks")
         return value
 
-    @field_validator("delays_ms", "slots_ms")
-    @classmethod
-    def _times(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        for time in value:
-            if not 0 <= time <= 600_000:
-                raise ValueError(f"each must be between 0 and 600000 ms, not {time:g}")
-        return value
-
     @model_validator(mode="after")
-    def _slots_are_slots(self) -> AllToAllExperiment:
+    def _slots_are_slots(self) -> AllToAllSettings:
         if "slot" in self.studies and 0 in self.slots_ms:
             raise ValueError("study slot needs slots of fixed length; 0 stands for slots without one")
         for slot in filter(None, self.slots_ms):

@@ -10,7 +10,7 @@ from controllers.circuits.rotation import Cycle, Slot
 from controllers.policies.policy import slots_alone
 from controllers.policies.rotor import RotorPolicy
 from experiments.session import Session
-from experiments.settings import Settings
+from experiments.settings import PacketSettings
 from experiments.trials.trial import TrialFabric
 from measure.live.ping_matrix import PingMatrix
 from railyard.scale import Scale
@@ -36,7 +36,7 @@ class SlotReach:
         return self.expected == self.reached
 
 
-def slot_reach(settings: Settings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
+def slot_reach(settings: PacketSettings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
     """Set the slots of a rotor on ``fabric`` one after another and ping between all ranks in each; needs root."""
     with Session(settings, fabric.topology(Scale(1.0))) as session:
         slots = rotor_slots(session.plan, simplex)

@@ -35,10 +35,10 @@ from measure.figures.curves import (
     panel_rows,
     panel_title,
     scaled,
-    size_in_words,
     value,
 )
 from measure.figures.style import GREY, LIGHT, TEXT, new_figure, time_unit
+from railyard.size import size_in_words
 
 PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 1.897, 256: 1.941}
 """Ranks -> speed-up of StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""

@@ -225,14 +225,3 @@ def grid(panels: int) -> tuple[Figure, list[Axes]]:
     lines = -(-panels // columns)
     figure = new_figure(1.4 + 4.9 * columns if panels > 1 else 8.0, 0.7 + 4.4 * lines)
     return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(panels)]
-
-
-def size_in_words(size: int) -> str:
-    """A size in bytes as text: ``4 KiB``, ``1.5 MiB`` or, for round decimal numbers, ``7 MB``."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= factor and size % (factor / 100) == 0:
-            return f"{size / factor:g} {unit}"
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.3g} {unit}"
-    return f"{size} B"

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from experiments.straggler.curves import curves, series_name
 from experiments.straggler.figures import straggler_figures, total_against_delay
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import Curve, _apart, near_and_far, size_in_words
+from measure.figures.curves import Curve, _apart, near_and_far
 from measure.figures.style import png
 from railyard.scale import Scale
+from railyard.size import size_in_words
 
 LAW = StragglerLaw(8, 7_000_000, 0.002, 50e6 / 8)
 SLOWER = 1.02

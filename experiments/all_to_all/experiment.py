@@ -1,0 +1,71 @@
+"""The all-to-all experiment: rotors, demand-aware circuits, rings and packet switches (PIP)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.console import Console
+
+from experiments.all_to_all.row import AllToAllRow
+from experiments.all_to_all.settings import AllToAllSettings
+from experiments.experiment import Action
+from experiments.runner import Measured
+from experiments.trials.experiment import TrialExperiment
+from experiments.trials.trial import Trial
+from measure.metrics.collective import CollectiveTimes
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+
+
+def reach(experiment: AllToAll, console: Console) -> int:
+    """Test by pings which ranks reach each other in every slot of a rotor; returns the exit status."""
+    from experiments.all_to_all.slot_reach import meetings, slot_reach
+
+    settings, status = experiment.settings, 0
+    for n in settings.ranks or (8, 16):
+        found = list(slot_reach(settings, settings.fabric("rotor", n), settings.simplex))
+        wrong = [one.slot for one in found if not one.as_expected]
+        once = set(meetings(found).values()) == {1} and len(meetings(found)) == n * (n - 1)
+        text = f"{n} ranks: {len(found)} slots; exactly the matched ranks reach each other in "
+        text += "all slots" if not wrong else f"all slots but {', '.join(map(str, wrong))}"
+        console.print(f"{text}; each pair has a circuit {'once' if once else 'NOT exactly once'}", soft_wrap=True)
+        status = status if once and not wrong else NOT_FAITHFUL_EXIT_STATUS
+    return status
+
+
+class AllToAll(TrialExperiment[AllToAllSettings]):
+    """An all-to-all over circuits in slots, beside packet switches and static circuits, the formula and the model."""
+
+    name = "all-to-all"
+    Settings = AllToAllSettings
+    row = AllToAllRow
+    rows = (AllToAllRow,)
+    quick: ClassVar = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
+    examples = (
+        "                     # bytes, ranks, delay, slot, skew",
+        "--quick              # two studies, one iteration",
+        "--study slot --slots 50,100,200            # duty cycle",
+        "--study grid --policies rotor,electrical --ranks 8 --sizes 625000 --delays 10,50",
+        "--study skew --demand demand.csv           # a matrix of your own",
+        "--reach --ranks 8,16                       # test the circuits by pings",
+        "--mesh 5x5 --study delay                   # on a mesh (docs/pip.md)",
+        "--predict            # the model alone; needs no root",
+    )
+    actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}
+
+    def complete(
+        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
+    ) -> None:
+        """Set the fields of the formula, and if the trial was measured those of slots and delivery."""
+        row.by_formula(trial)
+        if found is not None and times is not None:
+            row.by_measurement(trial, found, times)
+
+    @classmethod
+    def report(cls) -> Report:
+        """A table for each study, findings on time and delivery, and figures."""
+        from experiments.all_to_all.report import REPORT
+
+        return REPORT
