@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from experiments.report import Report
     from experiments.runner import Runner
-    from measure.results.row import ResultRow
+    from measure.results.row import ResultRow, Row
 
 S = TypeVar("S", bound=Settings)
 
@@ -47,10 +47,12 @@ class Experiment(ABC, Generic[S]):
     quick: ClassVar[Mapping[str, Any]] = {}
     examples: ClassVar[Sequence[str]] = ()
     actions: ClassVar[Mapping[str, Action]] = {}
+    root: ClassVar[bool] = True
+    """Whether a run needs root."""
     packets: ClassVar[bool] = True
-    """Whether a run sends packets: it then needs root, and its rows carry a verdict."""
-    predicts: ClassVar[bool] = True
-    """Whether the model can predict the rows without a run (``--predict``)."""
+    """Whether the rows are measured points on a fabric, which carry a verdict."""
+    keeps: ClassVar[bool] = True
+    """Whether a run leaves a results folder also without ``--out``."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -76,6 +78,16 @@ class Experiment(ABC, Generic[S]):
     @abstractmethod
     def run(self, runner: Runner) -> None:
         """Measure (or compute) every row and give it to ``runner``; an error ends the run, rows so far are saved."""
+
+    def status(self, rows: Sequence[Row]) -> int:
+        """The exit status of a run that ended without an error; with packets 8 unless every point is faithful."""
+        from experiments.report import exit_status
+
+        return exit_status(rows) if self.packets else 0
+
+    def as_json(self, rows: Sequence[Row]) -> Any:
+        """What ``--json`` writes: the rows, unless an experiment has another form."""
+        return list(rows)
 
     @classmethod
     @abstractmethod

@@ -121,7 +121,10 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
 
 
 def _is_list(annotation: Any) -> bool:
-    return all(get_origin(part) is tuple for part in _parts(annotation))
+    """Whether values are separated by commas: any number of words or numbers."""
+    return all(get_origin(part) is tuple and get_args(part)[1:] == (...,) for part in _parts(annotation)) and not any(
+        get_origin(get_args(part)[0]) is tuple for part in _parts(annotation)
+    )
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:

@@ -33,10 +33,11 @@ class RunProgress:
         """Print that fabric ``name`` is up, on ``datapath`` ``system`` (the kernel) or ``netdev`` (userspace)."""
         self.say(f"fabric {name} is up ({'kernel' if datapath == 'system' else 'userspace'} datapath)")
 
-    def begin(self, title: str, expected_s: float, steps: int = 1) -> None:
+    def begin(self, title: str, expected_s: float | None = None, steps: int | None = None) -> None:
         """Start the bar of a point of ``steps`` steps that takes about ``expected_s`` seconds of wall-clock time."""
         self.done()
-        self._task = self._bar.add_task(f"{title} (about {expected_s:.0f} s)", total=steps)
+        about = "" if expected_s is None else f" (about {expected_s:.0f} s)"
+        self._task = self._bar.add_task(title + about, total=steps)
 
     def step(self, done: int) -> None:
         """Advance the bar to ``done`` steps."""

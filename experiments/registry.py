@@ -29,7 +29,7 @@ class Entry:
     place: str
     system: str
     shows: str
-    packets: bool = True
+    root: bool = True
     old: tuple[str, ...] = ()
 
 
@@ -45,9 +45,9 @@ ENTRIES = (
     Entry("server-fabric", "experiments.server_fabric.experiment:ServerFabric", "MORPHLUX",
           "steered ports: iperf3, epochs, recovery"),
     Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
-          "fragmentation and spares of 64 racks", packets=False),
+          "fragmentation and spares of 64 racks", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
-          packets=False, old=("pip-mesh",)),
+          root=False, old=("pip-mesh",)),
     Entry("calibrate", "experiments.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
     Entry("bench", "experiments.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
 )  # fmt: skip

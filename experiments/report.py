@@ -6,7 +6,6 @@ those of ``summary.json``, so that a report looks the same at the end of a run a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +19,7 @@ from rich.text import Text
 from experiments.registry import find
 from measure.metrics.fidelity import NOT_FAITHFUL
 from measure.results.manifest import scale_of
-from measure.results.results import FIGURES, TRACE, Results, plain
+from measure.results.results import FIGURES, TRACE, Results
 from measure.results.row import Row
 from measure.results.trace import trace_json
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
@@ -171,11 +170,6 @@ def as_rich(table: Table, width: int = WIDTH) -> RichTable:
     for row in table.rows:
         made.add_row(*(column.cell(row) for column in columns))
     return made
-
-
-def rows_json(rows: Sequence[Row]) -> str:
-    """The rows as JSON text for other programs."""
-    return json.dumps(plain(list(rows)), indent=2)
 
 
 def yes_or_no(value: bool | None) -> Cell:

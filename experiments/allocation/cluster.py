@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from random import Random
 
 from controllers.allocation.allocator import Allocation, Allocator
-from experiments.allocation.settings import AllocationExperiment, read_mix
+from experiments.allocation.settings import AllocationSettings, read_mix
 
 Cluster = list[Allocator]
 """The racks of a cluster, without photonic fabric."""
 
 
-def filled(experiment: AllocationExperiment, mix: str, cluster: int) -> Cluster:
+def filled(experiment: AllocationSettings, mix: str, cluster: int) -> Cluster:
     """Racks filled with contiguous slices drawn from ``mix``, each in the first rack with room, until no size fits."""
     random = Random(f"{experiment.seed} {cluster} fill")
     racks = [experiment.rack(photonic=False) for _ in range(experiment.racks)]

@@ -22,8 +22,8 @@ from statistics import fmean
 from controllers.allocation.allocator import Allocator
 from controllers.circuits.fibres import FibrePlant, Route
 from experiments.allocation.cluster import fill
-from experiments.allocation.settings import AllocationExperiment, read_mix
-from measure.results.row import Row
+from experiments.allocation.row import AllocationRow
+from experiments.allocation.settings import AllocationSettings, read_mix
 from railyard.errors import CircuitError
 from topos.plan import RackPlan
 from topos.torus import Torus
@@ -67,7 +67,7 @@ class Splicer:
         return True
 
 
-def overprovision_rows(experiment: AllocationExperiment) -> Iterator[Row]:
+def overprovision_rows(experiment: AllocationSettings) -> Iterator[AllocationRow]:
     """A row for every number of failures and system, with the mean over all racks of all clusters."""
     for failures in experiment.failures:
         random = Random(f"{experiment.seed} {failures} failures")
@@ -86,19 +86,19 @@ def overprovision_rows(experiment: AllocationExperiment) -> Iterator[Row]:
         if not died:
             return  # no slice of the mix fits beside the reserve
         for system in SYSTEMS:
-            yield {
-                "mix": experiment.mix,
-                "failures": failures,
-                "system": system,
-                "racks": len(lost[system]),
-                "chips_mean": fmean(lost[system]),
-                "ratio_to_morphlux": fmean(lost[system]) / base,
-                "paper_ratio": PAPER_RATIO.get(system),
-                "spliced_share": spliced / died if system == "morphlux" else None,
-            }
+            yield AllocationRow(
+                mix=experiment.mix,
+                failures=failures,
+                system=system,
+                racks=len(lost[system]),
+                chips_mean=fmean(lost[system]),
+                ratio_to_morphlux=fmean(lost[system]) / base,
+                paper_ratio=PAPER_RATIO.get(system),
+                spliced_share=spliced / died if system == "morphlux" else None,
+            )
 
 
-def _full_rack(experiment: AllocationExperiment, random: Random) -> tuple[Allocator, tuple[int, ...]]:
+def _full_rack(experiment: AllocationSettings, random: Random) -> tuple[Allocator, tuple[int, ...]]:
     """A rack that is full except for one randomly chosen server in reserve, and the chips of that server."""
     rack = experiment.rack(photonic=False)
     each = rack.torus.chips_per_server

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from experiments.allocation.report import SYSTEMS
 from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, SKY, TEXT, VERMILION, new_figure, style_axes
 from measure.results.row import Row
 
-SYSTEMS = {"contiguous": ("contiguous only", VERMILION), "morphlux": ("MORPHLUX", BLUE)}
+_COLOUR_OF = {"contiguous": VERMILION, "morphlux": BLUE}
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, SKY, BLACK)
 _RULES = {"ring": (BLUE, "closed rings"), "link": (ORANGE, "all links")}
@@ -51,7 +52,7 @@ def fragmentation(rows: Sequence[Row]) -> Figure | None:
     axes = figure.add_subplot()
     shares = list(dict.fromkeys(row["freed"] for row in mine))
     for row in mine:
-        name, colour = SYSTEMS[row["system"]]
+        name, colour = SYSTEMS[row["system"]], _COLOUR_OF[row["system"]]
         label = f"{name}, {row['freed']:.0%} freed (median {row['index_median']:.2f}, most {row['index_max']:.2f})"
         _cdf(axes, row["per_rack"], 1.0, colour, _DASHES[shares.index(row["freed"]) % len(_DASHES)], label)
     paper = max(row["paper_index_max"] for row in mine)
@@ -75,7 +76,7 @@ def failed_requests(rows: Sequence[Row]) -> Figure | None:
     names = []
     for place, group in enumerate(groups):
         here = {row["system"]: row for row in mine if (row["mix"], row["freed"]) == group}
-        for side, (system, (_, colour)) in zip((-0.2, 0.2), SYSTEMS.items(), strict=True):
+        for side, (system, colour) in zip((-0.2, 0.2), _COLOUR_OF.items(), strict=True):
             share = here[system]["failed_share"]
             axes.bar(place + side, share, 0.36, color=colour)
             axes.text(place + side, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=TEXT)
@@ -87,7 +88,7 @@ def failed_requests(rows: Sequence[Row]) -> Figure | None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Requests for {mine[0]['chips']} chips in racks with as many free"
     style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
-    bars = [Line2D([], [], color=colour, linewidth=7, label=name) for name, colour in SYSTEMS.values()]
+    bars = [Line2D([], [], color=colour, linewidth=7, label=SYSTEMS[system]) for system, colour in _COLOUR_OF.items()]
     paper_line = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)))
     paper_line.set_label(f"paper, contiguous only: about {paper:.0%} (MORPHLUX: none)")
     figure.legend(handles=[*bars, paper_line], loc="outside upper left", frameon=False, fontsize=9, ncols=3)

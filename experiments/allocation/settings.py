@@ -10,12 +10,12 @@ MORPHLUX, arXiv 2508.03674.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from controllers.allocation.allocator import Allocator, check_torus
-from experiments.settings import Section
+from experiments.settings import Option, Settings
 from railyard.errors import ConfigError
 from topos.torus import Extents, Torus
 
@@ -48,29 +48,42 @@ def read_extents(value: Any) -> Any:
     return tuple((*parts, 1, 1)[:3])
 
 
-class AllocationExperiment(Section):
-    """The allocation experiment: ``racks`` of ``torus`` chips in servers of ``server``, filled with ``mix``.
+class AllocationSettings(Settings):
+    """Settings of the allocation experiment: racks filled with slices, some released, larger ones requested."""
 
-    Then shares ``freed`` of the chips are released and slices of ``request`` chips requested; ``clusters`` is the
-    number of repetitions with other draws. ``fibres`` join two adjacent servers, ``failures`` are numbers of dead chips
-    per rack, ``limit_ms`` bounds the search for one fragmented slice.
-    """
-
-    experiment: Literal["allocation"] = "allocation"
-    studies: tuple[Study, ...] = Field(default=STUDIES, min_length=1)
-    seed: int = Field(default=1, ge=0)
-    racks: int = Field(default=64, ge=1, le=4096)
-    clusters: int = Field(default=8, ge=1, le=1000)
-    torus: Extents = (4, 4, 4)
-    server: Extents = (2, 2, 1)
-    fibres: int = Field(default=4, ge=1, le=64)
-    mix: str = "servers"
-    freed: tuple[float, ...] = Field(default=(0.2, 0.3), min_length=1)
-    request: int = Field(default=32, ge=1)
-    failures: tuple[int, ...] = Field(default=(1, 2, 3, 4), min_length=1)
-    slo: float = Field(default=0.95, gt=0, lt=1)
-    wrap: bool = True
-    limit_ms: float = Field(default=500, gt=0, le=60_000)
+    studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
+        default=STUDIES, min_length=1, description="studies to measure"
+    )
+    seed: int = Field(default=1, ge=0, description="seed of payloads and of all that is drawn")
+    racks: int = Field(default=64, ge=1, le=4096, description="number of racks per cluster")
+    clusters: int = Field(default=8, ge=1, le=1000, description="number of clusters, each with other draws")
+    torus: Annotated[Extents, Option(metavar="XxYxZ")] = Field(
+        default=(4, 4, 4), description="torus of chips of a rack"
+    )
+    server: Annotated[Extents, Option(metavar="XxYxZ")] = Field(
+        default=(2, 2, 1), description="block of chips of a server"
+    )
+    fibres: int = Field(default=4, ge=1, le=64, description="fibres between two adjacent servers")
+    mix: Annotated[str, Option(metavar="NAME|4:4,8:2")] = Field(
+        default="servers",
+        description=f"mix of slices that fill the racks: {', '.join(MIXES)}, or chips:weight,...",
+    )
+    freed: Annotated[tuple[float, ...], Option(metavar="SHARE,...")] = Field(
+        default=(0.2, 0.3), min_length=1, description="shares of the chips that are released"
+    )
+    request: Annotated[int, Option(metavar="CHIPS")] = Field(
+        default=32, ge=1, description="size of the slices requested after that, in chips"
+    )
+    failures: Annotated[tuple[int, ...], Option(metavar="N,...")] = Field(
+        default=(1, 2, 3, 4), min_length=1, description="numbers of dead chips per rack"
+    )
+    slo: Annotated[float, Option(metavar="SHARE")] = Field(
+        default=0.95, gt=0, lt=1, description="service level that the spares must guarantee"
+    )
+    wrap: bool = Field(default=True, description="slices across the edge of a rack")
+    limit_ms: Annotated[float, Option("--limit", "MS", old=("--limit-ms",))] = Field(
+        default=500, gt=0, le=60_000, description="time limit of one fragmented request, in ms"
+    )
 
     @field_validator("torus", "server", mode="before")
     @classmethod
@@ -92,7 +105,7 @@ class AllocationExperiment(Section):
         return value
 
     @model_validator(mode="after")
-    def _fits(self) -> AllocationExperiment:
+    def _fits(self) -> AllocationSettings:
         try:
             check_torus(self.geometry)
             self.rack(photonic=True)

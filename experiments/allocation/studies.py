@@ -1,4 +1,4 @@
-"""Runs the studies of an allocation experiment; each study gives rows of plain data."""
+"""Runs the studies of an allocation experiment; each study gives rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean, median
-from typing import Any
 
 from controllers.allocation.allocator import Allocation, Allocator
 from controllers.policies.spares import draw_probabilities, spares_needed
 from experiments.allocation.cluster import Cluster, filled, freed
 from experiments.allocation.egress import UsableRule, static_share, steered_shares
 from experiments.allocation.failures import overprovision_rows
-from experiments.allocation.settings import MIXES, AllocationExperiment, Study
-from measure.results.row import Row
+from experiments.allocation.row import AllocationRow
+from experiments.allocation.settings import MIXES, AllocationSettings, Study
 from topos.slices import Slice
 
 PAPER_INDEX_MAX = 0.7
@@ -36,16 +35,17 @@ SPARE_DRAWS = 201
 class Studies:
     """The studies of ``experiment``; clusters that several studies need are filled once."""
 
-    experiment: AllocationExperiment
+    experiment: AllocationSettings
     _filled: dict[tuple[str, int], Cluster] = field(default_factory=dict)
     _times: dict[str, list[float]] = field(default_factory=dict)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[AllocationRow]:
         """The rows of all selected studies, in the order of ``STUDIES``."""
         studies = sorted(set(self.experiment.studies), key=lambda study: (study == "solver", _ORDER.index(study)))
         for study in studies:
             for row in _ROWS[study](self):
-                yield {"experiment": "allocation", "study": study, "seed": self.experiment.seed} | row
+                row.study, row.seed = study, self.experiment.seed
+                yield row
 
     def clusters(self, mix: str) -> Iterator[Cluster]:
         """The clusters of the experiment, filled with ``mix``."""
@@ -61,57 +61,57 @@ class Studies:
 
     # ---- fragmentation and requests --------------------------------------------------------------------------------
 
-    def fragmentation(self) -> Iterator[Row]:
+    def fragmentation(self) -> Iterator[AllocationRow]:
         """Fragmentation index of every rack, with contiguous slices only and with the photonic fabric."""
         for share in self.experiment.freed:
             racks = [rack for cluster in self.left(self.experiment.mix, share) for rack in cluster]
             for system, paper in (("contiguous", PAPER_INDEX_MAX), ("morphlux", PAPER_INDEX_MORPHLUX)):
                 index = [rack.copy(photonic=system == "morphlux").fragmentation() for rack in racks]
-                yield {
-                    "mix": self.experiment.mix,
-                    "freed": share,
-                    "free_share": fmean(rack.free.bit_count() / rack.torus.chips for rack in racks),
-                    "system": system,
-                    "index_max": max(index),
-                    "index_median": median(index),
-                    "index_mean": fmean(index),
-                    "paper_index_max": paper,
-                    "per_rack": index,
-                }
+                yield AllocationRow(
+                    mix=self.experiment.mix,
+                    freed=share,
+                    free_share=fmean(rack.free.bit_count() / rack.torus.chips for rack in racks),
+                    system=system,
+                    index_max=max(index),
+                    index_median=median(index),
+                    index_mean=fmean(index),
+                    paper_index_max=paper,
+                    per_rack=index,
+                )
 
-    def requests(self) -> Iterator[Row]:
+    def requests(self) -> Iterator[AllocationRow]:
         """Requests for large slices, in every rack as many as its free chips would suffice for."""
         for share in self.experiment.freed:
             yield from self._requests(self.experiment.mix, share)
 
-    def mixes(self) -> Iterator[Row]:
+    def mixes(self) -> Iterator[AllocationRow]:
         """Requests for large slices for every mix that fits the rack, at the largest freed share."""
         for mix in self._mixes():
             yield from self._requests(mix, max(self.experiment.freed))
 
-    def _requests(self, mix: str, share: float) -> Iterator[Row]:
+    def _requests(self, mix: str, share: float) -> Iterator[AllocationRow]:
         racks = [rack for cluster in self.left(mix, share) for rack in cluster]
         requests = sum(rack.free.bit_count() // self.experiment.request for rack in racks)
         index = [rack.fragmentation() for rack in racks]
         for system, paper in (("contiguous", PAPER_FAILED), ("morphlux", PAPER_FAILED_MORPHLUX)):
             outcomes = self._request_slices(racks, photonic=system == "morphlux")
             failed = sum(outcomes[reason] for reason in ("shape", "fibres", "time"))
-            yield {
-                "mix": mix,
-                "freed": share,
-                "system": system,
-                "chips": self.experiment.request,
-                "racks": len(racks),
-                "racks_with_room": sum(rack.free.bit_count() >= self.experiment.request for rack in racks),
-                "requests": requests,
-                "failed": failed,
-                "failed_share": failed / requests if requests else None,
-                "failed_for_time": outcomes["time"],
-                "fragmented": outcomes["fragmented"],
-                "thin": outcomes["thin"],
-                "paper_failed_share": paper,
-                "contiguous_index_max": max(index),
-            }
+            yield AllocationRow(
+                mix=mix,
+                freed=share,
+                system=system,
+                chips=self.experiment.request,
+                racks=len(racks),
+                racks_with_room=sum(rack.free.bit_count() >= self.experiment.request for rack in racks),
+                requests=requests,
+                failed=failed,
+                failed_share=failed / requests if requests else None,
+                failed_for_time=outcomes["time"],
+                fragmented=outcomes["fragmented"],
+                thin=outcomes["thin"],
+                paper_failed_share=paper,
+                contiguous_index_max=max(index),
+            )
 
     def _request_slices(self, racks: Cluster, *, photonic: bool) -> Counter[str]:
         """Request slices in copies of ``racks``; returns counts by kind of allocation or reason of refusal."""
@@ -132,7 +132,7 @@ class Studies:
 
     # ---- the others --------------------------------------------------------------------------------------------------
 
-    def bandwidth(self) -> Iterator[Row]:
+    def bandwidth(self) -> Iterator[AllocationRow]:
         """Gain of every rack as a share of its chips' egress, without and with the limit of fibres.
 
         Without the limit is the paper's count.
@@ -152,7 +152,7 @@ class Studies:
 
     def _gains(
         self, mix: str, rule: UsableRule, slices: list[list[Slice]], steered: list[list[float]], *, counted: bool
-    ) -> Row:
+    ) -> AllocationRow:
         torus = self.experiment.geometry
         gains, before = [], []
         for here, after in zip(slices, steered, strict=True):
@@ -160,29 +160,29 @@ class Studies:
             chips = [each.size for each in here]
             gains.append(_mean([max(b - s, 0.0) for b, s in zip(after, static, strict=True)], chips))
             before.append(_mean(static, chips))
-        return {
-            "mix": mix,
-            "rule": rule,
-            "fibres_counted": counted,
-            "racks": len(gains),
-            "static_share_mean": fmean(before),
-            "gain_median": median(gains),
-            "gain_max": max(gains),
-            "above_30_percent": fmean(gain > PAPER_GAIN_MEDIAN for gain in gains),
-            "paper_gain_median": PAPER_GAIN_MEDIAN,
-            "paper_gain_max": PAPER_GAIN_MAX,
-            "per_rack": gains,
-        }
+        return AllocationRow(
+            mix=mix,
+            rule=rule,
+            fibres_counted=counted,
+            racks=len(gains),
+            static_share_mean=fmean(before),
+            gain_median=median(gains),
+            gain_max=max(gains),
+            above_30_percent=fmean(gain > PAPER_GAIN_MEDIAN for gain in gains),
+            paper_gain_median=PAPER_GAIN_MEDIAN,
+            paper_gain_max=PAPER_GAIN_MAX,
+            per_rack=gains,
+        )
 
     def _mixes(self) -> list[str]:
         """The mixes by name that fit the rack."""
         return [mix for mix, sizes in MIXES.items() if max(sizes) <= self.experiment.geometry.chips]
 
-    def overprovision(self) -> Iterator[Row]:
+    def overprovision(self) -> Iterator[AllocationRow]:
         """Number of chips that failures take out of use."""
         yield from overprovision_rows(self.experiment)
 
-    def spares(self) -> Iterator[Row]:
+    def spares(self) -> Iterator[AllocationRow]:
         """Number of spares K, with chips and with servers as groups, over many draws of failure probabilities."""
         torus = self.experiment.geometry
         each = torus.chips_per_server
@@ -195,21 +195,21 @@ class Studies:
                     )
                     for draw in range(SPARE_DRAWS)
                 ]
-                yield {
-                    "groups": groups,
-                    "of": what,
-                    "p_fail_low": low,
-                    "p_fail_high": high,
-                    "slo": self.experiment.slo,
-                    "spares": int(median(drawn)),
-                    "reserve_chips": int(median(drawn)) * size,
-                    "rack_to_reserve": torus.chips / max(1, int(median(drawn)) * size),
-                    "spares_least": min(drawn),
-                    "spares_most": max(drawn),
-                    "paper_spares": PAPER_SPARES.get((groups, high)),
-                }
+                yield AllocationRow(
+                    groups=groups,
+                    of=what,
+                    p_fail_low=low,
+                    p_fail_high=high,
+                    slo=self.experiment.slo,
+                    spares=int(median(drawn)),
+                    reserve_chips=int(median(drawn)) * size,
+                    rack_to_reserve=torus.chips / max(1, int(median(drawn)) * size),
+                    spares_least=min(drawn),
+                    spares_most=max(drawn),
+                    paper_spares=PAPER_SPARES.get((groups, high)),
+                )
 
-    def solver(self) -> Iterator[Row]:
+    def solver(self) -> Iterator[AllocationRow]:
         """Wall-clock time of requests for slices that had to be allocated from fragments."""
         if not self._times:
             for share in self.experiment.freed:
@@ -218,14 +218,14 @@ class Studies:
         for outcome in ("fragmented", "refused"):
             times = [took for took in self._times.get(outcome, []) if outcome == "fragmented" or took > 1e-3]
             if times:
-                yield {
-                    "outcome": outcome,
-                    "chips": self.experiment.request,
-                    "count": len(times),
-                    "median_s": median(times),
-                    "worst_s": max(times),
-                    "paper_s": PAPER_SOLVER_S,
-                }
+                yield AllocationRow(
+                    outcome=outcome,
+                    chips=self.experiment.request,
+                    count=len(times),
+                    median_s=median(times),
+                    worst_s=max(times),
+                    paper_s=PAPER_SOLVER_S,
+                )
 
 
 def _slices(rack: Allocator) -> list[Slice]:
@@ -237,7 +237,7 @@ def _mean(values: list[float], weights: list[int]) -> float:
     return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if weights else 0.0
 
 
-_ROWS: dict[Study, Callable[[Studies], Iterator[dict[str, Any]]]] = {
+_ROWS: dict[Study, Callable[[Studies], Iterator[AllocationRow]]] = {
     "fragmentation": Studies.fragmentation,
     "requests": Studies.requests,
     "mixes": Studies.mixes,

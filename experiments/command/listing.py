@@ -16,10 +16,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     found = entries()
     if options.json:
-        print(json.dumps([{"name": e.name, "system": e.system, "shows": e.shows, "root": e.packets} for e in found]))
+        print(json.dumps([{"name": e.name, "system": e.system, "shows": e.shows, "root": e.root} for e in found]))
         return 0
     print(f"{'experiment':<14} {'system':<13} {'root':<5} shows")
     for entry in found:
-        print(f"{entry.name:<14} {entry.system:<13} {'yes' if entry.packets else 'no':<5} {entry.shows}")
+        print(f"{entry.name:<14} {entry.system:<13} {'yes' if entry.root else 'no':<5} {entry.shows}")
     print("\nrailyard run NAME --help lists the options of an experiment.")
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.options import Parser
 from experiments.registry import find
-from experiments.report import exit_status, redraw, rows_json, show
+from experiments.report import exit_status, redraw, show
 from measure.results.results import Results
 
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     settings, rows = results.manifest()["experiment"], results.rows()
     kind = find(str(settings["experiment"]))
     if options.json:
-        print(rows_json(rows))
+        print(json.dumps(rows, indent=2))
     elif not options.quiet:
         show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide)
     for path in () if options.json else written:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
@@ -19,7 +22,7 @@ from experiments.settings import PacketSettings, read_yaml, validated
 from railyard.errors import ConfigError, MachineError
 
 if TYPE_CHECKING:
-    from experiments.record import Record
+    from measure.results.row import Row
 
 DEFAULT = "rails"
 """The experiment of a command line that names none, and of a file without the key ``experiment``."""
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     experiment.check()
     if predict or options.predict:
         return _predict(experiment, options)
-    if kind.packets:
+    if kind.root:
         need_root()
     return _measure(experiment, options)
 
@@ -114,7 +117,9 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     quick = ", ".join(f"{key} {_quick_words(value)}" for key, value in kind.quick.items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
     add("--predict", action="store_true", help="the model's numbers only; needs no root")
-    add("--out", type=Path, metavar="FOLDER", help=f"results folder (default results/{kind.name}-DATE-TIME)")
+    if "--out" not in parser.options:
+        default = f" (default results/{kind.name}-DATE-TIME)" if kind.keeps else ""
+        add("--out", type=Path, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--wide", action="store_true", help="all columns of the tables")
     return parser
@@ -172,16 +177,10 @@ def need_root() -> None:
 
 
 def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
-    from experiments.report import rows_json
-    from experiments.report import show as show_report
     from measure.results.results import plain
 
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in experiment.predict()])
-    if options.json is not None:
-        _write(options.json, rows_json(rows))
-    if options.json != "-":
-        settings = experiment.settings.model_dump(mode="json")
-        show_report(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide)
+    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
     return 0
 
 
@@ -189,33 +188,38 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from experiments.progress import RunProgress
-    from experiments.report import exit_status
+    from experiments.report import redraw
     from experiments.runner import Runner
 
-    out = options.out or Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    runner = Runner(experiment, out, RunProgress(Console(stderr=True)))
-    try:
-        with runner:
-            experiment.run(runner)
-    finally:
-        _finish(runner.record, experiment, options, out)
-    return exit_status(runner.rows) if experiment.packets else 0
+    with ExitStack() as stack:
+        out = getattr(options, "out", None)
+        if out is None and experiment.keeps:
+            out = Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = out or Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))) / "results"
+        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)))
+        try:
+            with runner:
+                experiment.run(runner)
+        finally:  # also after a run that was interrupted
+            if runner.rows:
+                if out is not None:
+                    redraw(folder)
+                _show(experiment, runner.rows, runner.record.settings, options)
+                if out is not None and options.json != "-":
+                    print(f"Results in {out}")
+        return experiment.status(runner.rows)
 
 
-def _finish(record: Record, experiment: Experiment[Any], options: argparse.Namespace, out: Path) -> None:
-    """Show, draw and save the rows so far, also after a run that was interrupted."""
-    from experiments.report import redraw, rows_json
-    from experiments.report import show as show_report
+def _show(
+    experiment: Experiment[Any], rows: Sequence[Row], settings: Mapping[str, Any], options: argparse.Namespace
+) -> None:
+    """Print the report, or JSON in its place; write the file of ``--json``."""
+    from experiments.report import show
 
-    rows = record.rows
-    if not rows:
-        return
-    redraw(out)
     if options.json is not None:
-        _write(options.json, rows_json(rows))
+        _write(options.json, json.dumps(experiment.as_json(rows), indent=2))
     if options.json != "-":
-        show_report(experiment.report(), rows, record.settings, packets=experiment.packets, wide=options.wide)
-        print(f"Results in {out}")
+        show(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide)
 
 
 def _write(place: str, text: str) -> None:

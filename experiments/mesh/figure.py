@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
@@ -23,7 +24,12 @@ from matplotlib.path import Path as Curve
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
+from experiments.mesh.report import routable_in_words
+from experiments.mesh.study import STATES
 from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
+from measure.results.ownership import hand_over
+from measure.results.row import Row
+from railyard.errors import ConfigError
 from topos.mesh import Mesh, bar, cross
 
 Vector = NDArray[np.float64]
@@ -92,6 +98,30 @@ def render(figure: Figure, form: str) -> bytes:
     with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
         figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
     return out.getvalue()
+
+
+def figure_of_rows(rows: Sequence[Row]) -> Figure:
+    """A figure with a panel for each matching; one without a route shows the mesh without light."""
+    first = rows[0]
+    mesh = Mesh.of(first["width"], first["height"])
+    pictures = []
+    for row in rows:
+        lit = row["cells"] is not None
+        said = f"{row['cells']} cells" if lit else routable_in_words(row)
+        states = [state == STATES[True] for state in row["states"]] if lit else [False] * len(mesh.cells)
+        title = ("matching" if len(rows) == 1 and not row["number"] else f"matching {row['number']}") + f": {said}"
+        pictures.append(MeshPicture(title, states, [(a, b) for a, b in row["pairs"]] if lit else ()))
+    of_ports = f"{len(first['used_ports'])} of {first['mesh_ports']} ports"
+    return mesh_figure(mesh, pictures, f"{first['width']} x {first['height']} mesh, {of_ports}")
+
+
+def write_figure(path: Path, rows: Sequence[Row]) -> None:
+    """Write the figure of rows to a file of the user who called sudo; ``ConfigError`` if it cannot be written."""
+    try:
+        path.write_bytes(render(figure_of_rows(rows), path.suffix[1:]))
+    except OSError as error:
+        raise ConfigError(f"cannot be written ({error.strerror}); name another file", source=str(path)) from None
+    hand_over(path)
 
 
 def colour_of(number: int) -> tuple[str, bool]:

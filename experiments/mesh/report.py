@@ -1,75 +1,70 @@
-"""The table of a mesh study: cells, loss, latency and state changes of every matching."""
+"""Report of the mesh experiment: cells, loss, latency and state changes of every matching."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from experiments.mesh.study import MOST_SHOWN, Answer, MeshStudy, Used, costs
-from experiments.rails.report import Column, plain_table
+from experiments.mesh.study import MOST_SHOWN
+from experiments.report import Column, Drawn, Recorded, Report, Table
+from measure.results.row import Row
 
-_COLUMNS: tuple[Column, ...] = (
-    ("matching", "right"),
-    ("pairs", "left"),
-    ("routable", "left"),
-    ("cells", "right"),
-    ("min / mean / max", "right"),
-    ("loss dB", "right"),
-    ("latency ps", "right"),
-    ("flips", "right"),
-    ("s", "right"),
-    ("proved", "left"),
+_COLOURS = {True: "green", False: "red", None: "yellow"}
+
+
+def routable_in_words(row: Row) -> str:
+    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
+    return {True: "yes", False: "no", None: "not found"}[row["routable"]]
+
+
+def _pairs(row: Row) -> str:
+    shown = " ".join(f"{a}-{b}" for a, b in row["pairs"][:MOST_SHOWN])
+    more = len(row["pairs"]) - MOST_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _lengths(row: Row) -> str | None:
+    return None if row["cells"] is None else f"{row['path_min']} / {row['path_mean']:.1f} / {row['path_max']}"
+
+
+_COLUMNS = (
+    Column("no.", "number", "d"),
+    Column("pairs", _pairs, left=True),
+    Column("routable", lambda row: Text(routable_in_words(row), _COLOURS[row["routable"]]), left=True),
+    Column("cells", "cells", "d"),
+    Column("path cells\nmin/mean/max", _lengths),
+    Column("loss\ndB", "loss_db", ".1f"),
+    Column("latency\nps", "latency_ps", ".0f", wide=True),
+    Column("flips", "flips", "d"),
+    Column("s", "seconds", ".2f", wide=True),
+    Column("proved", lambda row: "yes" if row["proved"] else "no", left=True),
 )
 
 
-def print_mesh(study: MeshStudy, used: Used, found: Sequence[Answer], console: Console) -> None:
-    """Print a line about the mesh, a table with a row for each matching, and a note on the columns."""
-    if not console.is_terminal:
-        console = Console(file=console.file, width=150, no_color=True)
-    mesh = study.mesh
-    console.print(
-        Text(
-            f"{study.width} x {study.height} mesh: {len(mesh.cells)} cells, {len(mesh.ports)} ports; "
-            f"{len(used.ports)} in use ({used.how}): {', '.join(map(str, used.ports))}",
-            style="bold",
-        )
+def _tables(rows: Sequence[Row]) -> Iterator[Table]:
+    first = rows[0]
+    title = f"{first['width']} x {first['height']} mesh: {first['mesh_cells']} cells, {first['mesh_ports']} ports; "
+    title += (
+        f"{len(first['used_ports'])} in use ({first['used_ports_are']}): {', '.join(map(str, first['used_ports']))}"
     )
-    console.print(plain_table(_COLUMNS, (_cells(study, answer) for answer in found)))
-    console.print(
-        Text(
-            f"Loss and latency of the longest path, at {study.cell_loss_db:g} dB and {study.cell_latency_ps:g} ps a "
-            "cell. Flips: cells that change their state from the matching before.",
-            style="dim",
-        )
+    yield Table(title, _COLUMNS, rows)
+
+
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text]:
+    yield Text(
+        f"Loss and latency of the longest path, at {settings['cell_loss_db']:g} dB and "
+        f"{settings['cell_latency_ps']:g} ps a cell. Flips: cells that change their state from the matching before.",
+        style="dim",
     )
 
 
-def routable_in_words(answer: Answer) -> str:
-    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
-    return {True: "yes", False: "no", None: "not found"}[answer.routable]
+def _figures(recorded: Recorded) -> Iterator[Drawn]:
+    from experiments.mesh.figure import figure_of_rows
+
+    if recorded.rows:
+        yield Drawn("mesh", figure_of_rows(recorded.rows), recorded.rows)
 
 
-def _cells(study: MeshStudy, answer: Answer) -> list[str | Text]:
-    cost = costs(study, answer)
-    colour = {True: "green", False: "red", None: "yellow"}[answer.routable]
-    routed = answer.routed is not None
-    return [
-        str(answer.number),
-        _pairs(answer),
-        Text(routable_in_words(answer), colour),
-        str(answer.routed.cells) if answer.routed is not None else "-",
-        f"{cost['path_min']} / {cost['path_mean']:.1f} / {cost['path_max']}" if routed else "-",
-        f"{cost['loss_db']:.1f}" if routed else "-",
-        f"{cost['latency_ps']:.0f}" if routed else "-",
-        "-" if answer.flips is None else str(answer.flips),
-        f"{answer.seconds:.2f}",
-        "yes" if answer.proved else "no",
-    ]
-
-
-def _pairs(answer: Answer) -> str:
-    shown = " ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_SHOWN])
-    more = len(answer.pairs) - MOST_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+REPORT = Report(tables=_tables, findings=_findings, figures=_figures)

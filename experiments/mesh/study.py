@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +24,7 @@ from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
 from controllers.mesh.negotiation import route
 from controllers.mesh.ports import choose
-from experiments.settings import Section
+from experiments.settings import Option, Settings
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
@@ -36,31 +37,50 @@ FEWER_SHARE = 0.2
 """Share of a matching's time that the search for fewer ports may take, after no route was found for all ports."""
 WITHOUT_S = 0.5
 """Seconds of search per circuit, to find out whether an infeasible matching is routable without that circuit."""
+FORMS = ("svg", "png")
 STATES = ("bar", "cross")
 EVENLY, NAMED = "evenly spaced", "named"
 
 
-class MeshStudy(Section):
-    """A mesh of ``width`` x ``height`` hexagons and the matchings to route on it, ``time_s`` seconds for each.
+class MeshStudy(Settings):
+    """A mesh of hexagons and the matchings to route on it: one, or all of a 1-factorization of the ports in use."""
 
-    ``ports`` is the number of external ports in use, or a tuple of their numbers (``used_ports``). ``matching`` gives
-    one matching as pairs of mesh ports; without it all matchings of a 1-factorization are routed, or number ``only`` of
-    them. ``exact`` searches for the fewest cells, or the proof that there is no route. Each cell adds
-    ``cell_loss_db`` and ``cell_latency_ps`` to a path.
-    """
+    width: int = Field(default=7, description="columns of hexagons, an odd number")
+    height: int = Field(default=3, description="hexagons in the first column; every second column has one less")
+    ports: Annotated[int | tuple[int, ...] | None, Option(metavar="N|0,5,...")] = Field(
+        default=None, description=f"number of ports, or the ports themselves (default {DEFAULT_PORTS})"
+    )
+    choose: bool | None = Field(
+        default=None,
+        description="other ports than evenly spaced ones if these do not route every matching (default on without "
+        "--exact)",
+    )
+    matching: Annotated[tuple[tuple[int, int], ...] | None, Option(metavar="0-3,1-2")] = Field(
+        default=None, description="one matching of mesh ports, instead of all of a 1-factorization"
+    )
+    only: Annotated[int | None, Option(metavar="K")] = Field(
+        default=None, description="number of the only matching to route, from 0 (default all)"
+    )
+    exact: bool = Field(default=False, description="fewest cells, or the proof that there is no route")
+    time_s: Annotated[float, Option("--time-limit", "S", old=("--time",))] = Field(
+        default=10.0, gt=0, le=86_400, description="time limit for each matching, in s"
+    )
+    seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
+    cell_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False, description="loss of a cell, in dB")
+    cell_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a cell, in ps")
+    draw: Annotated[Path | None, Option(metavar="FILE")] = Field(
+        default=None,
+        description=f"file for a figure of the mesh with a panel for each matching ({' or '.join(FORMS)})",
+    )
 
-    experiment: Literal["pip-mesh"] = "pip-mesh"
-    width: int = 7
-    height: int = 3
-    ports: int | tuple[int, ...] | None = None
-    choose: bool | None = None
-    matching: tuple[tuple[int, int], ...] | None = None
-    only: int | None = None
-    exact: bool = False
-    time_s: float = Field(default=10.0, gt=0, le=86_400)
-    seed: int = Field(default=0, ge=0)
-    cell_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False)
-    cell_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+    @field_validator("draw")
+    @classmethod
+    def _form(cls, value: Path | None) -> Path | None:
+        if value is not None and value.suffix[1:] not in FORMS:
+            raise ValueError(f"must end in {' or '.join('.' + form for form in FORMS)}, not {value}")
+        if value is not None and not value.parent.is_dir():
+            raise ValueError(f"{value.parent} is not a folder; make it first")
+        return value
 
     @field_validator("ports", mode="before")
     @classmethod
@@ -166,7 +186,7 @@ def used_ports(study: MeshStudy) -> Used:
     if chosen is None and study.choose:
         raise ConfigError(
             f"no {study.n} ports of a mesh of {study.width} x {study.height} were found in {study.time_s:g} s that can "
-            "route every matching; use fewer ports, a larger mesh or more --time",
+            "route every matching; use fewer ports, a larger mesh or more --time-limit",
             key="ports",
         )
     return chosen or even
@@ -257,41 +277,7 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
     return route_exact(study.mesh, pairs, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
 
 
-# -- output ----------------------------------------------------------------------------------------
-
-
-def as_json(study: MeshStudy, used: Used, found: Sequence[Answer]) -> dict[str, Any]:
-    """JSON of a study for other programs: the mesh, and pairs, paths and states of each matching.
-
-    Ports and cells have the numbers of the mesh.
-    """
-    return {
-        "width": study.width,
-        "height": study.height,
-        "cells": len(study.mesh.cells),
-        "ports": len(study.mesh.ports),
-        "used_ports": list(used.ports),
-        "used_ports_are": used.how,
-        "matchings": [_matching_json(study, answer) for answer in found],
-    }
-
-
-def _matching_json(study: MeshStudy, answer: Answer) -> dict[str, Any]:
-    routed = answer.routed
-    return {
-        "pairs": [list(pair) for pair in answer.pairs],
-        "routable": answer.routable,
-        "cells": None if routed is None else routed.cells,
-        "paths": None if routed is None else [list(routed.paths[pair]) for pair in answer.pairs],
-        "states": None if routed is None else [STATES[state] for state in routed.states],
-        "flips": answer.flips,
-        "seconds": round(answer.seconds, 4),
-        "proved": answer.proved,
-        **costs(study, answer),
-    }
-
-
-def costs(study: MeshStudy, answer: Answer) -> dict[str, float | None]:
+def costs(study: MeshStudy, answer: Answer) -> dict[str, Any]:
     """Costs of an answer: cells of the shortest, mean and longest path, loss (dB) and latency (ps) of the longest.
 
     All are None without a route.
@@ -332,7 +318,7 @@ def _circuits(answer: Answer) -> str:
 
 def _try(study: MeshStudy) -> str:
     proof = "" if study.exact else "use --exact for a proof that there is none, "
-    return f"{proof}a longer --time, or other --ports"
+    return f"{proof}a longer --time-limit, or other --ports"
 
 
 def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:

@@ -1,0 +1,45 @@
+"""The allocation experiment: fragmentation of racks, and what a photonic fabric in the servers saves (MORPHLUX)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from experiments.allocation.row import AllocationRow
+from experiments.allocation.settings import AllocationSettings
+from experiments.experiment import Experiment
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+    from experiments.runner import Runner
+
+
+class AllocationStudy(Experiment[AllocationSettings]):
+    """The cost of fragmentation in racks of accelerators, and the savings of a photonic fabric; no packets, no root."""
+
+    name = "allocation"
+    Settings = AllocationSettings
+    rows = (AllocationRow,)
+    quick: ClassVar = {"clusters": 1}
+    examples = (
+        "                 # all studies: 8 clusters, 64 racks each",
+        "--quick          # one cluster",
+        "--study requests,mixes --freed 0.3    # large slices",
+        "--mix 4:4,8:2,16:1                    # sizes of slices and weights",
+        "--torus 4x4x2 --server 2x2x1 --request 16",
+    )
+    root = packets = False
+
+    def run(self, runner: Runner) -> None:
+        """Compute all studies."""
+        from experiments.allocation.studies import Studies
+
+        runner.progress.begin("computing the studies")
+        for row in Studies(self.settings).rows():
+            runner.add(row)
+
+    @classmethod
+    def report(cls) -> Report:
+        """A table for each study beside the paper's values, and figures."""
+        from experiments.allocation.report import REPORT
+
+        return REPORT

@@ -1,0 +1,66 @@
+"""The row of an allocation study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from measure.results.row import ResultRow
+
+
+@dataclass(kw_only=True)
+class AllocationRow(ResultRow):
+    """One result of one study; fields of other studies are empty. Columns ``paper_..`` are those of MORPHLUX."""
+
+    study: Annotated[str, "study of the row"] = ""
+    seed: Annotated[int, "seed of all draws"] = 1
+    mix: Annotated[str | None, "mix of slices that fill the racks"] = None
+    system: Annotated[str | None, "contiguous, morphlux, or a way of recovery"] = None
+    freed: Annotated[float | None, "share of the chips that was to be released"] = None
+    free_share: Annotated[float | None, "share of the chips that is free"] = None
+    racks: Annotated[int | None, "number of racks"] = None
+    index_median: Annotated[float | None, "fragmentation index of the racks, median"] = None
+    index_mean: Annotated[float | None, "the same, mean"] = None
+    index_max: Annotated[float | None, "the same, largest"] = None
+    paper_index_max: Annotated[float | None, "largest index of the paper"] = None
+    chips: Annotated[int | None, "size of a requested slice, in chips"] = None
+    racks_with_room: Annotated[int | None, "racks with enough free chips for a request"] = None
+    requests: Annotated[int | None, "requests"] = None
+    failed: Annotated[int | None, "requests without a slice"] = None
+    failed_share: Annotated[float | None, "share of the requests without a slice"] = None
+    failed_for_time: Annotated[int | None, "requests whose search reached its time limit"] = None
+    fragmented: Annotated[int | None, "requests met from fragments"] = None
+    thin: Annotated[int | None, "of these, those with fewer circuits than fibres"] = None
+    paper_failed_share: Annotated[float | None, "share of failed requests of the paper"] = None
+    contiguous_index_max: Annotated[float | None, "largest index before the requests, contiguous slices"] = None
+    rule: Annotated[str | None, "when a slice can use a dimension: ring or link"] = None
+    fibres_counted: Annotated[bool | None, "whether fibres between servers limit the steering"] = None
+    static_share_mean: Annotated[float | None, "usable share of egress with a static split, mean"] = None
+    gain_median: Annotated[float | None, "share of egress that steering regains, median of racks"] = None
+    gain_max: Annotated[float | None, "the same, largest"] = None
+    above_30_percent: Annotated[float | None, "share of the racks that regain more than 30 %"] = None
+    paper_gain_median: Annotated[float | None, "gain that half of the paper's racks exceed"] = None
+    paper_gain_max: Annotated[float | None, "largest gain of the paper"] = None
+    failures: Annotated[int | None, "dead chips in a rack"] = None
+    chips_mean: Annotated[float | None, "chips out of use, mean of racks"] = None
+    ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
+    paper_ratio: Annotated[float | None, "approximate ratio of the paper"] = None
+    spliced_share: Annotated[float | None, "share of dead chips that a spare replaced"] = None
+    groups: Annotated[int | None, "groups that fail independently"] = None
+    of: Annotated[str | None, "what a group is: chips or servers"] = None
+    p_fail_low: Annotated[float | None, "least probability of failure of a group"] = None
+    p_fail_high: Annotated[float | None, "largest probability of failure of a group"] = None
+    slo: Annotated[float | None, "service level"] = None
+    spares: Annotated[int | None, "spare groups for the service level, median of draws"] = None
+    spares_least: Annotated[int | None, "the same, least"] = None
+    spares_most: Annotated[int | None, "the same, most"] = None
+    reserve_chips: Annotated[int | None, "chips in reserve"] = None
+    rack_to_reserve: Annotated[float | None, "chips of a rack over chips in reserve"] = None
+    paper_spares: Annotated[int | None, "spares of the paper"] = None
+    outcome: Annotated[str | None, "outcome of a request: fragmented or refused"] = None
+    count: Annotated[int | None, "number of requests with this outcome"] = None
+    median_s: Annotated[float | None, "wall-clock time of a request, median"] = None
+    worst_s: Annotated[float | None, "the same, longest"] = None
+    paper_s: Annotated[float | None, "upper bound of the paper's solver"] = None
+    per_rack: Annotated[Sequence[float], "index or gain of every rack"] = ()

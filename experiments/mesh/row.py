@@ -1,0 +1,59 @@
+"""The row of one matching on a photonic mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from experiments.mesh.study import STATES, Answer, MeshStudy, Used, costs
+from measure.results.row import ResultRow
+
+
+@dataclass(kw_only=True)
+class MeshRow(ResultRow):
+    """One matching on a mesh. Without a route all fields from ``cells`` on are empty; ports and cells are numbers."""
+
+    width: Annotated[int, "columns of hexagons"]
+    height: Annotated[int, "hexagons in the first column"]
+    mesh_cells: Annotated[int, "cells of the mesh"]
+    mesh_ports: Annotated[int, "external ports of the mesh"]
+    used_ports: Annotated[Sequence[int], "ports in use"]
+    used_ports_are: Annotated[str, "how the ports in use were chosen"]
+    number: Annotated[int, "number of the matching"]
+    pairs: Annotated[Sequence[Sequence[int]], "pairs of ports"]
+    routable: Annotated[bool | None, "whether there is a route; empty: none was found in time, which proves nothing"]
+    proved: Annotated[bool, "whether it is proved that the route has the fewest cells, or that there is none"]
+    seconds: Annotated[float, "time of the search, in s"]
+    flips: Annotated[int | None, "cells that change their state from the matching before"] = None
+    cells: Annotated[int | None, "cells on all paths"] = None
+    path_min: Annotated[int | None, "cells of the shortest path"] = None
+    path_mean: Annotated[float | None, "cells of a path, mean"] = None
+    path_max: Annotated[int | None, "cells of the longest path"] = None
+    loss_db: Annotated[float | None, "loss of the longest path"] = None
+    latency_ps: Annotated[float | None, "latency of the longest path"] = None
+    paths: Annotated[Sequence[Sequence[int]] | None, "cells of the path of every pair"] = None
+    states: Annotated[Sequence[str] | None, "state of every cell: bar or cross"] = None
+
+
+def mesh_row(study: MeshStudy, used: Used, answer: Answer) -> MeshRow:
+    """The row of one answer."""
+    routed = answer.routed
+    return MeshRow(
+        width=study.width,
+        height=study.height,
+        mesh_cells=len(study.mesh.cells),
+        mesh_ports=len(study.mesh.ports),
+        used_ports=used.ports,
+        used_ports_are=used.how,
+        number=answer.number,
+        pairs=answer.pairs,
+        routable=answer.routable,
+        proved=answer.proved,
+        seconds=round(answer.seconds, 4),
+        flips=answer.flips,
+        cells=None if routed is None else routed.cells,
+        paths=None if routed is None else [routed.paths[pair] for pair in answer.pairs],
+        states=None if routed is None else [STATES[state] for state in routed.states],
+        **costs(study, answer),
+    )
