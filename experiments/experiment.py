@@ -47,8 +47,6 @@ class Experiment(ABC, Generic[S]):
     quick: ClassVar[Mapping[str, Any]] = {}
     examples: ClassVar[Sequence[str]] = ()
     actions: ClassVar[Mapping[str, Action]] = {}
-    root: ClassVar[bool] = True
-    """Whether a run needs root."""
     packets: ClassVar[bool] = True
     """Whether the rows are measured points on a fabric, which carry a verdict."""
     keeps: ClassVar[bool] = True
@@ -67,6 +65,10 @@ class Experiment(ABC, Generic[S]):
         """The scale of a run; 1 for an experiment without packets."""
         section = getattr(self.settings, "scale", None)
         return Scale(1.0, 1.0) if section is None else section.scale()
+
+    def needs_root(self) -> bool:
+        """Whether a run with these settings needs root."""
+        return True
 
     def check(self) -> None:
         """Raise ``ConfigError`` for all that can be refused without root and before anything starts."""

@@ -20,7 +20,7 @@ class RunProgress:
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=console is None,
+            disable=console is None or not console.is_terminal,
         )
         self._task: TaskID | None = None
 

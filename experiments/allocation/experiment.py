@@ -27,7 +27,11 @@ class AllocationStudy(Experiment[AllocationSettings]):
         "--mix 4:4,8:2,16:1                    # sizes of slices and weights",
         "--torus 4x4x2 --server 2x2x1 --request 16",
     )
-    root = packets = False
+    packets = False
+
+    def needs_root(self) -> bool:
+        """Nothing is emulated."""
+        return False
 
     def run(self, runner: Runner) -> None:
         """Compute all studies."""

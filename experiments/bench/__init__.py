@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
+from measure.results.row import ResultRow
 from railyard.errors import MachineError
 
 
@@ -13,23 +15,18 @@ class NotMeasured(MachineError):
     """A benchmark could not measure; the message says in one sentence what it could not measure, and why."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One value of a benchmark, in ``unit``.
+@dataclass
+class Measurement(ResultRow):
+    """One value of a benchmark; if nothing could be measured, ``value`` is None and ``ok`` False."""
 
-    ``baseline`` is the stock tool's value in the same run, ``ratio`` how many times better ``value`` is, ``limit`` the
-    bound of ``value`` (or of ``ratio``, as the name says), and ``ok`` whether the bound was kept; None where there is
-    none. If nothing could be measured, ``value`` is None, ``why_not`` gives the reason, and ``ok`` is False.
-    """
-
-    name: str
-    value: float | None
-    unit: str
-    baseline: float | None = None
-    ratio: float | None = None
-    limit: float | None = None
-    ok: bool | None = None
-    why_not: str = ""
+    name: Annotated[str, "what was measured"]
+    value: Annotated[float | None, "the value"]
+    unit: Annotated[str, "unit of the value"]
+    baseline: Annotated[float | None, "the stock tool's value in the same run"] = None
+    ratio: Annotated[float | None, "how many times better the value is than the baseline"] = None
+    limit: Annotated[float | None, "bound of the value, or of the ratio, as the name says"] = None
+    ok: Annotated[bool | None, "whether the bound was kept"] = None
+    why_not: Annotated[str, "why nothing was measured"] = ""
 
 
 def not_measured(name: str, why: object) -> Measurement:

@@ -1,4 +1,4 @@
-"""The benchmarks of ``scripts/bench.py`` by name, in the order in which the script runs them."""
+"""The benchmarks by name, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from experiments.bench.slopes import slopes
 
 
 @dataclass(frozen=True)
-class Bench:
+class Benchmark:
     """One benchmark: its description in a line, and the function that measures it, which needs root."""
 
     says: str
     measure: Callable[[], list[Measurement]]
 
 
-BENCHES: dict[str, Bench] = {
-    "links": Bench("16 hosts x 100 Mb/s in a ring: goodput of each against line rate, beside TCLink", links),
-    "allreduce": Bench("ring all-reduce against line rate at 8 to 128 hosts", ring_scaling),
-    "collectives": Bench("every collective at 16 ranks and 4 MiB against its own alpha-beta bound", against_bounds),
-    "stragglar": Bench("Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", stragglar),
-    "ceiling": Bench("the highest aggregate rate at which an all-reduce stays within 1.05", highest_aggregate),
-    "bringup": Bench("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", bring_up),
-    "rewire": Bench("64 ports rewired: request to barrier reply, and to the answer", rewire_64),
-    "barrier": Bench("64 members ready: first request to last ack, no switch involved", barrier_64),
-    "dark": Bench("in-band dark time against the configured one", dark_time),
-    "slopes": Bench("step time against delay: smoke, Llama and PP-only jobs, and the stall law", slopes),
+BENCHES: dict[str, Benchmark] = {
+    "links": Benchmark("16 hosts x 100 Mb/s in a ring: goodput of each against line rate, beside TCLink", links),
+    "allreduce": Benchmark("ring all-reduce against line rate at 8 to 128 hosts", ring_scaling),
+    "collectives": Benchmark("every collective at 16 ranks and 4 MiB against its own alpha-beta bound", against_bounds),
+    "stragglar": Benchmark("Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", stragglar),
+    "ceiling": Benchmark("the highest aggregate rate at which an all-reduce stays within 1.05", highest_aggregate),
+    "bringup": Benchmark("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", bring_up),
+    "rewire": Benchmark("64 ports rewired: request to barrier reply, and to the answer", rewire_64),
+    "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", barrier_64),
+    "dark": Benchmark("in-band dark time against the configured one", dark_time),
+    "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", slopes),
 }

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from functools import cached_property
 
 from experiments.bench import Measurement, not_measured
-from experiments.settings import Settings, validated
+from experiments.bench.rows import rows_of
+from experiments.collective.experiment import Collectives
+from experiments.collective.settings import CollectiveSettings
+from experiments.settings import validated
+from experiments.straggler.experiment import Stragglers
 from experiments.straggler.findings import break_even_s
-from experiments.straggler.settings import StragglerExperiment
-from experiments.trials.plan import TrialPlan
+from experiments.straggler.settings import StragglerSettings
 from experiments.trials.row import wire_bound_s
-from experiments.trials.run import QuietTrialListener, TrialRun
 from experiments.trials.trial import Trial, TrialFabric
 from measure.live.calibration import default_calibration, load_calibration
-from railyard.scale import Scale
 from workloads.collectives.catalog import ALGORITHMS, schedule
 
 RANKS, GPUS_PER_SERVER = 16, 4
@@ -31,20 +30,28 @@ _STEPS = 2
 def against_bounds() -> list[Measurement]:
     """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
 
-    The bound includes the message latency of this machine (``scripts/calibrate.py``) in each round.
+    The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
-    with _run(_STEPS) as run:
-        for trial in sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server):
-            row = run.measure(trial).row
-            name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
-            if not row["after_arrival_s"]:
-                found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
-                continue
-            ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
-            found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
+    experiment = Bounds(validated(CollectiveSettings, {"iterations": _STEPS}))
+    for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
+        name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+        if not row["after_arrival_s"]:
+            found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
+            continue
+        ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
+        found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
     return found
+
+
+class Bounds(Collectives):
+    """Every algorithm and collective once, ordered so that fabrics are brought up once."""
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials, those on one fabric after another."""
+        return tuple(sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server))
 
 
 def _trials() -> Iterator[Trial]:
@@ -62,10 +69,8 @@ def stragglar() -> list[Measurement]:
     """
     found = []
     values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3}
-    with _run(3) as run:
-        for trial in validated(StragglerExperiment, values).trials():
-            run.measure(trial)
-        after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in run.record.rows}
+    rows = rows_of(Stragglers(validated(StragglerSettings, values)))
+    after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in rows}
     for n, published in SPEEDUPS.items():
         name = f"ring / stragglar after arrival, {n} ranks (published {published:g})"
         ring, other = after.get((n, "ring")), after.get((n, "stragglar"))
@@ -81,22 +86,11 @@ def stragglar() -> list[Measurement]:
 
 
 def _break_even() -> Measurement:
-    experiment = validated(StragglerExperiment, {"algorithms": ["ring", "stragglar"], "iterations": 3})
-    with _run(3) as run:
-        for trial in experiment.trials():
-            run.measure(trial)
-        measured = break_even_s(run.record.rows)
+    settings = validated(StragglerSettings, {"algorithms": ["ring", "stragglar"], "iterations": 3})
+    measured = break_even_s(rows_of(Stragglers(settings)))
     name = "break-even delay of StragglAR and Ring, 8 ranks: measured / law"
     if measured is None:
         return not_measured(name, "StragglAR was not faster than Ring at any delay that was measured")
-    law = experiment.law(8, experiment.size_of(8)[0]).critical_delay_s
+    law = settings.law(8, settings.size_of(8)[0]).critical_delay_s
     ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE
     return Measurement(name, measured / law, "ratio", limit=1.0, ok=ok)
-
-
-@contextmanager
-def _run(steps: int) -> Iterator[TrialRun]:
-    with tempfile.TemporaryDirectory(prefix="railyard-bench-") as folder:
-        plan = TrialPlan("bench", Settings(), Scale(1.0), steps)
-        with TrialRun(plan, Path(folder) / "results", QuietTrialListener()) as run:
-            yield run

@@ -7,17 +7,15 @@ windows: it is never slower than on-demand, and follows the stall law for the me
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from experiments.bench import Measurement, NotMeasured
-from experiments.rails.run import QuietListener, RailRun
-from experiments.rails.settings import make_experiment
+from experiments.bench.rows import rows_of
+from experiments.rails.experiment import Rails
+from experiments.rails.settings import make_settings
 from measure.results.row import Row
-from workloads.catalog import load_workload
 
 NEVER_SLOWER_SHARE = 0.01
 """Difference between two points of one machine that noise explains, as a share of the step time."""
@@ -39,11 +37,8 @@ def slopes() -> list[Measurement]:
 
 
 def _rows(workload: str, modes: Sequence[str], delays_ms: Sequence[float], steps: int) -> list[Row]:
-    experiment = make_experiment({"workload": workload, "modes": modes, "delays_ms": delays_ms, "steps": steps})
-    with tempfile.TemporaryDirectory(prefix="railyard-slopes-") as folder:
-        run = RailRun(experiment, load_workload(workload), Path(folder) / "results", QuietListener())
-        run.run()
-    return run.rows
+    values = {"workload": workload, "modes": modes, "delays_ms": delays_ms, "steps": steps}
+    return rows_of(Rails(make_settings(values)))
 
 
 def _fit(rows: Sequence[Row], mode: str) -> float:

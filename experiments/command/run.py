@@ -44,7 +44,7 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     experiment.check()
     if predict or options.predict:
         return _predict(experiment, options)
-    if kind.root:
+    if experiment.needs_root():
         need_root()
     return _measure(experiment, options)
 
@@ -103,7 +103,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
         usage=f"railyard run {kind.name} [FILE.yaml] [options]",
         description=f"{text}\n\n{shown}" if shown else text,
     )
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE.yaml", help="options override the keys of the file")
+    parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help="options override the keys of the file")
     found = list(field_options(kind.Settings))
     shared = [option for option in found if option.path[0] in PacketSettings.model_fields]
     groups = {"options of the experiment": [each for each in found if each not in shared], "fabric and scale": shared}
@@ -136,8 +136,9 @@ def _quick_words(value: Any) -> str:
 def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
     """The experiment of the options; they override the file, which overrides ``--quick`` and the defaults."""
     values: dict[str, Any] = dict(kind.quick) if options.quick else {}
-    if options.file is not None:
-        values = merged(values, file_values(kind, options.file))
+    path = getattr(options, "yaml file")
+    if path is not None:
+        values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
     return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
 

@@ -42,7 +42,11 @@ class MeshRouting(Experiment[MeshStudy]):
         "--width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png",
         "--exact --json         # for other programs",
     )
-    root = packets = keeps = False
+    packets = keeps = False
+
+    def needs_root(self) -> bool:
+        """Nothing is emulated."""
+        return False
 
     def run(self, runner: Runner) -> None:
         """Route every matching, draw the figure if one is wanted, and say what would work where there is no route."""

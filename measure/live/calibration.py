@@ -1,6 +1,6 @@
 """Calibration: the traffic that this machine can emulate faithfully, and the scale that follows from it.
 
-``scripts/calibrate.py`` measures and saves a ``Calibration``; a run with ``scale.rate: auto`` reads it and
+``railyard calibrate`` measures and saves a ``Calibration``; a run with ``scale.rate: auto`` reads it and
 takes the highest link rate that the machine carries on all ports at once.
 """
 
@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,15 +130,16 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
     except FileNotFoundError:
         return None
     try:
-        calibration = _from_json(json.loads(text))
+        calibration = from_json(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise MachineError(
-            f"{path} is not a calibration that this version reads; write a new one with sudo scripts/calibrate.py"
+            f"{path} is not a calibration that this version reads; write a new one with sudo railyard calibrate"
         ) from None
     return calibration if calibration.is_of_this_machine() else None
 
 
-def _from_json(data: dict[str, Any]) -> Calibration:
+def from_json(data: Mapping[str, Any]) -> Calibration:
+    """Read the fields of a calibration; ``ValueError`` for another format."""
     if data["format"] != FORMAT:
         raise ValueError(data["format"])
     timers = {key: TimerError(**data[key]) for key in ("timer_idle", "timer_loaded")}
