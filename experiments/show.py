@@ -1,18 +1,18 @@
-"""Implementation of ``scripts/inspect.py``: contents of workload files, their traffic and time, and schedules."""
+"""``railyard show``: contents of workload files, their traffic and time, and schedules."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, get_args
 
 from rich.console import Console
-from rich.table import Table
 
-from experiments.command import run_script
+from experiments.options import Parser
+from experiments.report import Column, Table, as_rich
 from measure.metrics.bounds import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
@@ -29,7 +29,19 @@ from workloads.inspection import (
 )
 from workloads.schedule import CollectiveKind, Schedule
 
-SCRIPT = "inspect.py"
+DESCRIPTION = """\
+Show the contents of a workload file with its traffic and predicted time, or a
+collective round by round.
+
+railyard show trace/           # Chakra traces: a folder, or one file of it
+railyard show gpt175b.txt --ranks 16 --compute-unit ns    # a layer file
+railyard show ring.xml --size 1M --json    # an MSCCL algorithm
+railyard show smoke            # a workload of the catalog, or a YAML file
+railyard show --algorithm stragglar --ranks 8 --straggler 2
+railyard show --algorithm ring --op all_gather --ranks 8 --xml
+
+Layer files are those of ASTRA-sim and AICB. Nothing is started and root is not
+needed; times are predictions of the model."""
 MOST_OPERATIONS, MOST_WORK = 5_000, 20_000
 """Largest program that is predicted without --predict, which takes about a second: operations of all ranks, and
 operations with the transfers of collectives."""
@@ -38,20 +50,13 @@ DEFAULT_RANKS = 8
 STEPS = 2
 
 
-def main(description: str, arguments: Sequence[str] | None = None) -> int:
-    """Run the script; ``description`` is the text of --help. Returns the exit status."""
-    try:
-        status = run_script(SCRIPT, lambda: run(parse(description, arguments)))
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return status
+def main(arguments: Sequence[str]) -> int:
+    """Show the files or the collective of the command line; returns the exit status."""
+    return run(_parser().read(arguments))
 
 
-def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of the command line."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> Parser:
+    parser = Parser(prog="railyard show", description=DESCRIPTION)
     add = parser.add_argument
     add("files", nargs="*", metavar="FILE", help="workload file, folder of traces, or workload of the catalog")
     add(
@@ -103,7 +108,7 @@ def parse(description: str, arguments: Sequence[str] | None = None) -> argparse.
     )
     add("--json", action="store_true", help="output as JSON, for other programs")
     add("--xml", action="store_true", help="output of --algorithm as MSCCL XML")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def run(options: argparse.Namespace) -> int:
@@ -156,22 +161,23 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
     large = sum(map(len, workload.program.operations)) > MOST_OPERATIONS or work_of(workload.program) > MOST_WORK
     if options.predict is None and large:
         return None, "the program is large: the time of a run is predicted only with --predict."
-    from experiments.rails.forecast import forecast
-    from experiments.rails.run import resolve_scale
-    from experiments.rails.settings import make_experiment
+    from experiments.rails.job import job_point, resolve_scale
+    from experiments.rails.settings import make_settings
     from measure.live.calibration import load_calibration
     from railyard.scale import Scale
 
     scale_keys = {key: getattr(options, key) for key in ("rate", "time") if getattr(options, key) is not None}
     fabric = {} if options.port_gbps is None else {"rate_gbps": options.port_gbps}
-    experiment = make_experiment({"modes": ["native"], "delays_ms": [0.0], "scale": scale_keys, "fabric": fabric})
+    values = {"modes": ["native"], "delays_ms": [0.0], "scale": scale_keys, "fabric": fabric, "steps": STEPS}
+    settings = make_settings(values)
     note, chosen = "", None
     try:
-        chosen = resolve_scale(experiment, workload, load_calibration())
+        chosen = resolve_scale(settings, workload, load_calibration())
     except ConfigError as error:
         note = f"a run would be refused: {error}."
     scale = chosen or Scale(1.0)
-    found = forecast(experiment.model_copy(update={"steps": STEPS}), workload, "native", 0.0, scale)
+    job = job_point(settings, workload, "native", 0.0, scale)
+    found = job.prediction(job.fabric.plan(), scale)
     return {
         "step_s": found.step_time_s,
         "wall_clock_s": chosen.emulated_s(found.step_time_s) if chosen else None,
@@ -188,9 +194,9 @@ def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: 
     for line in _facts(contents, prediction):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if contents.collectives:
-        console.print(_collective_table(contents))
+        _print(_collective_table(contents), console)
     if contents.traffic:
-        console.print(_rank_table(contents))
+        _print(_rank_table(contents), console)
     for sentence in (*contents.notes, *([note] if note else [])):
         console.print(f"  note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
@@ -222,36 +228,45 @@ def _span(values: Sequence[float], unit: str) -> str:
     return f"{shown[0]}{unit}" if least == most else f"{shown[0]} to {shown[1]}{unit}"
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", pad_edge=True, box=None, padding=(0, 1))
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("collective", "sends to") else "right")
-    return table
+def _print(table: Table, console: Console) -> None:
+    """Print a table, with its title as a last line about rows that were left out."""
+    console.print(as_rich(table, console.width))
+    if table.title:
+        console.print(f"  {table.title}", highlight=False)
 
 
 def _collective_table(contents: Contents) -> Table:
-    table = _table("collective", "bytes", "members", "count")
-    rows = sorted(contents.collectives, key=lambda one: -one.bytes * one.count * max(one.members, 1))
-    for one in rows[:MOST_ROWS]:
-        table.add_row(one.kind, f"{one.bytes:,}", str(one.members or "?"), str(one.count))
-    if len(rows) > MOST_ROWS:
-        table.add_row(f"and {len(rows) - MOST_ROWS} more kinds and sizes", "", "", "")
-    return table
+    rows = sorted(
+        map(asdict, contents.collectives), key=lambda one: -one["bytes"] * one["count"] * max(one["members"], 1)
+    )
+    columns = (
+        Column("collective", "kind", left=True),
+        Column("bytes", "bytes", ","),
+        Column("members", lambda row: row["members"] or "?"),
+        Column("count", "count", "d"),
+    )
+    more = len(rows) - MOST_ROWS
+    return Table(f"and {more} more kinds and sizes" if more > 0 else "", columns, rows[:MOST_ROWS])
 
 
 def _rank_table(contents: Contents) -> Table:
-    table = _table("rank", "compute s", "sent", "received", "sends to")
     to: dict[int, list[tuple[int, int]]] = {}
     for src, dst, size in contents.traffic:
         to.setdefault(src, []).append((dst, size))
+    rows = []
     for rank in range(min(contents.ranks or 0, MOST_ROWS)):
         peers = sorted(to.get(rank, []), key=lambda peer: -peer[1])
         shown = ", ".join(f"{dst}: {size:,}" for dst, size in peers[:4]) + (", ..." if len(peers) > 4 else "")
-        sent, received = contents.sent[rank], contents.received[rank]
-        table.add_row(str(rank), f"{contents.compute_s[rank]:.6g}", f"{sent:,}", f"{received:,}", shown)
-    if (contents.ranks or 0) > MOST_ROWS:
-        table.add_row("...", "", "", "", "")
-    return table
+        rows.append({"rank": rank, "compute_s": contents.compute_s[rank], "sent": contents.sent[rank],
+                     "received": contents.received[rank], "to": shown})  # fmt: skip
+    columns = (
+        Column("rank", "rank", "d"),
+        Column("compute s", "compute_s", ".6g"),
+        Column("sent", "sent", ","),
+        Column("received", "received", ","),
+        Column("sends to", "to", left=True, wide=True),
+    )
+    return Table(f"and {contents.ranks} ranks in all" if (contents.ranks or 0) > MOST_ROWS else "", columns, rows)
 
 
 # -- collectives -----------------------------------------------------------------------------------
@@ -300,12 +315,9 @@ def print_schedule(found: Schedule, size: int, port_gbps: float, console: Consol
     ]  # fmt: skip
     for line in lines:
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(header_style="bold", box=None, padding=(0, 1))
-    table.add_column("round", justify="right")
-    table.add_column("from>to: chunk (+: added, =: stored)")
+    console.print("[bold]round  from>to: chunk (+: added, =: stored)[/bold]")
     for number, transfers in enumerate(rounds_of(found)):
         cells = [f"{src}>{dst}: {'+' if op == 'reduce' else '='}{chunk}" for src, dst, chunk, op, *_ in transfers]
-        shown = ", ".join(cells[: 4 * MOST_ROWS]) + (f", and {len(cells) - 4 * MOST_ROWS} more"
-                                                     if len(cells) > 4 * MOST_ROWS else "")  # fmt: skip
-        table.add_row(str(number), shown)
-    console.print(table)
+        more = len(cells) - 4 * MOST_ROWS
+        shown = ", ".join(cells[: 4 * MOST_ROWS]) + (f", and {more} more" if more > 0 else "")
+        console.print(f"{number:>5}  {shown}", highlight=False, markup=False)

@@ -74,6 +74,15 @@ def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> 
     os.execve(argv[0], argv, environ)
 
 
+def railyard(*words: str) -> None:
+    """Run the ``railyard`` command ``words`` with the arguments of the script, and end with its exit status."""
+    folder = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]  # it holds an inspect.py
+    from experiments.command.main import main
+
+    raise SystemExit(main([*words, *sys.argv[1:]]))
+
+
 if __name__ == "__main__":
     enter(Path(__file__).resolve().parent.parent, sys.argv[1:], always=True)
 elif __name__ == "_venv":  # imported by a script; a test loads it under another name

@@ -20,7 +20,7 @@ COMMANDS = {
     "run": ("experiments.command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
     "predict": ("experiments.command.run:predict", "the model's numbers of an experiment alone; needs no root"),
     "plot": ("experiments.command.plot:main", "draw the figures of a results folder again, and print its tables"),
-    "show": ("experiments.show.command:main", "show what a workload, a trace or a collective contains"),
+    "show": ("experiments.show:main", "show what a workload, a trace or a collective contains"),
     "mesh": ("experiments.command.run:mesh", "route matchings on a photonic mesh (run mesh)"),
     "bench": ("experiments.command.run:bench", "run the benchmarks (run bench)"),
     "calibrate": ("experiments.command.run:calibrate", "measure the scale that this machine carries (run calibrate)"),

@@ -30,6 +30,7 @@ DEFAULT = "rails"
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     """Run the experiment that ``arguments`` name; returns the exit status."""
+    sys.path.append(os.getcwd())  # last, so that it hides nothing: a class of the user's may be module:Class
     kind, rest = kind_of(arguments)
     options = parser_of(kind).read(rest, options_by_experiment)
     experiment = experiment_of(kind, options)
@@ -103,7 +104,8 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
         usage=f"railyard run {kind.name} [FILE.yaml] [options]",
         description=f"{text}\n\n{shown}" if shown else text,
     )
-    parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help="options override the keys of the file")
+    about = "experiment file; options override its keys"
+    parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help=about)
     found = list(field_options(kind.Settings))
     shared = [option for option in found if option.path[0] in PacketSettings.model_fields]
     groups = {"options of the experiment": [each for each in found if each not in shared], "fabric and scale": shared}
