@@ -67,10 +67,10 @@ class AllToAllSettings(TrialSettings):
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=("bytes", "ranks", "delay", "slot", "skew"),
         min_length=1,
-        description="studies to measure; " + "; ".join(f"{name}: {what}" for name, what in STUDIES.items()),
+        description="studies to measure (" + "; ".join(f"{name}: {what}" for name, what in STUDIES.items()) + ")",
     )
     policies: tuple[Variant, ...] | None = Field(default=None, description="variants to compare (default by study)")
-    ranks: tuple[int, ...] = Field(default=(), description="numbers of ranks (default 8; study ranks 4,8,16)")
+    ranks: tuple[int, ...] = Field(default=(), description="number of ranks (default 8; study ranks 4,8,16)")
     sizes: Annotated[Sizes, Option(metavar="BYTES,...")] = Field(
         default=(),
         description="bytes from each rank to each other, on average (default 1250000; study bytes "

@@ -66,7 +66,7 @@ class AllocationSettings(Settings):
     fibres: int = Field(default=4, ge=1, le=64, description="fibres between two adjacent servers")
     mix: Annotated[str, Option(metavar="NAME|4:4,8:2")] = Field(
         default="servers",
-        description=f"mix of slices that fill the racks: {', '.join(MIXES)}, or chips:weight,...",
+        description=f"mix of slices that fill the racks: {', '.join(MIXES)}, or chips:weight pairs",
     )
     freed: Annotated[tuple[float, ...], Option(metavar="SHARE,...")] = Field(
         default=(0.2, 0.3), min_length=1, description="shares of the chips that are released"

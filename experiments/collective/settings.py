@@ -28,7 +28,7 @@ class TrialFabricSection(Section):
     gpus_per_server: Annotated[int, Option("--gpus-per-server", "N")] = Field(
         default=1, ge=1, le=120, description="GPUs per server, joined by a scale-up switch"
     )
-    ports: Annotated[int, Option("--ports", "N")] = Field(
+    ports: Annotated[int, Option("--ports-per-rank", "N", old=("--ports",))] = Field(
         default=1, ge=1, le=2, description="ports per rank on packet switches, 1 or 2"
     )
     port_gbps: PortGbps = 0.05
@@ -57,14 +57,14 @@ class CollectiveSettings(TrialSettings):
         description="kind of the collective (default all_reduce, or that of the file)",
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...", old=("--algorithm",))] = Field(
-        default=("ring",), min_length=1, description="algorithms of --list, or MSCCL XML files"
+        default=("ring",), min_length=1, description="algorithms of the collective (names of --list), or MSCCL XML files"
     )
     ranks: int | None = Field(
         default=None, ge=1, le=1024, description="number of ranks (default 8, or that of the file)"
     )
     sizes: Sizes = Field(default=(1 << 20,), min_length=1, description="buffer sizes, in bytes or as 4K, 1M")
     straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
-        default=None, ge=0, description="late rank of straggler-aware algorithms (default the last)"
+        default=None, ge=0, description="the late rank (default the last), for straggler-aware algorithms"
     )
     lockstep: bool = Field(default=False, description="barrier after every round")
     fabric: TrialFabricSection = TrialFabricSection()

@@ -58,7 +58,7 @@ class MeshStudy(Settings):
     matching: Annotated[tuple[tuple[int, int], ...] | None, Option(metavar="0-3,1-2")] = Field(
         default=None, description="one matching of mesh ports, instead of all of a 1-factorization"
     )
-    only: Annotated[int | None, Option(metavar="K")] = Field(
+    only: Annotated[int | None, Option("--matching-number", "K", old=("--only",))] = Field(
         default=None, description="number of the only matching to route, from 0 (default all)"
     )
     exact: bool = Field(default=False, description="fewest cells, or the proof that there is no route")

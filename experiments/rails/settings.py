@@ -35,7 +35,7 @@ class TraceSection(Section):
         default=None, description="unit of the compute times in a trace"
     )
     ranks: Annotated[int | None, Option("--ranks", "N")] = Field(
-        default=None, ge=1, le=100_000, description="number of ranks of a trace"
+        default=None, ge=1, le=100_000, description="number of ranks (default that of the trace)"
     )
     size: Annotated[int | None, Option("--size", "1M")] = Field(
         default=None, ge=1, description="buffer size of a schedule file"

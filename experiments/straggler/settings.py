@@ -46,14 +46,14 @@ class StragglerSettings(TrialSettings):
         default=("delay",), min_length=1, description="studies to measure"
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
-        default=COMPARED, min_length=1, description="algorithms to compare"
+        default=COMPARED, min_length=1, description="algorithms of the collective"
     )
-    ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="numbers of ranks")
-    sizes: Sizes | None = Field(default=None, description="buffer sizes (default 512K for each rank)")
+    ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="number of ranks")
+    sizes: Sizes | None = Field(default=None, description="buffer sizes, in bytes or as 4K, 1M (default 512K for each rank)")
     straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
         default=None, ge=0, description="the late rank (default the last)"
     )
-    delays_ms: Annotated[tuple[Delay, ...] | None, Option("--delays", "MS,...")] = Field(
+    delays_ms: Annotated[tuple[Delay, ...] | None, Option("--straggler-delays", "MS,...", old=("--delays",))] = Field(
         default=None, description="delays of the late rank, in ms (default around the break-even delay)"
     )
     reconfiguration_delays_ms: tuple[Delay, ...] = Field(

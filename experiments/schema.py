@@ -1,0 +1,44 @@
+"""The page ``docs/results.md``: every field of the rows of every experiment, made from their types.
+
+``python -m experiments.schema`` prints it; a test compares it with the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.registry import ENTRIES, find
+from measure.results.row import MeasuredRow, ResultRow, described
+
+_HEAD = """# Results
+
+A run writes a results folder: `manifest.json` (experiment, scale, versions, plans), `events.jsonl` (everything that
+happened, in wall-clock seconds), `summary.json` and `summary.csv` (one row for each measured point), `trace.json` (for
+Perfetto) and `figures/`. This page lists the fields of a row, by experiment. It is made from the types of the rows by
+`python -m experiments.schema > docs/results.md`.
+
+Times are seconds of the real system, except in fields named `..wall..`; the unit is at the end of a name. A field is
+empty where it was not measured or does not apply. Text, numbers and truth values are columns of `summary.csv`; lists,
+tables and records are in `summary.json` alone."""
+
+
+def markdown() -> str:
+    """The text of the page."""
+    lines = [_HEAD, "", "## Fields of every experiment with packets", *_table(MeasuredRow, frozenset())]
+    shared = {each.name for each in described(MeasuredRow)}
+    for entry in ENTRIES:
+        for kind in find(entry.name).rows:
+            about = (kind.__doc__ or "").split("\n\n")[0].replace("\n    ", " ").replace("``", "`").strip()
+            lines += ["", f"## {entry.name}: {kind.__name__}", "", about, *_table(kind, shared)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(kind: type[ResultRow], without: frozenset[str] | set[str]) -> Iterator[str]:
+    yield from ("", "| field | type | CSV | meaning |", "|---|---|---|---|")
+    for each in described(kind):
+        if each.name not in without:
+            yield f"| `{each.name}` | {each.type} | {'yes' if each.column else ''} | {each.text} |"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

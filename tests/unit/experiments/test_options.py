@@ -1,0 +1,154 @@
+"""Options of the command line come from the fields of settings, with the same names and texts everywhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from experiments.command.run import experiment_of, file_values, options_by_experiment, parser_of
+from experiments.options import Parser, field_options, merged, settings_values
+from experiments.registry import ENTRIES, find
+from experiments.settings import Option, Section, Settings, validated
+from railyard import __version__
+from railyard.errors import ConfigError
+
+KINDS = [find(entry.name) for entry in ENTRIES]
+
+
+class Inner(Section):
+    wait_ms: float = Field(default=1.5, ge=0, description="time to wait, in ms")
+
+
+class Some(Settings):
+    names: Annotated[tuple[Literal["a", "b"], ...], Option("--name", old=("--names",))] = Field(
+        default=("a",), description="names"
+    )
+    rate: float | Literal["auto"] = Field(default=1 / 250, description="rate")
+    fast: bool = Field(default=False, description="fast")
+    spare: Annotated[Inner | None, Option("--alone", const=None)] = Field(default=Inner(), description="no spare")
+    inner: Inner = Inner(wait_ms=4)
+
+
+def values_of(*arguments: str) -> tuple[dict[str, Any], dict[str, str]]:
+    parser = Parser()
+    for option in field_options(Some):
+        option.add_to(parser)
+    return settings_values(parser.read(arguments), Some)
+
+
+def test_options_have_names_units_defaults_and_choices_of_their_fields() -> None:
+    found = {option.names[0]: option for option in field_options(Some)}
+    assert list(found) == ["--name", "--rate", "--fast", "--spare-wait", "--alone", "--inner-wait"]
+    assert found["--inner-wait"].metavar == "MS"
+    assert found["--inner-wait"].help == "time to wait, in ms (default 4)", "the default of the experiment's section"
+    assert found["--name"].help == "names: a, b (default a)"
+    assert found["--rate"].help == "rate (default 1/250)"
+
+
+def test_values_are_nested_as_in_a_file_and_name_their_options() -> None:
+    values, named = values_of("--names", "a, b", "--no-fast", "--inner-wait", "7", "--alone")
+    assert values == {"names": ["a", "b"], "fast": False, "inner": {"wait_ms": "7"}, "spare": None}
+    assert named["inner.wait_ms"] == "--inner-wait"
+    with pytest.raises(ConfigError, match="--inner-wait: must be a number, not 'x'"):
+        validated(Some, {"inner": {"wait_ms": "x"}}, options=named)
+
+
+def test_what_is_not_given_is_not_there() -> None:
+    assert values_of() == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--nam", "a"), '--nam: is not an option here; did you mean "--name"?'),
+        (("--inner-wait",), "--inner-wait: expected one argument"),
+        (("word",), "word: is one argument too many; see --help"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        values_of(*arguments)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"rat": 1}, 'rat: there is no such key; did you mean "rate"?'),
+        ({"names": ["c"]}, "names: must be one of a, b, not 'c'"),
+        ({"inner": {"wait_ms": -1}}, "inner.wait_ms: must be at least 0, not -1"),
+        ({"inner": {"weight": 1}}, "inner.weight: there is no such key"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validated(Some, values)
+    assert str(caught.value).startswith(said)
+
+
+def test_merged_goes_section_by_section() -> None:
+    assert merged({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}}) == {"a": {"x": 1, "y": 3}, "b": 1}
+
+
+# ---- all experiments -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_option_has_a_text_and_every_default_is_valid(kind: Any) -> None:
+    for option in field_options(kind.Settings):
+        assert option.text, option.names
+        assert not option.text.endswith("."), option.text
+    kind.Settings()
+    validated(kind.Settings, kind.quick)
+    assert parser_of(kind).format_help()
+
+
+SEVERAL_MEANINGS = {"--sizes", "--fabric"}
+"""Options whose text says what is particular about them in an experiment."""
+
+
+def test_the_same_option_has_the_same_text_everywhere() -> None:
+    texts: dict[str, set[str]] = defaultdict(set)
+    for kind in KINDS:
+        for option in field_options(kind.Settings):
+            texts[option.names[0]].add(option.text.split(" (")[0].split(": ")[0].split(";")[0])
+    different = {name: found for name, found in texts.items() if len(found) > 1 and name not in SEVERAL_MEANINGS}
+    assert not different
+
+
+def test_an_option_of_another_experiment_says_whose_it_is() -> None:
+    with pytest.raises(ConfigError, match="--kill: is not an option here; failover has it"):
+        parser_of(find("rails")).read(["--kill", "1@2"], options_by_experiment)
+
+
+def test_options_override_the_file_which_overrides_quick(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("experiment: rails\nsteps: 4\nscale: {time: 2}\ndelays_ms: [10]\n")
+    kind = find("rails")
+    options = parser_of(kind).read([str(file), "--quick", "--delays", "20", "--rate", "1/100"])
+    settings = experiment_of(kind, options).settings
+    assert (settings.steps, settings.delays_ms, settings.modes[0]) == (4, (20.0,), "electrical")
+    assert (settings.scale.rate, settings.scale.time) == (0.01, 2.0)
+
+
+def test_a_file_of_another_experiment_or_a_later_version_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("experiment: failover\n")
+    with pytest.raises(ConfigError, match=r"my.yaml: experiment: is failover, not rails; run: railyard run .*my.yaml"):
+        file_values(find("rails"), file)
+    file.write_text("version: 99.0.0\nsteps: 3\n")
+    with pytest.raises(ConfigError, match=f"version: the file is for Railyard 99.0.0 and this is {__version__}"):
+        file_values(find("rails"), file)
+    file.write_text("experiment: rail-reconfiguration\nversion: 0.4.0\nsteps: 3\n")
+    assert file_values(find("rails"), file) == {"steps": 3}
+
+
+def test_a_file_beside_the_experiment_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("{}")
+    file = tmp_path / "my.yaml"
+    file.write_text("workload: job.yaml\n")
+    assert file_values(find("rails"), file)["workload"] == str(tmp_path / "job.yaml")
