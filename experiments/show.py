@@ -52,12 +52,13 @@ STEPS = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Show the files or the collective of the command line; returns the exit status."""
-    return run(_parser().read(arguments))
+    return run(parser().read(arguments))
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="railyard show", description=DESCRIPTION)
-    add = parser.add_argument
+def parser() -> Parser:
+    """The options of the command line."""
+    made = Parser(prog="railyard show", description=DESCRIPTION)
+    add = made.add_argument
     add("files", nargs="*", metavar="FILE", help="workload file, folder of traces, or workload of the catalog")
     add(
         "--algorithm",
@@ -108,7 +109,7 @@ def _parser() -> Parser:
     )
     add("--json", action="store_true", help="output as JSON, for other programs")
     add("--xml", action="store_true", help="output of --algorithm as MSCCL XML")
-    return parser
+    return made
 
 
 def run(options: argparse.Namespace) -> int:
