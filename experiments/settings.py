@@ -113,14 +113,10 @@ class PacketSettings(Settings):
     scale: ScaleSection = ScaleSection()
 
 
-def _distinct(value: Any) -> Any:
-    return tuple(dict.fromkeys(value)) if isinstance(value, (list, tuple)) else value
-
-
 Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value is None else read_sizes(value))]
 """Buffer sizes in bytes, with K, M and G for powers of 1024."""
 Delay = Annotated[float, Field(ge=0, le=600_000)]
-Delays = Annotated[tuple[Delay, ...], BeforeValidator(_distinct), Option("--delays", "MS,...")]
+Delays = Annotated[tuple[Delay, ...], Option("--delays", "MS,...")]
 Iterations = Annotated[int, Field(ge=1, le=10_000, description="measured iterations after one warm-up")]
 PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=3200, description="rate of a port, in Gb/s")]
 

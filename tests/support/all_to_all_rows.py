@@ -35,6 +35,7 @@ def row(policy: str, **given: Any) -> dict[str, Any]:
         "time_s": model * off,
         "predicted_time_s": model,
         "formula_s": formula,
+        "over_formula": model * off / formula,
         "slots": n - 1,
         "duty_cycle": duty and duty / off,
         "ideal_duty_cycle": None if slot_ms is None else slot_ms / (slot_ms + delay_ms),

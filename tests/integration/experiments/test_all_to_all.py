@@ -16,7 +16,7 @@ from tries import Try
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
 from experiments.all_to_all.row import all_to_all_columns
-from experiments.all_to_all.settings import AllToAllExperiment
+from experiments.all_to_all.settings import AllToAllSettings
 from experiments.all_to_all.slot_reach import rotor_slots
 from experiments.session import Session
 from experiments.settings import Settings, validated
@@ -124,10 +124,10 @@ class Bench:
         return Outcome(row, self._events)
 
 
-def experiment(**values: Any) -> AllToAllExperiment:
+def experiment(**values: Any) -> AllToAllSettings:
     """One iteration with real values after one that warms up, on turning circuits."""
     base: dict[str, Any] = {"studies": ["grid"], "policies": ["rotor"], "verify": True, "iterations": 1}
-    return validated(AllToAllExperiment, {**base, **values})
+    return validated(AllToAllSettings, {**base, **values})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.rails.job import load_job
 from experiments.rails.run import QuietListener, RailRun
-from experiments.rails.settings import SLOT_MODES, make_experiment
+from experiments.rails.settings import SLOT_MODES, make_settings
 from measure.live.delivery import payload
 from railyard.timeline import Event, read_events
 
@@ -32,7 +32,7 @@ RING = {frozenset((rank, (rank + 1) % RANKS)) for rank in range(RANKS)}
 
 def test_experts_in_every_mode_get_the_right_values_and_gradients_their_ring(tmp_path: Path) -> None:
     (tmp_path / "experts.yaml").write_text(WORKLOAD)
-    experiment = make_experiment(
+    experiment = make_settings(
         {
             "workload": str(tmp_path / "experts.yaml"),
             "modes": ["electrical", "on-demand", "rotor", "demand"],

@@ -72,7 +72,7 @@ def test_a_file_and_options_that_go_before_it(tmp_path: Path) -> None:
 def test_a_mistake_is_one_sentence() -> None:
     done = run("--predict", "--slots", 1, "--guard", 2)
     assert done.returncode == 2
-    assert done.stderr.startswith("all_to_all.py: slot_ms: a slot of 1 ms leaves no time beside a guard time of 2 ms")
+    assert done.stderr.startswith("railyard: slot_ms: a slot of 1 ms leaves no time beside a guard time of 2 ms")
     assert done.stderr.count("\n") == 1 and done.stdout == ""
 
 

@@ -38,6 +38,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     for wrong in (("--racks", -1), ("--freed", 2), ("--torus", "4x4x3", "--server", "2x2x2"), ("--mix", "x")):
         done = run("allocation.py", *wrong, "--out", tmp_path / "out")
         assert done.returncode == 2
-        assert done.stderr.startswith("allocation.py: ")
+        assert done.stderr.startswith("railyard: ")
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -52,7 +52,7 @@ def test_a_picture_of_what_has_no_way(tmp_path: Path) -> None:
     done = run(*NO_WAY, "--draw", tmp_path / "x.png")
     assert done.returncode == 1, "not found, and nothing proved"
     assert "not found" in done.stdout
-    assert done.stderr.startswith("pip_mesh.py: no route was found for 0-6 ")
+    assert done.stderr.startswith("railyard: no route was found for 0-6 ")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -60,7 +60,7 @@ def test_what_is_proved_is_an_answer() -> None:
     done = run(*NO_WAY, "--exact", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["matchings"][0]["routable"] is False
-    assert done.stderr.startswith("pip_mesh.py: there is no route for 0-6 on a mesh of 1 x 1 (proved); ")
+    assert done.stderr.startswith("railyard: there is no route for 0-6 on a mesh of 1 x 1 (proved); ")
     assert done.stderr.count("\n") == 1
 
 
@@ -69,14 +69,14 @@ def test_what_is_proved_is_an_answer() -> None:
     [
         (("--ports", 7), "7 ports have no perfect matching"),
         (("--matching", "0-99"), "port 99 is not on a mesh of 7 x 3"),
-        (("--draw", "x.gif"), "draw: must end in .svg or .png"),
-        (("--json", "nowhere/x.json"), "json: nowhere is not a folder"),
+        (("--draw", "x.gif"), "--draw: must end in .svg or .png"),
+        (("--json", "nowhere/x.json"), "--json: nowhere is not a folder"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments: tuple[object, ...], words: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
-    assert done.stderr.startswith("pip_mesh.py: ")
+    assert done.stderr.startswith("railyard: ")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""

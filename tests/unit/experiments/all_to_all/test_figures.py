@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,15 @@ import pytest
 from all_to_all_rows import EVERY, row, whole_run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
+from printed import printed
 
+from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.figures import all_to_all_figures
-from experiments.all_to_all.report import print_all_to_all, redraw_all_to_all
+from experiments.all_to_all.row import AllToAllRow
 from experiments.all_to_all.series import LOOKS
+from experiments.report import redraw
 from measure.results.results import Results
+from measure.results.row import columns
 
 NAMES = {f"all_to_all_{name}" for name in ("bytes", "ranks", "delay", "duty", "skew")}
 
@@ -116,9 +118,7 @@ def test_a_point_that_is_not_faithful_is_crossed_out() -> None:
 
 
 def said_of(rows: list[dict[str, Any]]) -> str:
-    said = io.StringIO()
-    print_all_to_all(rows, Console(file=said))
-    return said.getvalue()
+    return printed(AllToAll, rows, 200)
 
 
 def test_tables_say_what_was_found(rows: list[dict[str, Any]]) -> None:
@@ -141,8 +141,8 @@ def test_what_nobody_could_count_is_not_claimed() -> None:
 
 
 def test_the_model_alone_is_marked_as_such() -> None:
-    keys = ("policy", "fabric", "n", "bytes_per_pair", "reconfiguration_delay_ms", "predicted_time_s", "formula_s")
-    said = said_of([{key: row("rotor")[key] for key in keys}])
+    measured = ("time_s", "over_formula", "slots", "duty_cycle", "goodput_gbps", "misdelivered", "faithful")
+    said = said_of([{**row("rotor"), **dict.fromkeys(measured)}])
     assert "MODEL ONLY" in said and "Faithful" not in said and "0.4221" in said
 
 
@@ -153,9 +153,16 @@ def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]]
         "scale": {"rate": 1.0, "time": 1.0},
     }
     results = Results.create(tmp_path / "out", manifest)
-    results.write_rows(rows)
-    written = redraw_all_to_all(results.folder)
+    results.write_rows(rows, columns(AllToAllRow))
+    written = redraw(results.folder)
     assert {path.stem for path in written} == {*NAMES, "trace"}
     told = [line for line in said_of(rows).splitlines() if "time / formula" in line]
     assert told == [line for line in said_of(results.rows()).splitlines() if "time / formula" in line]
     assert len(told) == len(EVERY)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_tables_fit(rows: list[dict[str, Any]], width: int) -> None:
+    said = printed(AllToAll, rows, width)
+    assert "…" not in said
+    assert max(map(len, said.splitlines())) <= width

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from experiments.all_to_all.formula import at_line_rate, busiest_port_bytes, bytes_per_s, formula, hops, slots_of
-from experiments.all_to_all.settings import AllToAllExperiment
+from experiments.all_to_all.settings import AllToAllSettings
 from experiments.settings import validated
 from experiments.trials.trial import Trial
 
 D = 1_000_000
-B = AllToAllExperiment().bytes_per_s
+B = AllToAllSettings().bytes_per_s
 
 
 def trial(way: str, n: int, **values: Any) -> Trial:
@@ -26,7 +26,7 @@ def trial(way: str, n: int, **values: Any) -> Trial:
         "guard_ms": 2,
         **values,
     }
-    (found,) = validated(AllToAllExperiment, given).trials()
+    (found,) = validated(AllToAllSettings, given).trials()
     return found
 
 

@@ -7,24 +7,48 @@ from typing import Any
 import pytest
 
 from experiments.all_to_all.formula import bytes_per_s
-from experiments.all_to_all.row import all_to_all_columns, duty_cycle, full_cycles
-from experiments.all_to_all.settings import FULL_CYCLES, AllToAllExperiment
+from experiments.all_to_all.row import AllToAllRow, duty_cycle, full_cycles
+from experiments.all_to_all.settings import FULL_CYCLES, AllToAllSettings
+from experiments.runner import Measured
 from experiments.settings import validated
+from experiments.trials.row import described
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery
 from measure.metrics.collective import CollectiveTimes, StepTimes
+from measure.metrics.fidelity import Check, Verdict
 from measure.metrics.point import Point
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.program import Group
 
 N, SLOT_S, DARK_S = 4, 0.1, 0.01
-BASE = {"predicted_after_arrival_s": 0.5, "faithful": True, "verdict": "faithful", "checks": []}
+SLOW = Check("timers", 1.0, 0.0, "s", False, "slow")
+
+
+def row_of(
+    made: Trial,
+    events: list[Event],
+    times: CollectiveTimes,
+    delivered: Delivery | None,
+    checks: tuple[Check, ...] = (),
+) -> dict[str, Any]:
+    """The row of a trial that was measured with these events; the model takes 0.5 s after the last arrival."""
+    scale = Scale(1.0)
+    row = described(AllToAllRow, made, scale, 1)
+    assert isinstance(row, AllToAllRow)
+    row.predicted_after_arrival_s = 0.5
+    row.after_arrival_s = times.after_arrival_s
+    row.by_formula(made)
+    verdict = Verdict(not checks, checks)
+    nothing: Any = None
+    row.count(delivered)
+    row.by_measurement(made, Measured(point(made, scale), events, nothing, verdict, nothing, delivered), times)
+    return {**row.to_json(), "checks": [check.name for check in row.checks]}
 
 
 def trial(**values: Any) -> Trial:
     given = {"studies": ["slot"], "policies": ["rotor"], "ranks": [N], "slots_ms": [SLOT_S * 1e3], "guard_ms": 2}
-    (found,) = validated(AllToAllExperiment, given | values).trials()
+    (found,) = validated(AllToAllSettings, given | values).trials()
     return found
 
 
@@ -53,7 +77,7 @@ def test_in_study_slot_some_cycles_are_full_and_no_more() -> None:
 
 @pytest.mark.parametrize(("share", "cycles"), [(0.5, 0), (0.9, 0), (0.97, 1), (1.5, 1), (2.0, 2)])
 def test_a_cycle_is_full_if_everybody_has_enough_for_its_slots(share: float, cycles: int) -> None:
-    size = share * (SLOT_S - 0.002) * AllToAllExperiment().bytes_per_s
+    size = share * (SLOT_S - 0.002) * AllToAllSettings().bytes_per_s
     assert full_cycles(trial(studies=["grid"], sizes=[int(size)])) == cycles
 
 
@@ -91,7 +115,7 @@ def test_fewer_slots_than_full_ones_have_no_duty_cycle() -> None:
 def test_the_columns_without_a_ledger() -> None:
     made, scale = trial(studies=["grid"], sizes=[500_000]), Scale(1.0)
     events, times = played(0.9, 3, made, scale)
-    row = all_to_all_columns(made, point(made, scale), events, BASE, times, None)
+    row = row_of(made, events, times, None)
     assert row["time_s"] == pytest.approx(3 * (SLOT_S + DARK_S)) and row["predicted_time_s"] == 0.5
     assert row["over_formula"] == pytest.approx(row["time_s"] / row["formula_s"])
     assert row["slots"] == 3 and row["full_cycles"] == 0
@@ -100,7 +124,7 @@ def test_the_columns_without_a_ledger() -> None:
     assert row["goodput_gbps"] == pytest.approx(3 * 500_000 * 8 / row["time_s"] / 1e9)
     assert row["misdelivered"] is None and row["lost_packets"] is None
     assert row["faithful"] and row["verdict"] == "faithful"
-    assert [check["name"] for check in row["checks"]] == ["delivery", "loss"]
+    assert row["checks"] == ["delivery", "loss"]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +146,8 @@ def test_what_goes_astray_is_not_faithful(
     events += [
         Event(10.0, "agent", kind, 11.0, {"group": WORLD, "step": 0, "op": 2, "rank": 0, **f}) for kind, f in ends
     ]
-    base = BASE if faithful else {**BASE, "faithful": False, "verdict": "NOT FAITHFUL: slow"}
     delivered = Delivery(10, 10, 1000, 1000, misdelivered)
-    row = all_to_all_columns(made, point(made, scale), events, base, times, delivered)
+    row = row_of(made, events, times, delivered, () if faithful else (SLOW,))
     assert row["verdict"] == verdict and row["faithful"] == (verdict == "faithful")
     assert row["misdelivered"] == misdelivered and row["sent_bytes"] == 1000
 
@@ -134,7 +157,7 @@ def test_what_many_packets_met_the_dark_is_not_faithful(received: int, faithful:
     made, scale = trial(), Scale(1.0)
     events, times = played(0.9, FULL_CYCLES * (N - 1), made, scale)
     delivered = Delivery(1000, 994, 1_000_000, received, 0)
-    row = all_to_all_columns(made, point(made, scale), events, BASE, times, delivered)
+    row = row_of(made, events, times, delivered)
     assert row["faithful"] == faithful and row["lost_packets"] == 6
     lost = "NOT FAITHFUL: 6 packets were lost, 0.60% of all bytes (limit 0.5%)"
     assert row["verdict"] == ("faithful" if faithful else lost)

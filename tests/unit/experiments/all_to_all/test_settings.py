@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from experiments.all_to_all.row import predicted_all_to_all_row
-from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllExperiment
+from experiments.all_to_all.experiment import AllToAll
+from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllSettings
 from experiments.settings import validated
-from experiments.trials.plan import TrialPlan
 from experiments.trials.trial import Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from workloads.check import check
 
 
-def experiment(**values: Any) -> AllToAllExperiment:
-    return validated(AllToAllExperiment, {"guard_ms": 2, **values})
+def experiment(**values: Any) -> AllToAllSettings:
+    return validated(AllToAllSettings, {"guard_ms": 2, **values})
 
 
 def trials(**values: Any) -> list[Trial]:
@@ -30,9 +29,7 @@ def label(trial: Trial, name: str) -> Any:
 
 
 def foreseen(**values: Any) -> list[dict[str, Any]]:
-    made = experiment(**values)
-    plan = TrialPlan("all-to-all", made, made.scale.scale(), made.iterations)
-    return [predicted_all_to_all_row(trial, plan) for trial in made.trials()]
+    return [row.to_json() for row in AllToAll(experiment(**values)).predict()]
 
 
 # ---- studies ---------------------------------------------------------------------------------------------------------
@@ -141,9 +138,9 @@ def test_a_demand_of_ones_own(tmp_path: Path) -> None:
         ({"ranks": [129]}, "ranks: must be 2 to 128 ranks"),
         ({"sizes": ["0"]}, "sizes: .*at least 1 byte"),
         ({"sizes": ["much"]}, "sizes"),
-        ({"delays_ms": [-1]}, "delays_ms: each must be between 0 and 600000 ms, not -1"),
-        ({"delays_ms": ["nan"]}, "delays_ms: each must be between 0 and 600000 ms, not nan"),
-        ({"slots_ms": [1e9]}, r"slots_ms: each must be between 0 and 600000 ms, not 1e\+09"),
+        ({"delays_ms": [-1]}, "delays_ms: must be at least 0, not -1"),
+        ({"delays_ms": ["nan"]}, "delays_ms: must be at least 0, not nan"),
+        ({"slots_ms": [1e9]}, r"slots_ms: must be at most 600000, not 1000000000"),
         ({"slots_ms": [0]}, r"study slot needs slots of fixed length; 0 stands for slots without one"),
         ({"slots_ms": [2]}, "a slot of 2 ms leaves no time beside a guard time of 2 ms; make it longer"),
         ({"guard_ms": 60}, "slots_ms: a slot of 50 ms is too short: it must exceed its guard time"),

@@ -7,18 +7,18 @@ import pytest
 
 from experiments.allocation.cluster import filled, freed
 from experiments.allocation.failures import SYSTEMS, Splicer
-from experiments.allocation.settings import AllocationExperiment, read_mix
+from experiments.allocation.settings import AllocationSettings, read_mix
 from experiments.allocation.studies import Studies
 from experiments.settings import validated
 from railyard.errors import ConfigError
 
 
-def experiment(**values: Any) -> AllocationExperiment:
-    return validated(AllocationExperiment, {"racks": 6, "clusters": 1} | values)
+def experiment(**values: Any) -> AllocationSettings:
+    return validated(AllocationSettings, {"racks": 6, "clusters": 1} | values)
 
 
 def rows(**values: Any) -> list[dict[str, Any]]:
-    return list(Studies(experiment(**values)).rows())
+    return [row.to_json() for row in Studies(experiment(**values)).rows()]
 
 
 def test_a_cluster_is_filled_until_nothing_fits_and_the_same_again() -> None:
@@ -106,7 +106,7 @@ def test_the_time_of_a_request_is_within_the_bound() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"racks": -1}, "racks: input should be greater than or equal to 1"),
+        ({"racks": -1}, "racks: must be at least 1, not -1"),
         ({"freed": [1.5]}, "freed: each share of the chips must be between 0 and 1, not 1.5"),
         ({"torus": "4x4x3", "server": "2x2x2"}, "servers of 2x2x2 do not divide a rack of 4x4x3"),
         ({"torus": "four"}, "torus: write extents as 4x4x4"),
@@ -122,7 +122,7 @@ def test_the_time_of_a_request_is_within_the_bound() -> None:
 )
 def test_bad_input_is_one_sentence(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validated(AllocationExperiment, values)
+        validated(AllocationSettings, values)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -1,25 +1,28 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from rich.console import Console
+from printed import printed
 
+from experiments.allocation.experiment import AllocationStudy
 from experiments.allocation.figures import allocation_figures
-from experiments.allocation.report import print_allocation, redraw_allocation
-from experiments.allocation.settings import AllocationExperiment
+from experiments.allocation.row import AllocationRow
+from experiments.allocation.settings import AllocationSettings
 from experiments.allocation.studies import Studies
+from experiments.report import redraw
 from experiments.settings import validated
 from measure.results.results import Results
+from measure.results.row import columns
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    return list(Studies(validated(AllocationExperiment, {"racks": 12, "clusters": 1})).rows())
+    made = Studies(validated(AllocationSettings, {"racks": 12, "clusters": 1})).rows()
+    return [{**row.to_json(), "experiment": "allocation"} for row in made]
 
 
 def words(figure: Figure) -> Iterator[str]:
@@ -54,10 +57,10 @@ def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> No
 
 def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     results = Results.create(tmp_path / "out", {"railyard_results": 1, "experiment": {"experiment": "allocation"}})
-    results.write_rows(rows)
-    assert len(redraw_allocation(results.folder)) == 4
-    said = io.StringIO()
-    print_allocation(results.rows(), Console(file=said))
-    for part in ("Fragmentation index", "about 75%", "about 10x", "below 600", "64 chips"):
-        assert part in said.getvalue()
+    results.write_rows(rows, columns(AllocationRow))
+    assert len(redraw(results.folder)) == 4
+    said = printed(AllocationStudy, results.rows())
+    for part in ("Fragmentation index", "~75%", "about 10x", "below 600", "64 chips"):
+        assert part in said
+    assert "…" not in said and max(map(len, said.splitlines())) <= 80
     assert "[0" not in (results.folder / "summary.csv").read_text()  # values of single racks stand in JSON only

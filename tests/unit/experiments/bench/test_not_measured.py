@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import SCRIPTS
 
-from experiments.bench import Measurement, NotMeasured, bringup, collectives, control, finite, links, rings, slopes
+from experiments.bench import (
+    Measurement,
+    NotMeasured,
+    bringup,
+    catalog,
+    collectives,
+    control,
+    finite,
+    links,
+    rings,
+    slopes,
+)
 from experiments.bench import ring_all_reduce as collective
 from experiments.bench.goodput import receive
+from experiments.command.main import main
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
 
@@ -125,24 +135,12 @@ def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> No
         collective.highest_aggregate(8)
 
 
-class Cases:
-    """A run of cases that measures nothing."""
-
-    class record:
-        rows: tuple[dict[str, Any], ...] = ()
-
-    def __enter__(self) -> Cases:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def measure(self, _trial: object) -> Any:
-        return type("Measured", (), {"row": {"after_arrival_s": 0.0}})
-
-
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives, "_run", lambda _: Cases())
+    def unseen(experiment: Any) -> list[dict[str, Any]]:
+        of_n = {"n": 8, "algorithm": "ring", "straggler_delay_s": 0.0, "time_s": 1.0}
+        return [{**of_n, "after_arrival_s": 0.0} for _ in experiment.trials]
+
+    monkeypatch.setattr(collectives, "rows_of", unseen)
     for bench in (collectives.against_bounds, collectives.stragglar):
         rows = bench()
         assert rows and all((row.value, row.ok) == (None, False) and row.why_not for row in rows)
@@ -213,31 +211,20 @@ def test_a_number_that_is_none_is_not_shown(number: float) -> None:
     ] * 2
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setitem(sys.modules, "_venv", ModuleType("_venv"))
-    spec = importlib.util.spec_from_file_location("bench_script", SCRIPTS / "bench.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module.os, "geteuid", lambda: 0)
-    return module
-
-
 def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def refuse() -> list[Measurement]:
         raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
 
     benches = {
-        "links": script.BENCHES["links"].__class__("says", refuse),
-        "rewire": script.BENCHES["links"].__class__("says", lambda: [Measurement("rewire", 0.002, "s", ok=True)]),
+        "links": catalog.Benchmark("says", refuse),
+        "rewire": catalog.Benchmark("says", lambda: [Measurement("rewire", 0.002, "s", ok=True)]),
     }
-    monkeypatch.setattr(script, "BENCHES", benches)
-    monkeypatch.setattr(sys, "argv", ["bench.py", "--json", str(tmp_path / "found.json")])
-    assert script.main() == 1
+    monkeypatch.setattr(catalog, "BENCHES", benches)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(["bench", "--json", str(tmp_path / "found.json")]) == 1
     said = capsys.readouterr().out
     assert "0.002" in said
-    assert "links: not measured: the goodput of host g0: /proj: No such file or directory\n" in said
+    assert "links: not measured: the goodput of host g0: /proj: No such file or" in said
     assert '"value": null' in (tmp_path / "found.json").read_text()

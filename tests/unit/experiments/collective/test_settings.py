@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from experiments.collective.settings import CollectiveExperiment
+from experiments.collective.experiment import Collectives
+from experiments.collective.settings import CollectiveSettings
 from experiments.settings import validated
-from experiments.trials.plan import TrialPlan
-from experiments.trials.run import predicted_row
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -17,13 +17,12 @@ from workloads.collectives.catalog import schedule
 from workloads.formats.msccl import write_msccl
 
 
-def experiment(**values: object) -> CollectiveExperiment:
-    return validated(CollectiveExperiment, values)
+def experiment(**values: object) -> CollectiveSettings:
+    return validated(CollectiveSettings, values)
 
 
-def foreseen(made: CollectiveExperiment) -> list[dict[str, object]]:
-    plan = TrialPlan("collective", made, made.scale.scale(), made.iterations)
-    return [predicted_row(trial, plan) for trial in made.trials()]
+def foreseen(made: CollectiveSettings) -> list[dict[str, Any]]:
+    return [row.to_json() for row in Collectives(made).predict()]
 
 
 def test_every_algorithm_at_every_size() -> None:
@@ -43,10 +42,10 @@ def test_a_file_is_a_schedule_like_any_other(tmp_path: Path) -> None:
 
 def test_the_model_is_near_the_bound_and_circuits_cost_their_delay() -> None:
     (packets,) = foreseen(experiment(algorithms=["stragglar"], sizes=["4M"]))
-    assert 1.0 < packets["predicted_time_s"] / packets["bound_s"] < 1.02  # type: ignore[operator]
+    assert 1.0 < packets["predicted_time_s"] / packets["bound_s"] < 1.02
     ocs = {"kind": "ocs", "reconfiguration_delay_ms": 50}
     (circuits,) = foreseen(experiment(algorithms=["stragglar"], sizes=["4M"], fabric=ocs))
-    more = circuits["predicted_time_s"] - packets["predicted_time_s"]  # type: ignore[operator]
+    more = circuits["predicted_time_s"] - packets["predicted_time_s"]
     assert 9 * 0.050 < more < 11 * 0.075
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from experiments.mesh.experiment import MeshRouting
+from experiments.mesh.row import mesh_row
 from experiments.mesh.study import (
     MeshStudy,
     answers,
-    as_json,
     costs,
     matchings,
     read_matching,
@@ -17,6 +18,7 @@ from experiments.mesh.study import (
     what_works,
 )
 from experiments.settings import validated
+from measure.results.results import plain
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
@@ -32,7 +34,8 @@ def answered(**values: Any) -> dict[str, Any]:
     """What the script writes as JSON, read again."""
     mine = study(**values)
     used = used_ports(mine)
-    found: dict[str, Any] = json.loads(json.dumps(as_json(mine, used, list(answers(mine, used)))))
+    rows = plain([mesh_row(mine, used, answer).to_json() for answer in answers(mine, used)])
+    found: dict[str, Any] = json.loads(json.dumps(MeshRouting(mine).as_json(rows)))
     return found
 
 
@@ -84,9 +87,9 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"ports": "0,5", "choose": True}, "choose: searches for ports"),
         ({"only": 7}, "only: there is no matching 7; use 0 to 6"),
         ({"matching": "0-3", "only": 1}, "only: there is no matching 1; use 0 to 0"),
-        ({"time_s": 0}, "time_s: input should be greater than 0"),
+        ({"time_s": 0}, "time_s: must be above 0, not 0"),
         ({"cell_loss_db": float("nan")}, "cell_loss_db: input should be a finite number"),
-        ({"depth": 3}, "depth: is not a key"),
+        ({"depth": 3}, "depth: there is no such key"),
     ],
 )
 def test_mistakes_name_what_would_be_right(values: dict[str, Any], words: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from forecasts import forecast
 
-from experiments.rails.forecast import forecast
-from experiments.rails.job import load_job, program_on
+from experiments.rails.job import load_job, program_on, resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, rail_transfers, smallest_transfer
-from experiments.rails.run import resolve_scale
-from experiments.rails.settings import Mode, make_experiment
+from experiments.rails.modes import Mode
+from experiments.rails.settings import make_settings
 from measure.live.calibration import default_calibration
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_share
@@ -28,7 +28,7 @@ BESIDE = (4 * 4096**2 + 2 * 4096 + 16 * 4096 + 3 * 4096 * 3072) * 2
 
 
 def algorithms(workload: str, mode: Mode) -> set[str]:
-    experiment = make_experiment({"workload": workload, "modes": [mode]})
+    experiment = make_settings({"workload": workload, "modes": [mode]})
     program = program_on(experiment, load_job(experiment), mode)
     return {
         op.algorithm for ops in program.operations for op in ops if isinstance(op, Collective) and on_rail(program, op)
@@ -56,7 +56,7 @@ def test_packets_go_straight_and_circuits_hop_by_hop(tmp_path: Path) -> None:
     assert [algorithms("moe-smoke", mode) for mode in modes] == [straight, straight, ring, ring, ring]
     assert algorithms(recipe(tmp_path / "arcs.yaml"), "on-demand") == {"line"}
     assert algorithms("moe-ep-tp", "on-demand") == set()
-    experiment = make_experiment({"workload": "smoke", "modes": ["on-demand"]})
+    experiment = make_settings({"workload": "smoke", "modes": ["on-demand"]})
     workload = load_job(experiment)
     assert program_on(experiment, workload, "on-demand") == workload.program
 
@@ -80,14 +80,14 @@ def test_the_smallest_part_of_an_uneven_exchange_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["moe-smoke", "moe-ep-tp"])
 def test_the_catalog_keeps_the_floors(name: str) -> None:
     workload = load_workload(name)
-    experiment = make_experiment({"workload": name})
+    experiment = make_settings({"workload": name})
     scale = resolve_scale(experiment, workload, None)
     check_floors(experiment, workload, scale, default_calibration().floors())
     assert scale.time == (1.0 if name == "moe-smoke" else pytest.approx(3.1))
 
 
 def seconds(mode: Mode, delay_ms: float = 0.0, workload: str = "moe-smoke") -> tuple[float, float]:
-    experiment = make_experiment({"workload": workload, "modes": [mode], "delays_ms": [delay_ms]})
+    experiment = make_settings({"workload": workload, "modes": [mode], "delays_ms": [delay_ms]})
     found = forecast(experiment, load_job(experiment), mode, delay_ms, RATE)
     return found.step_time_s, found.reconfigurations_per_step
 
@@ -129,6 +129,6 @@ def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workload", ["moe-ep-tp", "smoke"])
 def test_modes_that_take_turns_for_nobody_are_refused_before_anything_is_set_up(workload: str) -> None:
-    experiment = make_experiment({"workload": workload, "modes": ["electrical", "rotor"]})
+    experiment = make_settings({"workload": workload, "modes": ["electrical", "rotor"]})
     with pytest.raises(ConfigError, match=f"mode rotor needs expert parallelism on the rails, which {workload}"):
         load_job(experiment)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from forecasts import fabric_plan, forecast
 
 from controllers.policies.oneshot import split_bandwidth
-from experiments.rails.forecast import fabric_plan, forecast
+from experiments.rails.job import resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, topology_options
-from experiments.rails.run import resolve_scale
-from experiments.rails.settings import make_experiment
+from experiments.rails.settings import make_settings
 from measure.live.calibration import default_calibration
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale
@@ -34,7 +34,7 @@ def test_the_smallest_transfer_is_a_quarter_of_a_unit_and_no_scalar() -> None:
 
 
 def test_one_shot_splits_what_two_ports_have() -> None:
-    experiment = make_experiment({})
+    experiment = make_settings({})
     rates = topology_options(experiment, LLAMA, "one-shot", RATE)["lane_rates"]
     whole = 2 * RATE.emulated_mbps(12.5)
     traffic = rail_traffic(LLAMA)
@@ -45,12 +45,12 @@ def test_one_shot_splits_what_two_ports_have() -> None:
 
 def test_a_job_without_rails_has_no_one_shot_circuits() -> None:
     alone = load_workload("pp-only")
-    options = topology_options(make_experiment({"workload": "pp-only"}), alone, "one-shot", RATE)
+    options = topology_options(make_settings({"workload": "pp-only"}), alone, "one-shot", RATE)
     assert options["lane_rates"][0] == pytest.approx(RATE.emulated_mbps(12.5) / 100)
 
 
 def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
-    experiment = make_experiment({})
+    experiment = make_settings({})
     scale = resolve_scale(experiment, LLAMA, None)
     check_floors(experiment, LLAMA, scale, default_calibration().floors())
     ports = 32
@@ -67,7 +67,7 @@ def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
     ],
 )
 def test_below_a_floor_it_says_what_would_work(values: dict[str, object], named: str) -> None:
-    experiment = make_experiment(values)
+    experiment = make_settings(values)
     with pytest.raises(ConfigError) as caught:
         check_floors(experiment, LLAMA, resolve_scale(experiment, LLAMA, None), Floors())
     assert named in str(caught.value)
@@ -75,7 +75,7 @@ def test_below_a_floor_it_says_what_would_work(values: dict[str, object], named:
 
 def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
     """Opus, arXiv 2602.12521: 6 phase changes per step and stage, each exposed on demand."""
-    experiment = make_experiment({})
+    experiment = make_settings({})
     base = forecast(experiment, LLAMA, "electrical", 0, RATE).step_time_s
     slow = forecast(experiment, LLAMA, "on-demand", 200, RATE)
     assert slow.reconfigurations_per_step == 6
@@ -83,11 +83,11 @@ def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
 
 
 def test_the_published_native_step_is_met_within_a_percent() -> None:
-    assert forecast(make_experiment({}), LLAMA, "native", 0, RATE).step_time_s == pytest.approx(10.178, rel=0.01)
+    assert forecast(make_settings({}), LLAMA, "native", 0, RATE).step_time_s == pytest.approx(10.178, rel=0.01)
 
 
 def test_native_takes_the_fabric_it_is_told() -> None:
-    experiment = make_experiment(
+    experiment = make_settings(
         {"workload": "pp-only", "modes": ["native"], "controller": "remote", "fabric": {"kind": "ocs"}}
     )
     plan = fabric_plan(experiment, load_workload("pp-only"), "native", RATE)

@@ -1,29 +1,33 @@
 from __future__ import annotations
 
+import csv
 import dataclasses
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import pytest
 from checkout import ROOT
-from rich.console import Console
+from printed import printed
 
-from experiments.rails.report import exit_status, measured_points, print_report, redraw
+from experiments.rails.experiment import Rails
+from experiments.rails.report import measured_points
+from experiments.rails.row import RailRow
 from experiments.rails.sweep_figure import sweep
 from experiments.rails.window_figure import window_cdf
+from experiments.report import exit_status, redraw
+from experiments.runner import Measured
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput
 from measure.figures.style import png, scale_in_words, time_unit
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
+from measure.model.prediction import Prediction
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
-from measure.results.row import summary_row
+from measure.results.row import columns
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.scale import Scale
 
@@ -54,7 +58,11 @@ def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
         )
     ]
     manifest = build_manifest(
-        experiment={}, seed=1, scale=points[0].scale, plans=[p.plan for p in points[:2]], groups=points[0].groups
+        experiment={"experiment": "rails"},
+        seed=1,
+        scale=points[0].scale,
+        plans=[p.plan for p in points[:2]],
+        groups=points[0].groups,
     )
     results, rows, start = Results.create(tmp_path / "out", manifest), [], 100.0
     for point in points:
@@ -64,9 +72,20 @@ def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
         point = dataclasses.replace(point, predicted_step_time_s=1.02 * (alone.step_time_s or 1.0))
         metrics = measure_point(point, job.timeline())
         verdict = judge(point, job.timeline(), metrics)
-        rows.append(summary_row(point, metrics, verdict, experiment="rails", workload="smoke", seed=1))
+        row = RailRow(
+            workload="smoke",
+            fabric=point.plan.fabric,
+            mode=point.mode,
+            policy="opus",
+            reconfiguration_delay_ms=point.reconfiguration_delay_s * 1e3,
+            link_recovery_ms=0.0,
+            predicted_step_time_s=point.predicted_step_time_s,
+        )
+        row.at(point.scale, 1)
+        row.measure(Measured(point, (), metrics, verdict, cast(Prediction, None), None))
+        rows.append(row)
         start = job.end + 1
-    results.write_rows(rows)
+    results.write_rows([row.to_json() for row in rows], columns(RailRow))
     return results.folder
 
 
@@ -81,10 +100,9 @@ def test_rows_have_the_promised_keys_and_survive_json(folder: Path) -> None:
 
 def test_not_faithful_stands_in_table_and_status(folder: Path) -> None:
     rows = Results.open(folder).rows()
-    out = io.StringIO()
-    print_report(rows, Scale(1 / 4000), Console(file=out))
-    said = out.getvalue()
-    assert said.count("NOT FAITHFUL") == 3, "two points and the verdict line"
+    said = printed(Rails, rows)
+    assert said.count(" NO ") == 2, "two points"
+    assert said.count("NOT FAITHFUL: 2 of 5 points") == 1
     assert "all cores were busy 100%" in said and "link rate 1/4000, time x1" in said
     assert exit_status(rows) == NOT_FAITHFUL_EXIT_STATUS
     assert exit_status([r for r in rows if r["faithful"]]) == 0
@@ -92,9 +110,24 @@ def test_not_faithful_stands_in_table_and_status(folder: Path) -> None:
 
 
 def test_a_faithful_run_says_so(folder: Path) -> None:
-    out = io.StringIO()
-    print_report([r for r in Results.open(folder).rows() if r["faithful"]], Scale(1 / 4000), Console(file=out))
-    assert "NOT FAITHFUL" not in out.getvalue() and "Faithful: every point" in out.getvalue()
+    said = printed(Rails, [r for r in Results.open(folder).rows() if r["faithful"]])
+    assert "NOT FAITHFUL" not in said and "Faithful: every point" in said
+
+
+@pytest.mark.parametrize("width", [80, 400])
+def test_the_table_fits(folder: Path, width: int) -> None:
+    said = printed(Rails, Results.open(folder).rows(), width)
+    assert "…" not in said
+    assert max(map(len, said.splitlines())) <= width
+    assert ("hidden" in said) == (width == 400)
+
+
+def test_csv_has_one_value_in_each_column(folder: Path) -> None:
+    with (folder / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {"critical_windows_s", "windows_s", "reconfigurations", "checks"}.isdisjoint(rows[0])
+    assert all("[" not in value and "{" not in value for row in rows for value in row.values())
+    assert float(rows[2]["exposed_stall_s"]) == pytest.approx(0.4)
 
 
 def test_everything_is_drawn_again_from_the_folder_alone(folder: Path) -> None:
@@ -165,14 +198,6 @@ def test_a_figure_of_an_unfaithful_run_is_stamped(folder: Path) -> None:
     assert png(first, Scale(0.5), faithful=True) != png(second, Scale(0.5), faithful=False)
     assert "NOT FAITHFUL" in [t.get_text() for t in second.texts]
     assert "NOT FAITHFUL" not in [t.get_text() for t in first.texts]
-
-
-def test_model_points_between_the_measured_ones(folder: Path) -> None:
-    rows = Results.open(folder).rows()
-    dense = [{"mode": "on-demand", "reconfiguration_delay_ms": d, "step_time_s": 1.0} for d in (10, 20)]
-    figure = sweep(rows, dense)
-    assert figure is not None
-    assert max(np.size(line.get_xdata()) for line in figure.axes[0].lines) == 4
 
 
 def test_words_for_scale_and_time() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from checkout import CASES
+from forecasts import forecast
 
-from experiments.rails.forecast import forecast
 from experiments.rails.job import load_job
-from experiments.rails.settings import make_experiment
+from experiments.rails.settings import make_settings
 from railyard.scale import Scale
 from workloads.inspection import traffic_of
 
@@ -18,7 +18,7 @@ RING = CASES / "astra-sim/custom_ring_allreduce_8npus_1MB"
 def test_both_files_send_the_same_and_take_the_same_time(mode: str) -> None:
     times = []
     for name in (RING / "custom_allreduce.xml", RING):
-        experiment = make_experiment(
+        experiment = make_settings(
             {"workload": str(name), "modes": [mode], "scale": {"rate": 1}, "fabric": {"rate_gbps": 0.05}}
         )
         workload = load_job(experiment)

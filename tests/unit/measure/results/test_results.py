@@ -51,7 +51,7 @@ def test_a_manifest_of_somebody_else_does_not_make_it_ours(tmp_path: Path) -> No
 def test_a_new_run_replaces_what_railyard_wrote_and_nothing_else(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     results.add_events([Event(1.0, "run", "point")])
-    results.write_rows([{"mode": "native"}])
+    results.write_rows([{"mode": "native"}], ["mode"])
     results.write("figures/old.png", b"x")
     (tmp_path / "notes.txt").write_text("mine")
     again = Results.create(tmp_path, _manifest(make_point()))
@@ -62,7 +62,7 @@ def test_a_new_run_replaces_what_railyard_wrote_and_nothing_else(make_point: Any
 def test_what_was_recorded_stays_when_the_run_dies(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     results.add_events([Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})])
-    results.write_rows([{"mode": "native", "step_time_s": 1.0}])
+    results.write_rows([{"mode": "native", "step_time_s": 1.0}], ["mode", "step_time_s"])
     with (tmp_path / EVENTS).open("a") as out:
         out.write('{"t": 3.0, "sour')
     opened = Results.open(tmp_path)
@@ -94,10 +94,11 @@ def test_a_place_that_cannot_be_written_is_one_sentence(make_point: Any, tmp_pat
 
 def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
-    results.write_rows([{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}])
+    rows = [{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}]
+    results.write_rows(rows, ["mode", "packets_lost"])
     with (tmp_path / TABLE).open() as table:
-        rows = list(csv.DictReader(table))
-    assert rows == [{"mode": "native", "packets_lost": ""}, {"mode": "on-demand", "packets_lost": "2"}]
+        written = list(csv.DictReader(table))
+    assert written == [{"mode": "native", "packets_lost": ""}, {"mode": "on-demand", "packets_lost": "2"}]
     assert json.loads((tmp_path / SUMMARY).read_text())[0]["windows_s"] == [1.0]
 
 
