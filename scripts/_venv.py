@@ -77,7 +77,8 @@ def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> 
 def railyard(*words: str) -> None:
     """Run the ``railyard`` command ``words`` with the arguments of the script, and end with its exit status."""
     folder = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]  # it holds an inspect.py
+    others = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]  # scripts/ holds an inspect.py
+    sys.path[:] = [str(folder.parent), *others]
     from experiments.command.main import main
 
     raise SystemExit(main([*words, *sys.argv[1:]]))
