@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.experiment import Experiment
+from experiments.registry import identifier
 from experiments.session import Session
 from measure.live.calibration import load_calibration
 from measure.results.manifest import build_manifest
@@ -46,7 +47,7 @@ class Record:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the run as in the manifest, with the name of the experiment."""
-        return {"experiment": self._experiment.name, **self._experiment.settings.model_dump(mode="json")}
+        return {"experiment": identifier(type(self._experiment)), **self._experiment.settings.model_dump(mode="json")}
 
     @property
     def rows(self) -> list[Row]:

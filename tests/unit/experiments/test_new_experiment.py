@@ -1,0 +1,62 @@
+"""The example of docs/new_experiment.md: found by its path, predicted, reported, and as small as the page says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from printed import printed
+
+from experiments.command.main import main
+from experiments.registry import find
+from experiments.report import redraw
+from measure.results.manifest import build_manifest
+from measure.results.results import Results, plain
+from measure.results.row import columns
+from railyard.scale import Scale
+
+FILE = ROOT / "docs" / "examples" / "incast.py"
+NAME = f"{FILE}:Incast"
+
+
+def test_the_model_is_near_the_bound_and_grows_with_the_senders(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", NAME, "--senders", "1,7", "--json"]) == 0
+    one, seven = json.loads(capsys.readouterr().out)
+    assert one["bound_s"] == pytest.approx((1 << 18) * 8 / 0.05e9, rel=0.02)
+    for row in (one, seven):
+        assert 1.0 <= row["predicted_time_s"] / row["bound_s"] < 1.1
+    assert (one["faithful"], one["time_s"]) == (None, None)
+
+
+def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", NAME, "--senders", "0"]) == 2
+    assert capsys.readouterr().err == "railyard: --senders: must be at least 1, not '0'\n"
+
+
+def test_table_and_figure_come_from_the_folder_alone(tmp_path: Path) -> None:
+    kind = find(NAME)
+    rows = plain([row.to_json() for row in kind(kind.Settings()).predict()])
+    rows = [{**row, "time_s": 1.01 * row["predicted_time_s"], "faithful": True} for row in rows]
+    manifest = build_manifest(experiment={"experiment": NAME}, seed=1, scale=Scale(1.0), plans=[], groups={})
+    results = Results.create(tmp_path / "out", manifest)
+    results.write_rows(rows, columns(kind.rows[0]))
+    assert [path.name for path in redraw(results.folder)] == ["trace.json", "incast.png"]
+    said = printed(kind, rows)
+    assert "Faithful: every point keeps every limit." in said
+    assert "+1.0" in said and max(map(len, said.splitlines())) <= 80
+
+
+def test_the_page_shows_lines_of_the_file_and_says_its_length() -> None:
+    page = (ROOT / "docs" / "new_experiment.md").read_text()
+    source = FILE.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        for part in block.split("...\n"):
+            assert part.strip("\n") in source, part
+    lines = len(source.splitlines()) + len(Path(__file__).read_text().splitlines())
+    assert lines <= 250
+    assert f"{len(source.splitlines())} lines" in page
