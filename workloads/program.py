@@ -8,6 +8,7 @@ scale is applied when the program is run or predicted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -100,6 +101,9 @@ class Recv:
 Operation = Compute | Collective | Send | Recv
 Communication = Collective | Send | Recv
 
+MessageName = tuple[str, str, int]
+"""(group, stream in the group, number in the stream): one send with its receive, or one collective."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -124,6 +128,17 @@ class Program:
     def communications(self, rank: int) -> Iterator[Communication]:
         """The operations of ``rank`` that move bytes, in program order."""
         return (op for op in self.operations[rank] if not isinstance(op, Compute))
+
+    def messages(self, rank: int) -> Iterator[tuple[MessageName, Communication]]:
+        """``communications(rank)``, each with the name that it has on all ranks that take part in it."""
+        count: Counter[tuple[str, str]] = Counter()
+        for op in self.communications(rank):
+            if isinstance(op, Collective):
+                stream = "collective"
+            else:
+                stream = f"{rank}>{op.peer}" if isinstance(op, Send) else f"{op.peer}>{rank}"
+            yield (op.group, stream, count[op.group, stream]), op
+            count[op.group, stream] += 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dump``; each operation carries its ``type``."""

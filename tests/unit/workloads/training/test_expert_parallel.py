@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phase_reading import phase_changes
 
 from railyard.errors import ConfigError
 from workloads.catalog import load_workload, make_workload
 from workloads.check import check
 from workloads.collectives.catalog import schedule
-from workloads.phases import phase_changes, phases
+from workloads.phases import phases
 from workloads.program import Collective, Compute, Operation, Program
 from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
 from workloads.training.experts import Experts

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phase_reading import phase_changes
 
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, load_workload
 from workloads.check import check
-from workloads.phases import phase_changes
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.training.ranks import Parallelism
 from workloads.training.settings import Training
