@@ -86,6 +86,11 @@ class Schedule:
     weights: tuple[int, ...] = ()
 
     @property
+    def title(self) -> str:
+        """Algorithm, kind and number of positions, for messages."""
+        return f"{self.algorithm} {self.kind} over {self.n}"
+
+    @property
     def rounds(self) -> int:
         """Number of rounds of the schedule."""
         return 1 + max((t.round for t in self.transfers), default=-1)
