@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
@@ -95,7 +96,7 @@ def _schedule(
     """
     core = _core(n)
     extra = range(core, n)
-    op = "copy" if kind == "all_gather" else "reduce"
+    op: Literal["copy", "reduce"] = "copy" if kind == "all_gather" else "reduce"
     transfers = [Transfer(0, p, p - core, c, op) for p in extra for c in given(p)]
     transfers += [replace(t, round=t.round + 1) for t in moves] if extra else moves
     last = transfers[-1].round + 1 if extra else 0

@@ -10,7 +10,7 @@ import yaml
 import workloads.training.recipe
 from railyard.errors import ConfigError
 from workloads.catalog import CATALOG, load_workload
-from workloads.training.recipe import make_recipe, read_recipe
+from workloads.training.recipe import make_recipe
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -47,7 +47,7 @@ def test_the_example_in_the_docstring_is_one() -> None:
     assert text is not None
     recipe = make_recipe(yaml.safe_load(text.split("::\n", 1)[1]))
     assert recipe.model.kv_heads == 8
-    assert recipe.to_training().parallelism.ranks == 16
+    assert recipe.parallelism.ranks == 16
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -84,10 +84,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     with pytest.raises(ConfigError, match=r"broken\.yaml:\d+: is not YAML"):
-        read_recipe(broken)
+        load_workload(str(broken))
     broken.write_text("- a list")
     with pytest.raises(ConfigError, match="must be a mapping"):
-        read_recipe(broken)
+        load_workload(str(broken))
     with pytest.raises(ConfigError, match=r"training\.tp_in_space"):
         load_workload("smoke", tp_in_space=True)
 
