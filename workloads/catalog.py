@@ -186,20 +186,20 @@ def load_workload(
     one GPU per server, so that all ranks share one rail, unless ``gpus_per_server`` says otherwise. Raises
     ``ConfigError`` naming the cause: the name, the file and place, the key, or the operation of the program.
     """
-    if name_or_path in CATALOG or Path(name_or_path).suffix in (".yaml", ".yml"):
-        options = {"compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel,
-                   "gpus_per_server": gpus_per_server}  # fmt: skip
-        for key, value in options.items():
+    options: dict[str, Any] = {
+        "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
+    }  # fmt: skip
+    path = Path(name_or_path)
+    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+        for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
             if value is not None:
                 raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
         return make_workload(_recipe(name_or_path, training))
     for key in training:
         raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
-    path = Path(name_or_path)
     if not (path.suffix or path.exists() or path.parent != Path()):
         raise unknown_workload(name_or_path)
-    reading = read_workload_file(path, compute_unit=compute_unit, ranks=ranks, size=size, model_parallel=model_parallel)
-    return workload_of(reading, gpus_per_server or 1)
+    return workload_of(read_workload_file(path, **options), gpus_per_server or 1)
 
 
 def unknown_workload(name: str) -> ConfigError:

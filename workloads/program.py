@@ -75,27 +75,23 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Send:
+class _PairOperation:
+    """One end of a message of ``bytes`` between this rank and ``peer``."""
+
+    id: int
+    name: str
+    group: str
+    peer: int
+    bytes: int
+    deps: tuple[int, ...] = ()
+
+
+class Send(_PairOperation):
     """Send ``bytes`` to the other member of the pair ``group``."""
 
-    id: int
-    name: str
-    group: str
-    peer: int
-    bytes: int
-    deps: tuple[int, ...] = ()
 
-
-@dataclass(frozen=True)
-class Recv:
+class Recv(_PairOperation):
     """Receive ``bytes`` from the other member of the pair ``group``."""
-
-    id: int
-    name: str
-    group: str
-    peer: int
-    bytes: int
-    deps: tuple[int, ...] = ()
 
 
 Operation = Compute | Collective | Send | Recv
@@ -144,7 +140,9 @@ class Program:
         """Plain data for ``json.dump``; each operation carries its ``type``."""
         return {
             "name": self.name,
-            "operations": [[{"type": _TYPE_NAMES[type(op)], **asdict(op)} for op in ops] for ops in self.operations],
+            "operations": [
+                [{"type": type(op).__name__.lower(), **asdict(op)} for op in ops] for ops in self.operations
+            ],
             "groups": [asdict(group) for group in self.groups.values()],
             "schedules": {name: schedule.to_json() for name, schedule in self.schedules.items()},
             "eager": self.eager,
@@ -159,13 +157,8 @@ class Program:
         return Program(data["name"], operations, {g.name: g for g in groups}, schedules, data["eager"])
 
 
-_TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = {
-    "compute": Compute,
-    "collective": Collective,
-    "send": Send,
-    "recv": Recv,
-}
-_TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
+_TYPES: dict[str, type[Operation]] = {cls.__name__.lower(): cls for cls in (Compute, Collective, Send, Recv)}
+"""The types of operations by their name in JSON."""
 
 
 def group_from_json(data: Mapping[str, Any]) -> Group:

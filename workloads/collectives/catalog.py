@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import get_args
 
 from railyard.errors import ConfigError, nearest
 from workloads.collectives.all_to_all import (
@@ -107,7 +108,7 @@ def schedule(
         able = [name for name, other in ALGORITHMS.items() if kind in other.kinds]
         raise ConfigError(
             f"algorithm {algorithm!r} does not support {kind}; "
-            + (f"these do: {', '.join(able)}" if able else "none does"),
+            + (f"these do: {', '.join(able)}" if able else f"none does{nearest(kind, get_args(CollectiveKind))}"),
             key="algorithm",
         )
     if n < 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from railyard.errors import ConfigError
 from workloads.collectives.catalog import schedule_of
@@ -143,22 +143,18 @@ def follow_circuits(program: Program) -> Program:
     each other's ports. Raises ``ConfigError`` where a collective needs more ports than there are.
     """
     circuits: dict[str, Group] = {}
-    for operations in program.operations:
-        for op in operations:
-            if isinstance(op, Collective) and program.groups[op.group].domain == "scale-out":
-                _add(circuits, program, op)
+    for op in chain.from_iterable(program.operations):
+        if not isinstance(op, Collective):
+            continue
+        group = program.groups[op.group]
+        if group.domain != "scale-out" or len(group.members) < 2:
+            continue
+        try:
+            circuits.update(circuit_groups(group, schedule_of(program, op)))
+        except ConfigError as error:
+            raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
     in_order = tuple(_in_order(program, ops) for ops in program.operations)
     return replace(program, operations=in_order, groups={**program.groups, **circuits})
-
-
-def _add(circuits: dict[str, Group], program: Program, op: Collective) -> None:
-    group = program.groups[op.group]
-    if len(group.members) < 2:
-        return
-    try:
-        circuits.update(circuit_groups(group, schedule_of(program, op)))
-    except ConfigError as error:
-        raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
 
 
 def _in_order(program: Program, operations: Iterable[Operation]) -> tuple[Operation, ...]:

@@ -222,8 +222,9 @@ def _config_error(error: ValidationError, source: str | None) -> ConfigError:
         return ConfigError(message, key=key, source=source)
     if first["type"] == "missing":
         return ConfigError("is missing; a workload needs it", key=key, source=source)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
+    message = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "model_type":
+        message = "must be a mapping of keys"
     if not isinstance(first["input"], dict):
         message += f", not {first['input']!r}"
     return ConfigError(message, key=key, source=source)

@@ -354,6 +354,8 @@ def test_unknown_algorithm_and_kind_name_what_would_do() -> None:
         schedule("all_reduce", 4, "star")
     with pytest.raises(ConfigError, match=r'; did you mean "hierarchical"\?$'):
         schedule("all_reduce", 4, "hierarchicla")
+    with pytest.raises(ConfigError, match=r'none does; did you mean "all_reduce"\?$'):
+        schedule("allreduce", 4, "tree")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="these do: ring, bidirectional-ring"):
         schedule("all_gather", 4, "tree")
     with pytest.raises(ConfigError, match="at least 1 member"):

@@ -62,7 +62,12 @@ def test_the_catalog_fits_its_fabric(name: str) -> None:
     ("data", "key", "sentence"),
     [
         (changed("modle", {}), "modle", "is not a key of a workload; the keys here are batch, compute"),
-        (changed("model.layer", 3), "model.layer", r"the keys here are dense_layers, dtype_bytes"),
+        (
+            changed("model.layer", 3),
+            "model.layer",
+            r"the keys here are dense_layers, dtype_bytes.*; did you mean \"layers\"\?",
+        ),
+        (changed("model", "large"), "model", "must be a mapping of keys, not 'large'"),
         (changed("model.layers", 0), "model.layers", "greater than or equal to 1, not 0"),
         (changed("parallelism.tp", "two"), "parallelism.tp", "valid integer.*not 'two'"),
         (changed("training.sharding", "zero"), "training.sharding", "'fsdp' or 'ddp', not 'zero'"),
@@ -79,6 +84,8 @@ def test_a_wrong_key_is_named(data: dict[str, Any], key: str, sentence: str) -> 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither in the catalog"):
         load_workload("llama4")
+    with pytest.raises(ConfigError, match='did you mean "llama3-8b-16"'):
+        load_workload("llama3-8b")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_workload(str(tmp_path / "absent.yaml"))
     broken = tmp_path / "broken.yaml"
