@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from phase_reading import groups_of, phase_changes
+from training_steps import groups_of, phase_changes
 
 from workloads.catalog import load_workload, make_workload
 from workloads.phases import all_phases, phases

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from phase_reading import groups_of
+from training_steps import groups_of
 
 from railyard.errors import ConfigError, ControlError
 from workloads.agent.executor import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from phase_reading import phase_changes
-from recipes import changed_recipe
+from training_steps import changed_recipe, phase_changes
 
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, load_workload
