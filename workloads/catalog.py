@@ -38,14 +38,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, nearest
 from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
 from workloads.program import Group, Program
+from workloads.training.levels import network_of, some_ranks
 from workloads.training.ranks import Parallelism
-from workloads.training.recipe import Recipe, make_recipe, read_recipe
-from workloads.training.settings import Training
+from workloads.training.recipe import FabricSection, Recipe, make_recipe, read_yaml
 from workloads.training.step import training_step
 
 LLAMA_LAYER_S = 0.0426
@@ -57,9 +57,8 @@ MOE_TFLOPS = 105.0
 """Rate that a GPU reaches, the same as in ``llama3-8b-16``."""
 MOE_FORWARD_MS = 61.4
 """Forward time of a layer of ``moe-smoke`` at that rate: 6.4 TFLOP for four samples."""
-DEFAULT_PORT_GBPS = 12.5
-DEFAULT_SCALE_UP_GBPS = 2400.0
-"""Rates of a workload whose file names none: those of ``workloads.training.recipe``."""
+DEFAULT_PORT_GBPS = FabricSection(servers=1, gpus_per_server=1).port_gbps
+"""Rate of a port of a workload whose file names none."""
 
 CATALOG: dict[str, dict[str, Any]] = {
     "llama3-8b-16": {
@@ -156,8 +155,8 @@ class Workload:
     scale_up_gbps: float
     traced: bool = False
     """Whether the program comes from a file of another tool, with arbitrary groups."""
-    training: Training | None = None
-    """Settings from which the step was generated, if it was generated."""
+    training: Recipe | None = None
+    """Recipe from which the step was generated, if it was generated."""
 
     @property
     def uses_scale_up(self) -> bool:
@@ -187,37 +186,28 @@ def load_workload(
     one GPU per server, so that all ranks share one rail, unless ``gpus_per_server`` says otherwise. Raises
     ``ConfigError`` naming the cause: the name, the file and place, the key, or the operation of the program.
     """
-    if name_or_path in CATALOG or Path(name_or_path).suffix in (".yaml", ".yml"):
-        options = {"compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel,
-                   "gpus_per_server": gpus_per_server}  # fmt: skip
-        for key, value in options.items():
+    options: dict[str, Any] = {
+        "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
+    }  # fmt: skip
+    path = Path(name_or_path)
+    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+        for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
             if value is not None:
                 raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
         return make_workload(_recipe(name_or_path, training))
     for key in training:
         raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
-    reading = _file(name_or_path, compute_unit, ranks, size, model_parallel)
-    return workload_of(reading, gpus_per_server or 1)
-
-
-def _file(
-    name_or_path: str, compute_unit: str | None, ranks: int | None, size: int | None, model_parallel: int | None
-) -> Reading:
-    path = Path(name_or_path)
-    try:
-        return read_workload_file(
-            path, compute_unit=compute_unit, ranks=ranks, size=size, model_parallel=model_parallel
-        )
-    except ConfigError:
-        if path.suffix or path.exists() or path.parent != Path():
-            raise
-        raise unknown_workload(name_or_path) from None
+    if not (path.suffix or path.exists() or path.parent != Path()):
+        raise unknown_workload(name_or_path)
+    return workload_of(read_workload_file(path, **options), gpus_per_server or 1)
 
 
 def unknown_workload(name: str) -> ConfigError:
     """The error for a name that is neither a workload nor a file."""
+    known = ", ".join(CATALOG)
     return ConfigError(
-        f"{name!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace", key="workload"
+        f"{name!r} is neither in the catalog ({known}) nor a YAML file or a trace{nearest(name, CATALOG)}",
+        key="workload",
     )
 
 
@@ -232,63 +222,47 @@ def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
     groups = {name: _placed(group, gpus_per_server) for name, group in program.groups.items()}
     program = replace(program, groups=groups)
     check(program)
+    fabric = FabricSection(servers=program.ranks // gpus_per_server, gpus_per_server=gpus_per_server)
     return Workload(
         name=program.name,
         description=f"{program.name}: {reading.format}, {program.ranks} ranks",
         program=program,
-        parallelism=Parallelism(tp=1, pp=1, dp=program.ranks),
-        servers=program.ranks // gpus_per_server,
-        gpus_per_server=gpus_per_server,
-        ports_per_gpu=2,
-        port_gbps=DEFAULT_PORT_GBPS,
-        scale_up_gbps=DEFAULT_SCALE_UP_GBPS,
+        parallelism=Parallelism(dp=program.ranks),
+        **fabric.model_dump(),
         traced=True,
     )
 
 
 def _placed(group: Group, gpus_per_server: int) -> Group:
     """The group with the network that carries it: a server's own, or one rail."""
-    servers = {rank // gpus_per_server for rank in group.members}
-    rails = {rank % gpus_per_server for rank in group.members}
-    if gpus_per_server > 1 and len(servers) == 1:
-        return replace(group, domain="scale-up")
-    if len(rails) == 1:
-        return group
-    some = ", ".join(map(str, group.members[:8])) + (", ..." if len(group.members) > 8 else "")
-    raise ConfigError(
-        f"group {group.name} (ranks {some}) lies neither in one server of {gpus_per_server} GPUs nor on one rail; "
-        "choose 1 GPU per server",
-        key="gpus_per_server",
-    )
+    network = network_of(group.members, gpus_per_server)
+    if network is None:
+        raise ConfigError(
+            f"group {group.name} (ranks {some_ranks(group.members)}) lies neither in one server of {gpus_per_server} "
+            "GPUs nor on one rail; choose 1 GPU per server",
+            key="gpus_per_server",
+        )
+    return replace(group, domain="scale-up") if network == "scale-up" and gpus_per_server > 1 else group
 
 
 def make_workload(recipe: Recipe) -> Workload:
     """Generate and check the program of a recipe."""
-    made = recipe.to_training()
-    fabric = recipe.fabric
-    program = training_step(made, fabric.servers, fabric.gpus_per_server)
+    program = training_step(recipe)
     check(program)
     return Workload(
         name=recipe.name,
         description=recipe.description,
         program=program,
-        parallelism=made.parallelism,
-        servers=fabric.servers,
-        gpus_per_server=fabric.gpus_per_server,
-        ports_per_gpu=fabric.ports_per_gpu,
-        port_gbps=fabric.port_gbps,
-        scale_up_gbps=fabric.scale_up_gbps,
-        training=made,
+        parallelism=recipe.parallelism,
+        **recipe.fabric.model_dump(),
+        training=recipe,
     )
 
 
 def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
-    entry = CATALOG.get(name_or_path)
-    if entry is not None:
-        return make_recipe({"name": name_or_path, **entry, "training": {**entry.get("training", {}), **training}})
-    path = Path(name_or_path)
-    recipe = read_recipe(path)
-    if not training:
-        return recipe
-    data = recipe.model_dump(exclude_unset=True)
-    return make_recipe({**data, "training": {**data.get("training", {}), **training}}, str(path))
+    entry, path = CATALOG.get(name_or_path), Path(name_or_path)
+    data = {"name": name_or_path, **entry} if entry else read_yaml(path)
+    given = data.get("training", {})
+    if training and isinstance(given, dict):
+        data = {**data, "training": {**given, **training}}
+    return make_recipe(data, None if entry else str(path))

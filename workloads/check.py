@@ -1,18 +1,21 @@
-"""Checks a program before it runs: groups, pairs, order and an abstract run that must reach its end.
+"""Checks a program before it runs: groups, operations, their counterparts on other ranks, and that it reaches its end.
 
-In the abstract run a send and its receive wait for each other (agents send when the receiver is ready, as NCCL does),
-unless the program's sends are buffered, and a collective waits for all members.
+A send and its receive wait for each other (agents send when the receiver is ready, as NCCL does), unless the program's
+sends are buffered, and a collective waits for all members.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
+from collections.abc import Hashable
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 
 from railyard.errors import ConfigError, VerifyError
 from workloads.agent.executor import all_dependencies
 from workloads.collectives.verify import verify
-from workloads.program import Collective, Compute, Operation, Program, Recv, Send
+from workloads.program import Collective, Communication, Compute, MessageName, Operation, Program, Recv, Send
 from workloads.schedule import Schedule
 
 
@@ -23,8 +26,7 @@ def check(program: Program) -> None:
     for rank, operations in enumerate(program.operations):
         for place, op in enumerate(operations):
             _check_operation(program, rank, place, op)
-    _check_collectives(program)
-    _check_pairs(program)
+    _check_counterparts(program)
     _check_ends(program)
 
 
@@ -88,134 +90,72 @@ def _check_fits(where: str, op: Collective, schedule: Schedule, members: int) ->
         )
 
 
-def _check_collectives(program: Program) -> None:
-    """Check that all members run the same collectives of a group in the same order."""
-    by_group: dict[str, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
-    for rank, operations in enumerate(program.operations):
-        for op in operations:
-            if isinstance(op, Collective):
-                by_group[op.group][rank].append(op)
-    for name, lists in by_group.items():
-        group = program.groups[name]
-        first = group.members[0]
-        for member in group.members[1:]:
-            for ours, theirs in zip(lists[first], lists[member], strict=False):
-                if (ours.kind, ours.bytes, ours.algorithm) != (theirs.kind, theirs.bytes, theirs.algorithm):
-                    raise ConfigError(
-                        f"{_where(program, member, theirs)} is {_what(theirs)} in group {name}, "
-                        f"where rank {first} runs {_what(ours)} ({ours.name}); "
-                        "members must run the same collectives in the same order"
-                    )
-            short, long = sorted((first, member), key=lambda rank: len(lists[rank]))
-            if len(lists[short]) != len(lists[long]):
-                extra = lists[long][len(lists[short])]
-                raise ConfigError(f"{_where(program, long, extra)} has no counterpart on rank {short} in group {name}")
+def _check_counterparts(program: Program) -> None:
+    """Check that all ranks that take part in a message have it, alike, at the same place in its stream."""
+    messages: dict[MessageName, dict[int, Communication]] = defaultdict(dict)
+    for rank in range(program.ranks):
+        for name, op in program.messages(rank):
+            messages[name][rank] = op
+    for (group, *_), ops in messages.items():
+        rank, op = next(iter(ops.items()))
+        if isinstance(op, Collective):
+            _check_alike(program, {member: ops.get(member) for member in program.groups[group].members})
+        elif len(ops) == 1:
+            what = "receive" if isinstance(op, Send) else "send"
+            raise ConfigError(f"{_where(program, rank, op)} has no {what} on rank {op.peer} in group {group}")
+        elif op.bytes != (other := ops[op.peer]).bytes:
+            send, recv = (op, other) if isinstance(op, Send) else (other, op)
+            sender, receiver = (rank, op.peer) if isinstance(op, Send) else (op.peer, rank)
+            raise ConfigError(
+                f"{_where(program, receiver, recv)} expects {recv.bytes} bytes, but rank {sender} sends {send.bytes} "
+                f"({send.name}); both must be equal"
+            )
+
+
+def _check_alike(program: Program, ops: dict[int, Communication | None]) -> None:
+    """Check that all members run the same collective; None stands for a member that runs none."""
+    first, ours = next((rank, op) for rank, op in ops.items() if isinstance(op, Collective))
+    for rank, theirs in ops.items():
+        if not isinstance(theirs, Collective):
+            where = _where(program, first, ours)
+            raise ConfigError(f"{where} has no counterpart on rank {rank} in group {ours.group}")
+        if (ours.kind, ours.bytes, ours.algorithm) != (theirs.kind, theirs.bytes, theirs.algorithm):
+            raise ConfigError(
+                f"{_where(program, rank, theirs)} is {_what(theirs)} in group {ours.group}, where rank {first} runs "
+                f"{_what(ours)} ({ours.name}); members must run the same collectives in the same order"
+            )
 
 
 def _what(op: Collective) -> str:
     return f"{op.kind} of {op.bytes} bytes" + (f" by {op.algorithm}" if op.algorithm else "")
 
 
-def _check_pairs(program: Program) -> None:
-    """Check that every send has its receive, in order and of the same size."""
-    sends: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
-    recvs: dict[tuple[str, int, int], list[tuple[int, Send | Recv]]] = defaultdict(list)
-    for rank in range(program.ranks):
-        for op in program.communications(rank):
-            if isinstance(op, Send):
-                sends[op.group, rank, op.peer].append((rank, op))
-            elif isinstance(op, Recv):
-                recvs[op.group, op.peer, rank].append((rank, op))
-    for key in sorted(sends.keys() | recvs.keys()):
-        out, back = sends[key], recvs[key]
-        for (_, send), (rank, recv) in zip(out, back, strict=False):
-            if send.bytes != recv.bytes:
-                raise ConfigError(
-                    f"{_where(program, rank, recv)} expects {recv.bytes} bytes, but rank {key[1]} sends {send.bytes} "
-                    f"({send.name}); both must be equal"
-                )
-        if len(out) != len(back):
-            rank, alone = (out if len(out) > len(back) else back)[min(len(out), len(back))]
-            what = "receive" if isinstance(alone, Send) else "send"
-            raise ConfigError(f"{_where(program, rank, alone)} has no {what} on rank {alone.peer} in group {key[0]}")
-
-
 def _check_ends(program: Program) -> None:
-    """Run the program without time; the error names the first operation that never starts."""
-    run = _AbstractRun(program)
-    run.run()
+    """Order the operations of all ranks by what they wait for; the error names the first that never starts.
+
+    What ends at one time on several ranks is one node: a collective, or a send and its receive unless it is buffered.
+    """
+    sorter: TopologicalSorter[Hashable] = TopologicalSorter()
+    nodes: list[list[Hashable]] = []
     for rank, operations in enumerate(program.operations):
-        for op in operations:
-            if not run.done[rank][op.id]:
-                raise ConfigError(
-                    f"{_where(program, rank, op)} never starts: its dependencies, or the operations of other ranks "
-                    "that it needs, wait for each other"
-                )
-
-
-class _AbstractRun:
-    """Execution order without durations; its work grows with the operations and their dependencies only."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.done = [[False] * len(operations) for operations in program.operations]
-        self.ready: deque[tuple[int, Operation]] = deque()
-        self.missing: list[list[int]] = []
-        self.enables: list[list[list[int]]] = []
-        for rank, operations in enumerate(program.operations):
-            needs = all_dependencies(operations)
-            self.missing.append([len(wanted) for wanted in needs])
-            enables: list[list[int]] = [[] for _ in operations]
-            for op, wanted in enumerate(needs):
-                for need in wanted:
-                    enables[need].append(op)
-            self.enables.append(enables)
-            self.ready.extend((rank, op) for op in operations if not needs[op.id])
-        self.joined: dict[tuple[str, int], list[tuple[int, Operation]]] = defaultdict(list)
-        self.collectives: dict[tuple[str, int], int] = defaultdict(int)
-        self.sends: dict[tuple[str, int, int], deque[Operation]] = defaultdict(deque)
-        self.recvs: dict[tuple[str, int, int], deque[Operation]] = defaultdict(deque)
-        self.arrived: dict[tuple[str, int, int], int] = defaultdict(int)
-
-    def run(self) -> None:
-        """Run until no operation can start any more."""
-        while self.ready:
-            rank, op = self.ready.popleft()
-            if isinstance(op, Compute):
-                self._finish(rank, op)
-            elif isinstance(op, Collective):
-                self._join(rank, op)
-            elif isinstance(op, Send):
-                self.sends[op.group, rank, op.peer].append(op)
-                self._meet(op.group, rank, op.peer)
-            else:
-                self.recvs[op.group, op.peer, rank].append(op)
-                self._meet(op.group, op.peer, rank)
-
-    def _join(self, rank: int, op: Collective) -> None:
-        """Let a rank join a collective, which ends when all members have joined."""
-        number = self.collectives[op.group, rank]
-        self.collectives[op.group, rank] += 1
-        members = self.joined[op.group, number]
-        members.append((rank, op))
-        if len(members) == len(self.program.groups[op.group].members):
-            for member, theirs in members:
-                self._finish(member, theirs)
-
-    def _meet(self, group: str, src: int, dst: int) -> None:
-        """Complete the sends that may go (buffered ones always may), and the receives whose data has arrived."""
-        key = (group, src, dst)
-        sends, recvs = self.sends[key], self.recvs[key]
-        while sends and (self.program.eager or len(recvs) > self.arrived[key]):
-            self._finish(src, sends.popleft())
-            self.arrived[key] += 1
-        while recvs and self.arrived[key]:
-            self._finish(dst, recvs.popleft())
-            self.arrived[key] -= 1
-
-    def _finish(self, rank: int, op: Operation) -> None:
-        self.done[rank][op.id] = True
-        for follower in self.enables[rank][op.id]:
-            self.missing[rank][follower] -= 1
-            if self.missing[rank][follower] == 0:
-                self.ready.append((rank, self.program.operations[rank][follower]))
+        names: dict[int, Hashable] = {op.id: name for name, op in program.messages(rank)}
+        mine: list[Hashable] = []
+        for op, needs in zip(operations, all_dependencies(operations), strict=True):
+            buffered = program.eager and isinstance(op, Send)
+            mine.append((rank, op.id) if buffered else names.get(op.id, (rank, op.id)))
+            sorter.add(mine[-1], *(mine[need] for need in needs))
+            if buffered:
+                sorter.add(names[op.id], mine[-1])
+        nodes.append(mine)
+    with suppress(CycleError):
+        sorter.prepare()
+        return
+    done: set[Hashable] = set()
+    while ready := sorter.get_ready():
+        done.update(ready)
+        sorter.done(*ready)
+    rank, op = next((r, op) for r, mine in enumerate(nodes) for op in program.operations[r] if mine[op.id] not in done)
+    raise ConfigError(
+        f"{_where(program, rank, op)} never starts: its dependencies, or the operations of other ranks that it needs, "
+        "wait for each other"
+    )

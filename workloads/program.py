@@ -8,6 +8,7 @@ scale is applied when the program is run or predicted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -74,31 +75,30 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Send:
+class _PairOperation:
+    """One end of a message of ``bytes`` between this rank and ``peer``."""
+
+    id: int
+    name: str
+    group: str
+    peer: int
+    bytes: int
+    deps: tuple[int, ...] = ()
+
+
+class Send(_PairOperation):
     """Send ``bytes`` to the other member of the pair ``group``."""
 
-    id: int
-    name: str
-    group: str
-    peer: int
-    bytes: int
-    deps: tuple[int, ...] = ()
 
-
-@dataclass(frozen=True)
-class Recv:
+class Recv(_PairOperation):
     """Receive ``bytes`` from the other member of the pair ``group``."""
-
-    id: int
-    name: str
-    group: str
-    peer: int
-    bytes: int
-    deps: tuple[int, ...] = ()
 
 
 Operation = Compute | Collective | Send | Recv
 Communication = Collective | Send | Recv
+
+MessageName = tuple[str, str, int]
+"""(group, stream in the group, number in the stream): one send with its receive, or one collective."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,24 @@ class Program:
         """The operations of ``rank`` that move bytes, in program order."""
         return (op for op in self.operations[rank] if not isinstance(op, Compute))
 
+    def messages(self, rank: int) -> Iterator[tuple[MessageName, Communication]]:
+        """``communications(rank)``, each with the name that it has on all ranks that take part in it."""
+        count: Counter[tuple[str, str]] = Counter()
+        for op in self.communications(rank):
+            if isinstance(op, Collective):
+                stream = "collective"
+            else:
+                stream = f"{rank}>{op.peer}" if isinstance(op, Send) else f"{op.peer}>{rank}"
+            yield (op.group, stream, count[op.group, stream]), op
+            count[op.group, stream] += 1
+
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dump``; each operation carries its ``type``."""
         return {
             "name": self.name,
-            "operations": [[{"type": _TYPE_NAMES[type(op)], **asdict(op)} for op in ops] for ops in self.operations],
+            "operations": [
+                [{"type": type(op).__name__.lower(), **asdict(op)} for op in ops] for ops in self.operations
+            ],
             "groups": [asdict(group) for group in self.groups.values()],
             "schedules": {name: schedule.to_json() for name, schedule in self.schedules.items()},
             "eager": self.eager,
@@ -144,13 +157,8 @@ class Program:
         return Program(data["name"], operations, {g.name: g for g in groups}, schedules, data["eager"])
 
 
-_TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = {
-    "compute": Compute,
-    "collective": Collective,
-    "send": Send,
-    "recv": Recv,
-}
-_TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
+_TYPES: dict[str, type[Operation]] = {cls.__name__.lower(): cls for cls in (Compute, Collective, Send, Recv)}
+"""The types of operations by their name in JSON."""
 
 
 def group_from_json(data: Mapping[str, Any]) -> Group:

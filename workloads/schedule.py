@@ -86,6 +86,11 @@ class Schedule:
     weights: tuple[int, ...] = ()
 
     @property
+    def title(self) -> str:
+        """Algorithm, kind and number of positions, for messages."""
+        return f"{self.algorithm} {self.kind} over {self.n}"
+
+    @property
     def rounds(self) -> int:
         """Number of rounds of the schedule."""
         return 1 + max((t.round for t in self.transfers), default=-1)
@@ -111,21 +116,14 @@ class Schedule:
 
     def chunk_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
         """(start, end) of every slot for a collective over ``elements``; the first chunks take the remainder."""
-        if self.weights:
-            return self._weighted_bounds(self.buffer_elements(elements))
-        base, extra = divmod(self.buffer_elements(elements), self.chunks)
-        bounds, start = [], 0
-        for c in range(self.slots):
-            end = start + base + (1 if c < extra else 0)
-            bounds.append((start, end))
-            start = end
-        return tuple(bounds)
-
-    def _weighted_bounds(self, elements: int) -> tuple[tuple[int, int], ...]:
-        """Bounds at the rounded sums of weights, so that no chunk is off by more than one element."""
-        whole, sums = sum(self.weights), (0, *accumulate(self.weights))
-        ends = [elements * total // whole for total in sums]
-        return tuple(pairwise(ends))
+        total = self.buffer_elements(elements)
+        if self.weights:  # bounds at the rounded sums of weights, so that no chunk is off by more than one element
+            whole = sum(self.weights)
+            ends = [total * weights // whole for weights in accumulate(self.weights)]
+        else:
+            base, extra = divmod(total, self.chunks)
+            ends = list(accumulate(base + (slot < extra) for slot in range(self.slots)))
+        return tuple(pairwise((0, *ends)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dump``."""

@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import get_args
 
-from railyard.errors import ConfigError
-from workloads.collectives.chain import CHAIN_KINDS, chain
-from workloads.collectives.direct import DIRECT_KINDS, bidirectional_direct, direct
-from workloads.collectives.double_binary_tree import DOUBLE_BINARY_TREE_KINDS, double_binary_tree
+from railyard.errors import ConfigError, nearest
+from workloads.collectives.all_to_all import (
+    bidirectional_direct_all_to_all,
+    line_all_to_all,
+    pairwise_all_to_all,
+    ring_all_to_all,
+    valiant_all_to_all,
+)
+from workloads.collectives.direct import direct
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
-from workloads.collectives.hierarchical import HIERARCHICAL_KINDS, hierarchical
-from workloads.collectives.hops import line_all_to_all, ring_all_to_all
-from workloads.collectives.pairwise import PAIRWISE_KINDS, pairwise
-from workloads.collectives.ring import RING_KINDS, ring
-from workloads.collectives.stragglar import STRAGGLAR_KINDS, stragglar
-from workloads.collectives.straggler_direct import STRAGGLER_DIRECT_KINDS, straggler_direct
-from workloads.collectives.tree import TREE_KINDS, tree
-from workloads.collectives.valiant import VALIANT_KINDS, valiant
+from workloads.collectives.hierarchical import hierarchical
+from workloads.collectives.ring import chain, ring
+from workloads.collectives.stragglar import stragglar, straggler_direct
+from workloads.collectives.tree import double_binary_tree, tree
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
 from workloads.schedule import CollectiveKind, Schedule
@@ -42,16 +44,12 @@ class Algorithm:
     straggler: bool = False
     servers: bool = False
 
-    def sizes(self, n: int) -> bool:
-        """Whether the algorithm supports ``n`` positions."""
-        return n >= self.least
-
 
 def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
     """Schedules for one ring: ring, chain and hop by hop."""
     if kind == "all_to_all":
         return ring_all_to_all(n)
-    return chain(kind, n) if kind in CHAIN_KINDS else ring(kind, n)
+    return chain(kind, n) if kind in ("broadcast", "reduce") else ring(kind, n)
 
 
 def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
@@ -59,27 +57,29 @@ def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
     return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
-def _on_line(kind: CollectiveKind, n: int) -> Schedule:
-    """Schedules for a ring without its last link."""
-    return line_all_to_all(n)
+def _only_all_to_all(build: Callable[[int], Schedule]) -> Algorithm:
+    return Algorithm(lambda kind, n: build(n), ("all_to_all",))
 
+
+_SUMS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+_ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce", "gather", "scatter")
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "ring": Algorithm(_on_ring, (*RING_KINDS, "all_to_all", *CHAIN_KINDS)),
-    "bidirectional-ring": Algorithm(_on_two_rings, (*RING_KINDS, "all_to_all")),
-    "line": Algorithm(_on_line, ("all_to_all",)),
+    "ring": Algorithm(_on_ring, (*_SUMS, "all_to_all", "broadcast", "reduce")),
+    "bidirectional-ring": Algorithm(_on_two_rings, (*_SUMS, "all_to_all")),
+    "line": _only_all_to_all(line_all_to_all),
     "recursive-halving-doubling": Algorithm(halving_doubling, ("all_reduce",)),
     "recursive-doubling": Algorithm(recursive_doubling, ("all_reduce", "all_gather")),
     "recursive-halving": Algorithm(recursive_halving, ("reduce_scatter",)),
-    "tree": Algorithm(tree, TREE_KINDS),
-    "double-binary-tree": Algorithm(double_binary_tree, DOUBLE_BINARY_TREE_KINDS),
-    "pairwise": Algorithm(pairwise, PAIRWISE_KINDS),
-    "valiant": Algorithm(valiant, VALIANT_KINDS),
-    "hierarchical": Algorithm(hierarchical, HIERARCHICAL_KINDS, servers=True),
-    "direct": Algorithm(direct, DIRECT_KINDS),
-    "bidirectional-direct": Algorithm(bidirectional_direct, ("all_to_all",)),
-    "stragglar": Algorithm(stragglar, STRAGGLAR_KINDS, least=2, straggler=True),
-    "straggler-direct": Algorithm(straggler_direct, STRAGGLER_DIRECT_KINDS, least=2, straggler=True),
+    "tree": Algorithm(tree, ("all_reduce", *_ROOTED)),
+    "double-binary-tree": Algorithm(double_binary_tree, ("all_reduce",)),
+    "pairwise": _only_all_to_all(pairwise_all_to_all),
+    "valiant": _only_all_to_all(valiant_all_to_all),
+    "hierarchical": Algorithm(hierarchical, ("all_reduce",), servers=True),
+    "direct": Algorithm(direct, (*_SUMS, "all_to_all", *_ROOTED)),
+    "bidirectional-direct": _only_all_to_all(bidirectional_direct_all_to_all),
+    "stragglar": Algorithm(stragglar, ("all_reduce",), least=2, straggler=True),
+    "straggler-direct": Algorithm(straggler_direct, ("all_reduce",), least=2, straggler=True),
 }
 
 
@@ -100,27 +100,29 @@ def schedule(
     """
     known = ALGORITHMS.get(algorithm)
     if known is None:
-        raise ConfigError(f"unknown algorithm {algorithm!r}; known: {', '.join(ALGORITHMS)}", key="algorithm")
+        names = ", ".join(ALGORITHMS)
+        raise ConfigError(
+            f"unknown algorithm {algorithm!r}; known: {names}{nearest(algorithm, ALGORITHMS)}", key="algorithm"
+        )
     if kind not in known.kinds:
         able = [name for name, other in ALGORITHMS.items() if kind in other.kinds]
         raise ConfigError(
             f"algorithm {algorithm!r} does not support {kind}; "
-            + (f"these do: {', '.join(able)}" if able else "none does"),
+            + (f"these do: {', '.join(able)}" if able else f"none does{nearest(kind, get_args(CollectiveKind))}"),
             key="algorithm",
         )
     if n < 1:
         raise ConfigError(f"a collective needs at least 1 member, not {n}", key="members")
-    if not known.sizes(n):
+    if n < known.least:
         raise ConfigError(f"algorithm {algorithm!r} needs at least {known.least} members, not {n}", key="members")
     _check_straggler(algorithm, n, straggler)
     _check_servers(algorithm, n, gpus_per_server)
-    return _verified(
-        kind,
-        n,
-        algorithm,
-        (n - 1 if straggler is None else straggler) if known.straggler else None,
-        gpus_per_server if known.servers else 1,
-    )
+    options: tuple[tuple[str, int], ...] = ()
+    if known.straggler:
+        options = (("straggler", n - 1 if straggler is None else straggler),)
+    if known.servers:
+        options = (("gpus_per_server", gpus_per_server),)
+    return _verified(kind, n, algorithm, options)
 
 
 def _check_straggler(algorithm: str, n: int, straggler: int | None) -> None:
@@ -142,14 +144,8 @@ def _check_servers(algorithm: str, n: int, gpus_per_server: int) -> None:
 
 
 @lru_cache(maxsize=256)
-def _verified(kind: CollectiveKind, n: int, algorithm: str, straggler: int | None, gpus_per_server: int) -> Schedule:
-    known = ALGORITHMS[algorithm]
-    options: dict[str, int | None] = {}
-    if known.straggler:
-        options["straggler"] = straggler
-    if known.servers:
-        options["gpus_per_server"] = gpus_per_server
-    built = known.build(kind, n, **options)
+def _verified(kind: CollectiveKind, n: int, algorithm: str, options: tuple[tuple[str, int], ...]) -> Schedule:
+    built = ALGORITHMS[algorithm].build(kind, n, **dict(options))
     verify(built)
     return built
 
@@ -166,6 +162,6 @@ def algorithm_for(kind: CollectiveKind, domain: Domain) -> str:
 
     Rings need only circuits that never change.
     """
-    if kind in ("broadcast", "reduce", "gather", "scatter") or (kind == "all_reduce" and domain == "front-end"):
+    if kind in _ROOTED or (kind == "all_reduce" and domain == "front-end"):
         return "tree"
     return "bidirectional-ring"

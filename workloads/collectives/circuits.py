@@ -9,8 +9,8 @@ the scale-up network and those inside a position need no circuit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 
 from railyard.errors import ConfigError
 from workloads.collectives.catalog import schedule_of
@@ -39,35 +39,26 @@ class CircuitUse:
     transfers: tuple[int, ...]
 
 
-@dataclass
-class _Open:
-    ends: Ends
-    first: int
-    last: int
-    transfers: list[int] = field(default_factory=list)
-
-
 def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
     """The uses of all circuits in order of their first round.
 
     Raises ``ConfigError`` where a position needs more than two ports in one round.
     """
-    uses: list[_Open] = []
-    holds: dict[End, _Open] = {}
+    uses: list[tuple[Ends, list[int]]] = []
+    holds: dict[End, tuple[Ends, list[int]]] = {}
     numbered = sorted(
         ((number, t) for number, t in enumerate(schedule.transfers) if not (t.local or t.scale_up)),
         key=lambda entry: (entry[1].round, entry[0]),
     )
-    for number_of_round, in_round in groupby(numbered, key=lambda entry: entry[1].round):
+    for _, in_round in groupby(numbered, key=lambda entry: entry[1].round):
         for ends, transfers in _circuits_of(schedule, list(in_round)).items():
             use = holds.get(ends[0])
-            if use is None or use.ends != ends or holds.get(ends[1]) is not use:
-                use = _Open(ends, number_of_round, number_of_round)
-                holds[ends[0]] = holds[ends[1]] = use
+            if use is None or use[0] != ends or holds.get(ends[1]) is not use:
+                holds[ends[0]] = holds[ends[1]] = use = (ends, [])
                 uses.append(use)
-            use.last = number_of_round
-            use.transfers += transfers
-    return tuple(CircuitUse(use.ends, use.first, use.last, tuple(use.transfers)) for use in uses)
+            use[1].extend(transfers)
+    rounds = [t.round for t in schedule.transfers]
+    return tuple(CircuitUse(ends, rounds[used[0]], rounds[used[-1]], tuple(used)) for ends, used in uses)
 
 
 def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> dict[Ends, list[int]]:
@@ -86,7 +77,7 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
         for end, other in (ends, ends[::-1]):
             if far.setdefault(end, other) != other:
                 raise ConfigError(
-                    f"{schedule.algorithm} {schedule.kind} over {schedule.n} needs circuits from position {end[0]} to "
+                    f"{schedule.title} needs circuits from position {end[0]} to "
                     f"positions {', '.join(map(str, sorted(peers[end[0]])))} in round {t.round}, more than its "
                     f"{PORTS} ports can hold; ring, pairwise and stragglar fit",
                     key="algorithm",
@@ -152,22 +143,18 @@ def follow_circuits(program: Program) -> Program:
     each other's ports. Raises ``ConfigError`` where a collective needs more ports than there are.
     """
     circuits: dict[str, Group] = {}
-    for operations in program.operations:
-        for op in operations:
-            if isinstance(op, Collective) and program.groups[op.group].domain == "scale-out":
-                _add(circuits, program, op)
+    for op in chain.from_iterable(program.operations):
+        if not isinstance(op, Collective):
+            continue
+        group = program.groups[op.group]
+        if group.domain != "scale-out" or len(group.members) < 2:
+            continue
+        try:
+            circuits.update(circuit_groups(group, schedule_of(program, op)))
+        except ConfigError as error:
+            raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
     in_order = tuple(_in_order(program, ops) for ops in program.operations)
     return replace(program, operations=in_order, groups={**program.groups, **circuits})
-
-
-def _add(circuits: dict[str, Group], program: Program, op: Collective) -> None:
-    group = program.groups[op.group]
-    if len(group.members) < 2:
-        return
-    try:
-        circuits.update(circuit_groups(group, schedule_of(program, op)))
-    except ConfigError as error:
-        raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
 
 
 def _in_order(program: Program, operations: Iterable[Operation]) -> tuple[Operation, ...]:

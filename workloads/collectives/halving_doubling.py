@@ -12,7 +12,8 @@ Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communicatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from workloads.schedule import CollectiveKind, Schedule, Transfer
@@ -25,48 +26,29 @@ def halving_doubling(kind: CollectiveKind, n: int) -> Schedule:
     """All-reduce by halving, then doubling; p chunks, where p is the greatest power of two up to n."""
     core = _core(n)
     blocks = [(b,) for b in range(core)]
-    extra = int(n > core)
-    moves = [*_fold(n, range(core), "reduce")]
-    moves += _halving(blocks, extra)
-    moves += _doubling(blocks, extra + _levels(core))
-    moves += _unfold(n, [range(core)] * (n - core), extra + 2 * _levels(core))
-    return _schedule("recursive-halving-doubling", kind, n, tuple(range(core)), moves)
+    moves = [*_halving(blocks), *_doubling(blocks, first_round=core.bit_length() - 1)]
+    return _schedule("recursive-halving-doubling", kind, n, core, moves, lambda p: range(core), lambda p: range(core))
 
 
 def recursive_doubling(kind: CollectiveKind, n: int) -> Schedule:
     """All-reduce of the whole buffer (1 chunk) in each round, or an all-gather (n chunks) by doubling."""
     core = _core(n)
-    extra = int(n > core)
-    last = extra + _levels(core)
     if kind == "all_reduce":
-        moves = [*_fold(n, range(1), "reduce")]
-        for level in range(_levels(core)):
-            moves += [Transfer(extra + level, p, p ^ 1 << level, 0, "reduce") for p in range(core)]
-        moves += _unfold(n, [range(1)] * (n - core), last)
-        return _schedule("recursive-doubling", kind, n, (0,), moves)
-    moves = [Transfer(0, p, p - core, p, "copy") for p in range(core, n)]
-    moves += _doubling(_blocks(n), extra)
-    moves += _unfold(n, [[c for c in range(n) if c != p] for p in range(core, n)], last)
-    return _schedule("recursive-doubling", kind, n, tuple(range(n)), moves)
+        levels = range(core.bit_length() - 1)
+        moves = [Transfer(level, p, p ^ 1 << level, 0, "reduce") for level in levels for p in range(core)]
+        return _schedule("recursive-doubling", kind, n, 1, moves, lambda p: [0], lambda p: [0])
+    others = {p: [c for c in range(n) if c != p] for p in range(core, n)}
+    return _schedule("recursive-doubling", kind, n, n, _doubling(_blocks(n)), lambda p: [p], lambda p: others[p])
 
 
 def recursive_halving(kind: CollectiveKind, n: int) -> Schedule:
     """Reduce-scatter by halving, with n chunks."""
-    core = _core(n)
-    extra = int(n > core)
-    moves = [*_fold(n, range(n), "reduce")]
-    moves += _halving(_blocks(n), extra)
-    moves += _unfold(n, [[p] for p in range(core, n)], extra + _levels(core))
-    return _schedule("recursive-halving", kind, n, tuple(range(n)), moves)
+    return _schedule("recursive-halving", kind, n, n, _halving(_blocks(n)), lambda p: range(n), lambda p: [p])
 
 
 def _core(n: int) -> int:
     """The greatest power of two up to n."""
     return 1 << (n.bit_length() - 1)
-
-
-def _levels(core: int) -> int:
-    return core.bit_length() - 1
 
 
 def _blocks(n: int) -> Blocks:
@@ -75,33 +57,22 @@ def _blocks(n: int) -> Blocks:
     return [(b, b + core) if b + core < n else (b,) for b in range(core)]
 
 
-def _fold(n: int, chunks: Sequence[int], op: Literal["copy", "reduce"]) -> Iterator[Transfer]:
-    core = _core(n)
-    return (Transfer(0, p, p - core, c, op) for p in range(core, n) for c in chunks)
-
-
-def _unfold(n: int, chunks: Sequence[Sequence[int]], round_: int) -> Iterator[Transfer]:
-    """Transfers that return ``chunks[i]`` to the i-th extra position."""
-    core = _core(n)
-    return (Transfer(round_, p - core, p, c, "copy") for p in range(core, n) for c in chunks[p - core])
-
-
-def _halving(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
+def _halving(blocks: Blocks) -> Iterator[Transfer]:
     """Transfers in which a position gives its partner, in each round, the half of its blocks that the partner keeps."""
     core = len(blocks)
-    for number in range(_levels(core)):
+    for number in range(core.bit_length() - 1):
         distance = core >> (number + 1)
         for src in range(core):
             partner = src ^ distance
             start = partner // distance * distance
             for block in blocks[start : start + distance]:
-                yield from (Transfer(first_round + number, src, partner, c, "reduce") for c in block)
+                yield from (Transfer(number, src, partner, c, "reduce") for c in block)
 
 
-def _doubling(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
+def _doubling(blocks: Blocks, first_round: int = 0) -> Iterator[Transfer]:
     """Transfers in which a position gives its partner, in each round, all blocks that it has."""
     core = len(blocks)
-    for number in range(_levels(core)):
+    for number in range(core.bit_length() - 1):
         distance = 1 << number
         for src in range(core):
             start = src // distance * distance
@@ -110,6 +81,24 @@ def _doubling(blocks: Blocks, first_round: int) -> Iterator[Transfer]:
 
 
 def _schedule(
-    name: str, kind: CollectiveKind, n: int, owner: tuple[int, ...], transfers: Sequence[Transfer]
+    name: str,
+    kind: CollectiveKind,
+    n: int,
+    chunks: int,
+    moves: Iterable[Transfer],
+    given: Callable[[int], Iterable[int]],
+    returned: Callable[[int], Iterable[int]],
 ) -> Schedule:
-    return Schedule(name, kind, n, len(owner), owner, tuple(transfers), one_port=True)
+    """The schedule whose ``moves`` are among the core positions.
+
+    An extra position p gives the core the chunks ``given(p)`` in a round before, and receives ``returned(p)`` in a
+    round after.
+    """
+    core = _core(n)
+    extra = range(core, n)
+    op: Literal["copy", "reduce"] = "copy" if kind == "all_gather" else "reduce"
+    transfers = [Transfer(0, p, p - core, c, op) for p in extra for c in given(p)]
+    transfers += [replace(t, round=t.round + 1) for t in moves] if extra else moves
+    last = transfers[-1].round + 1 if extra else 0
+    transfers += [Transfer(last, p - core, p, c, "copy") for p in extra for c in returned(p)]
+    return Schedule(name, kind, n, chunks, tuple(range(chunks)), tuple(transfers), one_port=True)

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from workloads.collectives.ring import ring
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
-HIERARCHICAL_KINDS: tuple[CollectiveKind, ...] = ("all_reduce",)
-
 
 def hierarchical(kind: CollectiveKind, n: int, *, gpus_per_server: int = 1) -> Schedule:
     """The schedule over ``n`` positions; chunk l x servers + i is part i of shard l.

@@ -44,7 +44,7 @@ def verify(schedule: Schedule) -> None:
 
 def _check_shape(schedule: Schedule) -> None:
     """Check sizes, owners, root and input."""
-    n, chunks, title = schedule.n, schedule.chunks, _title(schedule)
+    n, chunks, title = schedule.n, schedule.chunks, schedule.title
     if n < 1 or chunks < 1:
         raise VerifyError(f"{title}: needs at least 1 position and 1 chunk")
     if len(schedule.owner) != chunks or not all(0 <= p < n for p in schedule.owner):
@@ -68,7 +68,7 @@ def _check_shape(schedule: Schedule) -> None:
 
 def _check_weights(schedule: Schedule) -> None:
     """Check that only an all-to-all has weights, one for each chunk, and that each chunk fits wherever it goes."""
-    weights, title = schedule.weights, _title(schedule)
+    weights, title = schedule.weights, schedule.title
     if not weights:
         return
     if schedule.kind != "all_to_all" or schedule.moves:
@@ -82,44 +82,41 @@ def _check_transfers(schedule: Schedule) -> None:
     n, slots = schedule.n, schedule.slots
     for t in schedule.transfers:
         if not (0 <= t.src < n and 0 <= t.dst < n and t.round >= 0):
-            raise VerifyError(f"{_title(schedule)}: {t} must join positions below {n} in a round from 0 on")
+            raise VerifyError(f"{schedule.title}: {t} must join positions below {n} in a round from 0 on")
         if not (0 <= t.chunk < slots and t.to < slots):
-            raise VerifyError(f"{_title(schedule)}: {t} names a chunk outside 0 to {slots - 1}")
+            raise VerifyError(f"{schedule.title}: {t} names a chunk outside 0 to {slots - 1}")
         if t.op not in ("copy", "reduce"):
-            raise VerifyError(f"{_title(schedule)}: {t} must copy or reduce")
+            raise VerifyError(f"{schedule.title}: {t} must copy or reduce")
 
 
 def _check_straggler(schedule: Schedule) -> None:
     """Check that the first phase does not use the straggler."""
     late, first = schedule.straggler, schedule.first_phase
     if late is None and first:
-        raise VerifyError(f"{_title(schedule)}: a first phase of {first} rounds needs a straggler")
+        raise VerifyError(f"{schedule.title}: a first phase of {first} rounds needs a straggler")
     if late is None:
         return
     if not 0 <= late < schedule.n:
-        raise VerifyError(f"{_title(schedule)}: straggler {late} must be a position below {schedule.n}")
+        raise VerifyError(f"{schedule.title}: straggler {late} must be a position below {schedule.n}")
     for t in schedule.transfers:
         if t.round < first and late in (t.src, t.dst):
             raise VerifyError(
-                f"{_title(schedule)}: round {t.round}, position {t.dst}, chunk {t.slot}: the straggler {late} takes "
+                f"{schedule.title}: round {t.round}, position {t.dst}, chunk {t.slot}: the straggler {late} takes "
                 f"part in the first phase"
             )
 
 
 def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
     """Check that each position sends to one peer and receives from one peer in a round and network."""
-    sends: dict[tuple[int, bool], int] = {}
-    receives: dict[tuple[int, bool], int] = {}
+    peers: dict[tuple[str, int, bool], int] = {}
     for t in transfers:
-        if t.src == t.dst:
-            continue
-        where = f"{_title(schedule)}: round {t.round}, position"
-        if sends.setdefault((t.src, t.scale_up), t.dst) != t.dst:
-            raise VerifyError(f"{where} {t.src}, chunk {t.chunk}: it sends to two peers, but claims to use one port")
-        if receives.setdefault((t.dst, t.scale_up), t.src) != t.src:
-            raise VerifyError(
-                f"{where} {t.dst}, chunk {t.slot}: it receives from two peers, but claims to use one port"
-            )
+        ends = (("sends to", t.src, t.dst, t.chunk), ("receives from", t.dst, t.src, t.slot))
+        for does, position, peer, chunk in () if t.local else ends:
+            if peers.setdefault((does, position, t.scale_up), peer) != peer:
+                raise VerifyError(
+                    f"{schedule.title}: round {t.round}, position {position}, chunk {chunk}: it {does} two peers, but "
+                    "claims to use one port"
+                )
 
 
 def _start(schedule: Schedule) -> Values:
@@ -141,7 +138,7 @@ def _run_round(schedule: Schedule, values: Values, transfers: list[Transfer]) ->
     copied: set[tuple[int, int]] = set()
     reduced: set[tuple[int, int]] = set()
     for t, value in zip(transfers, carried, strict=True):
-        slot = t.chunk if t.to < 0 else t.to
+        slot = t.slot
         place = (t.dst, slot)
         if not value:
             raise VerifyError(f"{_place(schedule, t)}: position {t.src} sends a chunk that it does not hold")
@@ -187,7 +184,7 @@ def _check_end(schedule: Schedule, values: Values) -> None:
         held = values[position].get(chunk, 0)
         if held == chunk << n | wanted or (schedule.weights and not schedule.weights[chunk]):
             continue
-        where = f"{_title(schedule)}: position {position}, chunk {chunk}: ends"
+        where = f"{schedule.title}: position {position}, chunk {chunk}: ends"
         if held and held >> n != chunk:
             raise VerifyError(f"{where} with chunk {held >> n} in its place")
         extra = held & ~wanted & ((1 << n) - 1)
@@ -202,8 +199,4 @@ def _first(mask: int) -> int:
 
 
 def _place(schedule: Schedule, t: Transfer) -> str:
-    return f"{_title(schedule)}: round {t.round}, position {t.dst}, chunk {t.slot}"
-
-
-def _title(schedule: Schedule) -> str:
-    return f"{schedule.algorithm} {schedule.kind} over {schedule.n}"
+    return f"{schedule.title}: round {t.round}, position {t.dst}, chunk {t.slot}"

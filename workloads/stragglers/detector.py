@@ -90,9 +90,3 @@ class Detector:
         """Expected lateness in seconds: the median of the predicted rank's remembered gaps; 0 without any."""
         gaps = [gap for rank, gap in self._votes if rank == self._predicted]
         return statistics.median(gaps) if gaps else 0.0
-
-
-def accuracy(predicted: Sequence[int], late: Sequence[int | None]) -> float | None:
-    """Share of the steps with a late rank in which it was predicted; None if no step had one."""
-    pairs = [(guess, rank) for guess, rank in zip(predicted, late, strict=True) if rank is not None]
-    return sum(guess == rank for guess, rank in pairs) / len(pairs) if pairs else None

@@ -11,10 +11,9 @@ import json
 import math
 import random
 import re
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, repeat
 from pathlib import Path
 
 from railyard.errors import ConfigError
@@ -44,8 +43,7 @@ class Fixed:
 
     def draw(self, source: random.Random) -> Iterator[float]:
         """Endless iterator of one gap per step."""
-        while True:
-            yield self.seconds
+        return repeat(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -61,29 +59,6 @@ class LogNormal:
         while True:
             gap = self.median_s * math.exp(self.sigma * source.gauss(0.0, 1.0))
             yield min(gap, self.most_s)
-
-    @property
-    def mean_s(self) -> float:
-        """Mean of the distribution without the limit, in seconds."""
-        return self.median_s * math.exp(self.sigma**2 / 2)
-
-    @staticmethod
-    def fit(gaps_s: Sequence[float]) -> LogNormal:
-        """Fit a distribution to ``gaps_s`` by the mean and deviation of their logarithms (maximum likelihood).
-
-        Its limit is the longest of them. Raises ``ConfigError`` for fewer than 2 gaps, or one that is not above 0.
-        """
-        if len(gaps_s) < 2 or not all(0 < gap < math.inf for gap in gaps_s):
-            raise ConfigError("a log-normal distribution is fitted to 2 gaps or more, all above 0", key="gaps")
-        logs = [math.log(gap) for gap in gaps_s]
-        return LogNormal(math.exp(statistics.fmean(logs)), statistics.pstdev(logs), max(gaps_s))
-
-    @staticmethod
-    def of_mean(median_s: float, mean_s: float) -> LogNormal:
-        """The distribution of a median and a mean; raises ``ConfigError`` unless 0 < median <= mean."""
-        if not 0 < median_s <= mean_s < math.inf:
-            raise ConfigError(f"needs 0 < median <= mean, not {median_s:g} and {mean_s:g} s", key="lognormal")
-        return LogNormal(median_s, math.sqrt(2 * math.log(mean_s / median_s)))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, nearest
 from workloads.program import Communication, Compute, Dimension, Operation, Program
 from workloads.stragglers.gaps import Fixed, LogNormal, Replay, seconds
 
@@ -121,10 +121,9 @@ def parse_injection(text: str) -> Injection:
     for part in _JOINT.split(text):
         word, _, value = part.strip().partition(":")
         if word not in INJECTIONS:
-            raise ConfigError(
-                f"unknown injection {part.strip()!r}; known: {', '.join(INJECTIONS.values())}", key="inject"
-            )
-        changes = _PARSERS[word](value.strip(), f"inject: {word}")
+            known = f"{', '.join(INJECTIONS.values())}{nearest(word, INJECTIONS)}"
+            raise ConfigError(f"unknown injection {part.strip()!r}; known: {known}", key="inject")
+        changes = _parsed(word, value.strip(), f"inject: {word}")
         again = said & changes.keys()
         if again:
             raise ConfigError(f"{word} in {text!r} repeats an earlier setting; give it once", key="inject")
@@ -133,14 +132,19 @@ def parse_injection(text: str) -> Injection:
     return found
 
 
-def _none(value: str, key: str) -> dict[str, object]:
-    if value:
+def _parsed(word: str, value: str, key: str) -> dict[str, object]:
+    """The fields of ``Injection`` that one part of the text sets."""
+    if word in _NUMBERS:
+        field, least, most = _NUMBERS[word]
+        return {field: _number(value, least, most, key)}
+    if word in _PARSERS:
+        return _PARSERS[word](value, key)
+    if word == "none" and value:
         raise ConfigError(f"takes no value, not {value!r}", key=key)
-    return {}
-
-
-def _fixed(value: str, key: str) -> dict[str, object]:
-    return {"gaps": Fixed(seconds(value, key))}
+    found: dict[str, object] = {"wrong": True} if word == "wrong" else {}
+    if value or word == "fixed":
+        found["gaps"] = Fixed(seconds(value, key))
+    return found
 
 
 def _persistent(value: str, key: str) -> dict[str, object]:
@@ -191,22 +195,6 @@ def _two(value: str, key: str) -> dict[str, object]:
     return {"gaps": Fixed(seconds(first, key)), "second": Fixed(seconds(second, key))}
 
 
-def _wrong(value: str, key: str) -> dict[str, object]:
-    return {"wrong": True, **(_fixed(value, key) if value else {})}
-
-
-def _slow_compute(value: str, key: str) -> dict[str, object]:
-    return {"compute_factor": _number(value, 1, 1000, key)}
-
-
-def _slow_link(value: str, key: str) -> dict[str, object]:
-    return {"link_share": _number(value, 1e-3, 1, key)}
-
-
-def _background(value: str, key: str) -> dict[str, object]:
-    return {"background_share": _number(value, 0, 1, key)}
-
-
 def _number(text: str, least: float, most: float, key: str) -> float:
     try:
         number = float(text)
@@ -217,18 +205,13 @@ def _number(text: str, least: float, most: float, key: str) -> float:
     return number
 
 
-_PARSERS = {
-    "none": _none,
-    "fixed": _fixed,
-    "persistent": _persistent,
-    "lognormal": _log_normal,
-    "replay": _replay,
-    "two": _two,
-    "wrong": _wrong,
-    "slow-compute": _slow_compute,
-    "slow-link": _slow_link,
-    "background": _background,
+_NUMBERS = {
+    "slow-compute": ("compute_factor", 1, 1000),
+    "slow-link": ("link_share", 1e-3, 1),
+    "background": ("background_share", 0, 1),
 }
+"""Injections of one number: the field of ``Injection``, its least and its greatest value."""
+_PARSERS = {"persistent": _persistent, "lognormal": _log_normal, "replay": _replay, "two": _two}
 
 
 def inject(

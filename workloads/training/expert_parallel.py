@@ -18,7 +18,7 @@ from railyard.errors import ConfigError
 from workloads.collectives.catalog import algorithm_for, schedule
 from workloads.program import Collective, Group, Operation, Program
 from workloads.schedule import Schedule
-from workloads.training.settings import Training
+from workloads.training.recipe import Recipe
 from workloads.training.shape import ModelShape, Unit
 
 Direction = Literal["dispatch", "combine"]
@@ -42,46 +42,45 @@ class Block:
 
 def blocks_of(shape: ModelShape, unit: Unit, microbatch: int, load: float) -> tuple[Block, Block]:
     """The two halves of a layer, in forward order; ``load`` is the load of its experts relative to the mean."""
-    experts = shape.experts
-    if experts is None or not unit.expert_parameters:
+    if not unit.expert_parameters:
         return Block("attention", 0.5), Block("mlp", 0.5)
     whole = shape.layer_flops(microbatch)
     before, chosen = shape.attention_flops(microbatch) / whole, shape.routed_flops(microbatch) / whole
-    gathered = experts.top_k * load + (1 if experts.shared else 0)
+    gathered = shape.top_k * load + (1 if shape.shared_experts else 0)
     return Block("attention", before), Block("experts", 1 - before - chosen + chosen * load, gathered, exchanged=True)
 
 
-def ep_demand(training: Training, group: Group) -> tuple[tuple[float, ...], ...]:
+def ep_demand(recipe: Recipe, group: Group) -> tuple[tuple[float, ...], ...]:
     """Bytes from each member of an EP group (row) to each other member in a dispatch; a combine is transposed.
 
     For a group that is one of two levels (``workloads.training.levels``), the bytes that this level moves.
     """
-    to = _arriving(training, group)
+    to = _arriving(recipe, group)
     return tuple(tuple(0.0 if i == j else size for j, size in enumerate(to)) for i in range(len(to)))
 
 
-def exchange_bytes(training: Training, group: Group) -> int:
+def exchange_bytes(recipe: Recipe, group: Group) -> int:
     """``Collective.bytes`` of a dispatch or combine over ``group``: mean bytes sent by a member, itself included.
 
     Every member sends the same amount in a dispatch, and receives the same amount in a combine.
     """
-    return round(sum(_arriving(training, group)))
+    return round(sum(_arriving(recipe, group)))
 
 
-def exchange_algorithm(training: Training, group: Group, direction: Direction) -> str:
+def exchange_algorithm(recipe: Recipe, group: Group, direction: Direction) -> str:
     """``Collective.algorithm`` of a dispatch or combine; a schedule of the program where tokens choose unevenly."""
-    if training.shape.experts is not None and training.shape.experts.skew:
+    if recipe.model.expert_skew:
         return f"{group.name}.{direction}"
     return "direct" if group.domain == "scale-up" else ""
 
 
-def exchange_schedules(training: Training, group: Group) -> dict[str, Schedule]:
+def exchange_schedules(recipe: Recipe, group: Group) -> dict[str, Schedule]:
     """Schedules of the program for ``group``, by name; empty where all members receive the same amount."""
     found = {}
     for direction in ("dispatch", "combine"):
-        name = exchange_algorithm(training, group, direction)
+        name = exchange_algorithm(recipe, group, direction)
         if name.startswith(group.name):
-            n, to = len(group.members), _arriving(training, group)
+            n, to = len(group.members), _arriving(recipe, group)
             share = [max(1, round(WEIGHT_OF_ONE * size / sum(to))) for size in to]
             weights = [share[j if direction == "dispatch" else i] for i in range(n) for j in range(n)]
             plain = "direct" if group.domain == "scale-up" else algorithm_for("all_to_all", group.domain)
@@ -126,14 +125,14 @@ def hops_algorithm(program: Program) -> str:
     return "bidirectional-ring" if eps <= rings else "line"
 
 
-def _arriving(training: Training, group: Group) -> list[float]:
+def _arriving(recipe: Recipe, group: Group) -> list[float]:
     """Bytes that each member receives from every member in a dispatch, the part for its own experts included."""
-    experts, p = training.shape.experts, training.parallelism
-    if experts is None or group.dimension != "ep":
+    shape, p = recipe.model, recipe.parallelism
+    if group.dimension != "ep":
         raise ConfigError(f"group {group.name} has no experts; name an EP group", key="group")
-    loads, n = experts.loads(p.ep), len(group.members)
+    loads, n = shape.expert_loads(p.ep), len(group.members)
     places = [p.coordinates(rank).ep for rank in group.members]
-    each = training.activation_bytes * experts.top_k / p.ep
+    each = recipe.activation_bytes * shape.top_k / p.ep
     if group.domain == "scale-up":  # data for all servers along a member's rail
         return [each * sum(loads[place % n :: n]) for place in places]
     return [each * p.ep / n * loads[place] for place in places]  # data of the server's members for one member

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
-from workloads.program import Dimension, Group
+from workloads.program import Dimension, Domain, Group
 from workloads.schedule import CollectiveKind
 
 ELEMENT_BYTES = 4
@@ -61,6 +61,18 @@ class Levels:
         raise ValueError(f"a collective of kind {kind} cannot be divided into two levels")
 
 
+def network_of(members: Sequence[int], gpus_per_server: int) -> Domain | None:
+    """The network that joins all members: that of their server, or one rail; None where there is none."""
+    if len({rank // gpus_per_server for rank in members}) == 1:
+        return "scale-up"
+    return "scale-out" if len({rank % gpus_per_server for rank in members}) == 1 else None
+
+
+def some_ranks(members: Sequence[int]) -> str:
+    """The first members, for messages."""
+    return ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
+
+
 def spread(
     name: str, dimension: Dimension, members: Sequence[int], stage: int, gpus_per_server: int
 ) -> tuple[Group, ...]:
@@ -69,22 +81,20 @@ def spread(
     One group ``name`` where one network is enough, else ``name.server3`` for each server and ``name.rail0`` for each
     rail. Raises ``ConfigError`` if the servers do not have members on the same rails.
     """
+    network = network_of(members, gpus_per_server)
+    if network is not None:
+        return (Group(name, dimension, tuple(members), network, stage),)
     by_server: dict[int, list[int]] = {}
     for rank in members:
         by_server.setdefault(rank // gpus_per_server, []).append(rank)
-    if len(by_server) == 1:
-        return (Group(name, dimension, tuple(members), "scale-up", stage),)
     rails = [sorted(rank % gpus_per_server for rank in found) for found in by_server.values()]
     if any(other != rails[0] for other in rails):
-        some = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
         raise ConfigError(
-            f"group {name} (ranks {some}) does not have the same rails in each of its servers of {gpus_per_server} "
-            f"GPUs; choose sizes so that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, or is a multiple "
-            "of it with a TP that divides it",
+            f"group {name} (ranks {some_ranks(members)}) does not have the same rails in each of its servers of "
+            f"{gpus_per_server} GPUs; choose sizes so that TP x EP divides fabric.gpus_per_server = {gpus_per_server}, "
+            "or is a multiple of it with a TP that divides it",
             key=f"parallelism.{'dp' if dimension == 'edp' else dimension}",
         )
-    if len(rails[0]) == 1:
-        return (Group(name, dimension, tuple(members), "scale-out", stage),)
     inside = [
         Group(f"{name}.server{server}", dimension, tuple(found), "scale-up", stage)
         for server, found in by_server.items()

@@ -1,56 +1,51 @@
-"""Ranks and groups of a training job in Megatron's rank order ``tp-cp-ep-dp-pp`` (leftmost fastest).
+"""Ranks and groups of a training job in Megatron's rank order ``tp-ep-dp-pp`` (leftmost fastest).
 
 Source: Megatron-LM ``parallel_state.RankGenerator``, default order; Opus, arXiv 2602.12521, section 2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
+
+import numpy
+from pydantic import Field
 
 from railyard.errors import ConfigError
-from workloads.program import Dimension, Domain, Group
-from workloads.training.levels import spread
+from workloads.program import Dimension, Group
+from workloads.training.levels import network_of, spread
+from workloads.training.section import Section
 
 WORLD_GROUP = "world"
 
 
-@dataclass(frozen=True)
-class Coordinates:
-    """Index of a rank in each dimension of parallelism."""
+class Coordinates(NamedTuple):
+    """Index of a rank in each dimension of parallelism, in rank order."""
 
     tp: int = 0
-    cp: int = 0
     ep: int = 0
     dp: int = 0
     pp: int = 0
 
 
-@dataclass(frozen=True)
-class Parallelism:
-    """The size of each dimension; their product is the number of GPUs.
+class Parallelism(Section):
+    """The size of each dimension; their product is the number of GPUs. Section ``parallelism`` of a workload file.
 
     >>> p = Parallelism(tp=4, pp=2, dp=2)
     >>> p.coordinates(13)
-    Coordinates(tp=1, cp=0, ep=0, dp=1, pp=1)
+    Coordinates(tp=1, ep=0, dp=1, pp=1)
     """
 
-    tp: int
-    pp: int
-    dp: int
-    cp: int = 1
-    ep: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "cp", "ep"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ConfigError(f"must be at least 1, not {value}", key=f"parallelism.{name}")
+    tp: int = Field(default=1, ge=1)
+    pp: int = Field(default=1, ge=1)
+    dp: int = Field(default=1, ge=1)
+    ep: int = Field(default=1, ge=1)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int, int]:
-        """Sizes in rank order: tp, cp, ep, dp, pp."""
-        return self.tp, self.cp, self.ep, self.dp, self.pp
+    def sizes(self) -> Coordinates:
+        """Sizes in rank order."""
+        return Coordinates(self.tp, self.ep, self.dp, self.pp)
 
     @property
     def ranks(self) -> int:
@@ -59,29 +54,17 @@ class Parallelism:
 
     def rank(self, at: Coordinates) -> int:
         """The rank with the coordinates ``at``; raises ``ValueError`` outside the sizes."""
-        rank, stride = 0, 1
-        for place, size in zip((at.tp, at.cp, at.ep, at.dp, at.pp), self.sizes, strict=True):
-            if not 0 <= place < size:
-                raise ValueError(f"{at} lies outside {self}")
-            rank += place * stride
-            stride *= size
-        return rank
+        return int(numpy.ravel_multi_index(at, self.sizes, order="F"))
 
     def coordinates(self, rank: int) -> Coordinates:
         """The coordinates of ``rank``; raises ``ValueError`` for a rank that does not exist."""
-        if not 0 <= rank < self.ranks:
-            raise ValueError(f"rank {rank} lies outside {self}")
-        places = []
-        for size in self.sizes:
-            rank, place = divmod(rank, size)
-            places.append(place)
-        return Coordinates(*places)
+        return Coordinates(*map(int, numpy.unravel_index(rank, self.sizes, order="F")))
 
     def check_gpus(self, servers: int, gpus_per_server: int) -> None:
         """Raise ``ConfigError`` naming the keys when the dimensions do not fill the fabric exactly."""
         gpus = servers * gpus_per_server
         if self.ranks != gpus:
-            more = "".join(f" x {name.upper()} {size}" for name, size in (("cp", self.cp), ("ep", self.ep)) if size > 1)
+            more = f" x EP {self.ep}" if self.ep > 1 else ""
             raise ConfigError(
                 f"TP {self.tp} x PP {self.pp} x DP {self.dp}{more} = {self.ranks} GPUs, but fabric.servers x "
                 f"fabric.gpus_per_server = {servers} x {gpus_per_server} = {gpus}; the two must be equal",
@@ -91,8 +74,8 @@ class Parallelism:
 
 _VARIES: dict[Dimension, tuple[str, ...]] = {"tp": ("tp",), "dp": ("ep", "dp"), "ep": ("ep",), "edp": ("dp",)}
 """By dimension: the coordinates in which the members of a group differ, fastest first."""
-_NAMED: dict[Dimension, str] = {"tp": "dces", "dp": "tcs", "edp": "tces", "ep": "tdcs", "pp": "tdces"}
-"""By dimension: the coordinates in which the members agree, by first letter."""
+_NAMED: dict[Dimension, str] = {"tp": "des", "dp": "ts", "edp": "tes", "ep": "tds", "pp": "tdes"}
+"""By dimension: the coordinates in which the members agree, by first letter (s: the stage)."""
 
 
 def groups(
@@ -117,7 +100,7 @@ def groups(
     group joins the same members on the rails. A group of dp, edp or ep with several GPUs in each of several servers is
     one of each server and one of each rail (``dp.t0.s0.server0``, ``dp.t0.s0.rail0``: ``workloads.training.levels``).
 
-    Names carry CP and EP where they are above 1 (``tp.d0.c1.e0.s0``). Raises ``ConfigError`` when the sizes do not
+    Names carry EP where it is above 1 (``tp.d0.e0.s0``). Raises ``ConfigError`` when the sizes do not
     fill the fabric, or when a group would need to leave its rail.
     """
     parallelism.check_gpus(servers, gpus_per_server)
@@ -137,7 +120,7 @@ def groups(
                     on_rails.add(group.members)
     stride = parallelism.ranks // parallelism.pp
     for rank in range(parallelism.ranks - stride):
-        name, stage = pp_group(parallelism, rank), parallelism.coordinates(rank).pp
+        name, stage = group_name("pp", parallelism, rank), parallelism.coordinates(rank).pp
         found[name] = _on_one_network(name, "pp", (rank, rank + stride), stage, gpus_per_server)
     if parallelism.ranks > 1:
         found[WORLD_GROUP] = Group(WORLD_GROUP, "world", tuple(range(parallelism.ranks)), "front-end")
@@ -152,73 +135,51 @@ def parts_of(
     Raises ``ConfigError`` as ``groups`` does.
     """
     at = parallelism.coordinates(rank)
-    members: tuple[Coordinates, ...] = (at,)
+    members = [at]
     for axis in reversed(_VARIES[dimension]):
-        members = tuple(replace(m, **{axis: i}) for m in members for i in range(getattr(parallelism, axis)))
+        members = [m._replace(**{axis: i}) for m in members for i in range(getattr(parallelism, axis))]
     if len(members) == 1:
         return ()
     ranks = tuple(parallelism.rank(m) for m in members)
-    name = _name(dimension, parallelism, at)
+    name = group_name(dimension, parallelism, rank)
     if dimension != "tp" and parallelism.ep > 1:
         return spread(name, dimension, ranks, at.pp, gpus_per_server)
     return (_on_one_network(name, dimension, ranks, at.pp, gpus_per_server, tp_across_servers),)
 
 
-def tp_group(parallelism: Parallelism, rank: int) -> str:
-    """Name of the TP group of ``rank``."""
-    return _name("tp", parallelism, parallelism.coordinates(rank))
+def group_name(dimension: Dimension, parallelism: Parallelism, rank: int) -> str:
+    """Name such as ``dp.t0.s1`` of a rank's group, made of the coordinates that are fixed inside the group.
 
-
-def dp_group(parallelism: Parallelism, rank: int) -> str:
-    """Name of the DP group of ``rank``."""
-    return _name("dp", parallelism, parallelism.coordinates(rank))
-
-
-def pp_group(parallelism: Parallelism, rank: int) -> str:
-    """Name of the pair group of ``rank`` and its peer in the next stage."""
-    return _name("pp", parallelism, parallelism.coordinates(rank))
-
-
-def _name(dimension: Dimension, parallelism: Parallelism, at: Coordinates) -> str:
-    """Name such as ``dp.t0.s1``, made of the coordinates that are fixed inside the group."""
-    place = {"t": at.tp, "d": at.dp, "s": at.pp}
-    place |= {letter: i for letter, i, size in (("c", at.cp, parallelism.cp), ("e", at.ep, parallelism.ep)) if size > 1}
+    ``pp``: the pair of ``rank`` and its peer in the next stage.
+    """
+    at = parallelism.coordinates(rank)
+    place = {"t": at.tp, "d": at.dp, "s": at.pp} | ({"e": at.ep} if parallelism.ep > 1 else {})
     return ".".join([dimension, *(f"{letter}{place[letter]}" for letter in _NAMED[dimension] if letter in place)])
 
 
 def _on_one_network(
     name: str,
     dimension: Dimension,
-    members: tuple[int, ...],
+    members: Sequence[int],
     stage: int,
     gpus_per_server: int,
     tp_across_servers: bool = False,
 ) -> Group:
     """A group that lies on one network; raises ``ConfigError`` where none can carry it."""
-    return Group(name, dimension, members, _domain(name, dimension, members, gpus_per_server, tp_across_servers), stage)
-
-
-def _domain(
-    name: str, dimension: Dimension, members: tuple[int, ...], gpus_per_server: int, tp_across_servers: bool
-) -> Domain:
-    """The network that can carry a group; raises ``ConfigError`` when none can."""
-    used = {rank // gpus_per_server for rank in members}
-    if len(used) == 1:
-        return "scale-up"
-    if dimension == "tp":
-        if tp_across_servers:
-            return "scale-up"
-        raise ConfigError(
-            f"group {name} of {len(members)} GPUs crosses servers of {gpus_per_server} GPUs; choose a TP that divides "
-            "fabric.gpus_per_server, or set tp_across_servers where scale-up spans servers",
-            key="parallelism.tp",
-        )
-    rails = {rank % gpus_per_server for rank in members}
-    if len(rails) > 1 or len(used) < len(members):
+    network = network_of(members, gpus_per_server)
+    if dimension == "tp" and network != "scale-up":
+        if not tp_across_servers:
+            raise ConfigError(
+                f"group {name} of {len(members)} GPUs crosses servers of {gpus_per_server} GPUs; choose a TP that "
+                "divides fabric.gpus_per_server, or set tp_across_servers where scale-up spans servers",
+                key="parallelism.tp",
+            )
+        network = "scale-up"
+    if network is None:
         raise ConfigError(
             f"group {name} (ranks {', '.join(map(str, members))}) does not lie on one rail with one GPU per server; "
             f"choose sizes whose product below {dimension.upper()} is a multiple, or a divisor that keeps the group "
             f"in one server, of fabric.gpus_per_server = {gpus_per_server}",
             key=f"parallelism.{dimension}",
         )
-    return "scale-out"
+    return Group(name, dimension, tuple(members), network, stage)

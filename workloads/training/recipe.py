@@ -51,95 +51,51 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from railyard.errors import ConfigError
-from workloads.training.experts import Experts
+from railyard.errors import ConfigError, nearest
 from workloads.training.ranks import Parallelism
-from workloads.training.settings import Training
-from workloads.training.shape import ModelShape, OuterUnits
+from workloads.training.section import Section
+from workloads.training.shape import ModelShape, Unit
 
-GBPS = 1e9
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+TP_COLLECTIVES_PER_LAYER = 4
+"""Sequence parallelism: all-gather and reduce-scatter around attention and around the MLP, in each direction
+(Korthikanti et al., 2022, section 4.2)."""
 
 
-class ModelSection(_Section):
-    """Section ``model`` of a workload file: the shape of the model."""
-
-    layers: int = Field(ge=1, le=10_000)
-    hidden: int = Field(ge=1)
-    sequence: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(default=0, ge=0)
-    ffn_hidden: int = Field(default=0, ge=0)
-    gated_mlp: bool = True
-    vocabulary: int = Field(default=0, ge=0)
-    outer_units: OuterUnits = "vocabulary"
-    dtype_bytes: int = Field(default=2, ge=1, le=8)
-    experts: int = Field(default=0, ge=0, le=10_000)
-    top_k: int = Field(default=1, ge=1)
-    expert_ffn_hidden: int = Field(default=0, ge=0)
-    shared_experts: int = Field(default=0, ge=0)
-    dense_layers: int = Field(default=0, ge=0)
-    moe_every: int = Field(default=1, ge=1)
-    expert_skew: float = Field(default=0.0, ge=0, le=10)
-    expert_seed: int = 0
-
-    def to_shape(self) -> ModelShape:
-        """The model's shape; ``ConfigError`` for expert keys without experts and for inconsistent values."""
-        given = self.model_fields_set.intersection(_OF_EXPERTS)
-        if not self.experts and given:
-            raise ConfigError(
-                "needs a model with experts; give model.experts, or leave this key out", key=f"model.{min(given)}"
-            )
-        values = self.model_dump(exclude={"experts", *_OF_EXPERTS})
-        experts = Experts(
-            count=self.experts,
-            top_k=self.top_k,
-            ffn_hidden=self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden,
-            shared=self.shared_experts,
-            dense_layers=self.dense_layers,
-            every=self.moe_every,
-            skew=self.expert_skew,
-            seed=self.expert_seed,
-        ) if self.experts else None  # fmt: skip
-        return ModelShape(**values, experts=experts)
-
-
-_OF_EXPERTS = (
-    "top_k", "expert_ffn_hidden", "shared_experts", "dense_layers", "moe_every", "expert_skew", "expert_seed"
-)  # fmt: skip
-
-
-class ParallelismSection(_Section):
-    """Section ``parallelism`` of a workload file: GPUs per dimension."""
-
-    tp: int = Field(default=1, ge=1)
-    pp: int = Field(default=1, ge=1)
-    dp: int = Field(default=1, ge=1)
-    ep: int = Field(default=1, ge=1)
-
-
-class BatchSection(_Section):
-    """Section ``batch`` of a workload file: samples per DP rank in a step and in a microbatch."""
+class BatchSection(Section):
+    """Section ``batch`` of a workload file: samples per DP and EP rank in a step and in a microbatch."""
 
     local_batch: int = Field(ge=1)
     microbatch: int = Field(ge=1)
 
 
-class ComputeSection(_Section):
-    """Section ``compute`` of a workload file: the forward time of a layer, or the FLOP/s that a GPU reaches."""
+class ComputeSection(Section):
+    """Section ``compute`` of a workload file: how long the arithmetic takes.
+
+    ``forward_ms`` is the arithmetic of one layer's forward pass over one microbatch on one GPU (a layer with experts,
+    where there are any, evenly chosen); alternatively, ``tflops`` is the rate that a GPU reaches. A backward pass takes
+    twice a forward pass, three times with ``recompute``.
+    """
 
     forward_ms: float | None = Field(default=None, gt=0)
     tflops: float | None = Field(default=None, gt=0)
     recompute: bool = False
 
 
-class TrainingSection(_Section):
-    """Section ``training`` of a workload file: how the step is executed."""
+class TrainingSection(Section):
+    """Section ``training`` of a workload file: how the step is executed.
+
+    TP: with ``tp_on_packets`` every TP collective is an operation on the scale-up network. Otherwise its time is part
+    of the compute time: per layer and direction (recomputation counts as one more direction) 4 x (TP - 1) / TP x
+    activation bytes x 8 / ``scale_up_gbps``; around experts each activation counts ``top_k`` times (and once more for
+    shared experts). All-to-alls of experts are always operations, inside a server too.
+
+    ``overlap`` False: one linear sequence, collectives block compute; a send and a receive that follow one another run
+    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients
+    are reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last
+    gradient upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
+    """
 
     sharding: Literal["fsdp", "ddp"] = "fsdp"
     reshard_after_forward: bool = True
@@ -149,7 +105,7 @@ class TrainingSection(_Section):
     scalars: int = Field(default=0, ge=0, le=100)
 
 
-class WorkloadFabricSection(_Section):
+class FabricSection(Section):
     """Section ``fabric`` of a workload file: the fabric that the workload is made for."""
 
     servers: int = Field(ge=1)
@@ -159,37 +115,81 @@ class WorkloadFabricSection(_Section):
     scale_up_gbps: float = Field(default=2400.0, gt=0)
 
 
-class Recipe(_Section):
-    """All keys of a workload file, validated."""
+class Recipe(Section):
+    """All keys of a workload file, validated, and the quantities of a training step that follow from them."""
 
     name: str = Field(min_length=1, max_length=100)
     description: str = ""
-    model: ModelSection
-    parallelism: ParallelismSection
+    model: ModelShape
+    parallelism: Parallelism
     batch: BatchSection
     compute: ComputeSection
     training: TrainingSection = TrainingSection()
-    fabric: WorkloadFabricSection
+    fabric: FabricSection
 
-    def to_training(self) -> Training:
-        """The step to generate; ``ConfigError`` names the key whose value does not fit the others."""
-        forward, tflops = self.compute.forward_ms, self.compute.tflops
-        return Training(
-            name=self.name,
-            shape=self.model.to_shape(),
-            parallelism=Parallelism(**self.parallelism.model_dump()),
-            local_batch=self.batch.local_batch,
-            microbatch=self.batch.microbatch,
-            recompute=self.compute.recompute,
-            forward_s=None if forward is None else forward / 1e3,
-            flops_per_s=None if tflops is None else tflops * 1e12,
-            scale_up_gbps=self.fabric.scale_up_gbps,
-            **self.training.model_dump(),
-        )
+    @model_validator(mode="after")
+    def _check(self) -> Recipe:
+        """Raise ``ConfigError`` naming the key whose value does not fit the others."""
+        batch, ep, tp = self.batch, self.parallelism.ep, self.parallelism.tp
+        if batch.local_batch % batch.microbatch:
+            raise ConfigError(
+                f"local_batch {batch.local_batch} must be a multiple of microbatch {batch.microbatch}",
+                key="batch.microbatch",
+            )
+        if (self.compute.forward_ms is None) == (self.compute.tflops is None):
+            raise ConfigError(
+                "give either the forward time of a layer (forward_ms) or the FLOP/s of a GPU (tflops)", key="compute"
+            )
+        if ep > 1 and not self.model.experts:
+            raise ConfigError(f"EP {ep} needs a model with experts; give model.experts, or EP 1", key="parallelism.ep")
+        if self.model.experts % ep:
+            raise ConfigError(f"model.experts {self.model.experts} must be a multiple of EP {ep}", key="parallelism.ep")
+        if self.model.heads % tp:
+            raise ConfigError(f"model.heads {self.model.heads} must be a multiple of TP {tp}", key="parallelism.tp")
+        if self.training.tp_on_packets and self.training.tp_across_servers:
+            raise ConfigError(
+                "TP groups that cross servers cannot use packets; set tp_on_packets to false", key="tp_on_packets"
+            )
+        return self
+
+    @property
+    def microbatches(self) -> int:
+        """Number of microbatches per step."""
+        return self.batch.local_batch // self.batch.microbatch
+
+    @property
+    def layer_forward_s(self) -> float:
+        """Seconds of arithmetic of one layer's forward pass over a microbatch on one GPU."""
+        if self.compute.forward_ms is not None:
+            return self.compute.forward_ms / 1e3
+        assert self.compute.tflops is not None
+        return self.model.layer_flops(self.batch.microbatch) / self.parallelism.tp / (self.compute.tflops * 1e12)
+
+    @property
+    def tp_layer_s(self) -> float:
+        """Seconds of one layer's TP collectives in one direction (formula of ``TrainingSection``); 0 without TP."""
+        tp = self.parallelism.tp
+        moved = TP_COLLECTIVES_PER_LAYER * (tp - 1) / tp * self.model.activation_bytes(self.batch.microbatch)
+        return moved * 8 / (self.fabric.scale_up_gbps * 1e9)
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of a microbatch that a rank holds between layers: its share of the sequence."""
+        return self.model.activation_bytes(self.batch.microbatch) // self.parallelism.tp
+
+    def unit_bytes(self, unit: Unit) -> int:
+        """Bytes of the parameters (or gradients) of a unit on one TP rank; without EP its experts are included."""
+        experts = unit.expert_parameters if self.parallelism.ep == 1 else 0
+        return (unit.parameters + experts) // self.parallelism.tp * self.model.dtype_bytes
+
+    def expert_bytes(self, unit: Unit) -> int:
+        """Bytes of the parameters (or gradients) of a unit's experts on one rank of EP and TP; 0 without EP."""
+        p = self.parallelism
+        return unit.expert_parameters // (p.tp * p.ep) * self.model.dtype_bytes if p.ep > 1 else 0
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read the recipe in a YAML file; ``ConfigError`` names the file and the key."""
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the keys of a workload file; ``ConfigError`` names the file, and the line where it is no YAML."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -201,7 +201,7 @@ def read_recipe(path: Path) -> Recipe:
         raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
     if not isinstance(data, dict):
         raise ConfigError("must be a mapping of keys such as name, model, parallelism, batch", source=str(path))
-    return make_recipe(data, str(path))
+    return data
 
 
 def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
@@ -216,12 +216,15 @@ def _config_error(error: ValidationError, source: str | None) -> ConfigError:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"]) or None
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(first["loc"]))
-        return ConfigError(f"is not a key of a workload; the keys here are {known}", key=key, source=source)
+        known = _known_keys(first["loc"])
+        near = nearest(str(first["loc"][-1]), known)
+        message = f"is not a key of a workload; the keys here are {', '.join(known)}{near}"
+        return ConfigError(message, key=key, source=source)
     if first["type"] == "missing":
         return ConfigError("is missing; a workload needs it", key=key, source=source)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
+    message = first["msg"][0].lower() + first["msg"][1:]
+    if first["type"] == "model_type":
+        message = "must be a mapping of keys"
     if not isinstance(first["input"], dict):
         message += f", not {first['input']!r}"
     return ConfigError(message, key=key, source=source)

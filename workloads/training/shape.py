@@ -1,7 +1,8 @@
 """Shape of a transformer, with its parameters, arithmetic and activation sizes.
 
 Sources: parameter and FLOP counts as in Narayanan et al., SC'21 (appendix), with grouped-query attention (Ainslie et
-al., 2023) and gated MLPs (Shazeer, 2020); sequence-sharded activations as in Korthikanti et al., 2022.
+al., 2023) and gated MLPs (Shazeer, 2020); sequence-sharded activations as in Korthikanti et al., 2022; fine-grained and
+shared experts and first layers without experts as in DeepSeek-MoE, arXiv 2401.06066, section 3.
 """
 
 from __future__ import annotations
@@ -9,47 +10,74 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from railyard.errors import ConfigError
-from workloads.training.experts import Experts
+from pydantic import Field, model_validator
 
-BF16_BYTES = 2
+from railyard.errors import ConfigError
+from workloads.training.experts import popularity
+from workloads.training.section import Section
 
 OuterUnits = Literal["none", "vocabulary", "layer"]
 """How the embedding (first stage) and the head (last stage) count: not at all, by their own size, or each as one
 layer."""
 
+_OF_EXPERTS = (
+    "top_k", "expert_ffn_hidden", "shared_experts", "dense_layers", "moe_every", "expert_skew", "expert_seed"
+)  # fmt: skip
 
-@dataclass(frozen=True)
-class ModelShape:
-    """Shape of a decoder-only transformer.
+
+class ModelShape(Section):
+    """Shape of a decoder-only transformer: section ``model`` of a workload file.
 
     ``kv_heads`` below ``heads`` is grouped-query attention; 0 stands for ``heads``. ``ffn_hidden`` 0 stands for 4 x
-    hidden. ``vocabulary`` 0: no embedding and no head. All sizes in elements of ``dtype_bytes`` each. ``experts``: the
-    experts of those layers that have them instead of the MLP.
+    hidden. ``vocabulary`` 0: no embedding and no head. All sizes in elements of ``dtype_bytes`` each.
 
-    >>> ModelShape(32, 4096, 8192, ffn_hidden=14336, heads=32, kv_heads=8).parameters_per_layer
+    ``experts`` above 0: layers have that many routed experts with a hidden size of ``expert_ffn_hidden`` (0:
+    ``ffn_hidden``) instead of the MLP; each token takes ``top_k`` of them, and all ``shared_experts`` (of the same
+    size). The first ``dense_layers`` have a plain MLP; of the layers after them each ``moe_every``-th has experts, the
+    first included. ``expert_skew`` and ``expert_seed``: how unevenly tokens choose (``popularity``).
+
+    >>> ModelShape(layers=32, hidden=4096, sequence=8192, ffn_hidden=14336, heads=32, kv_heads=8).parameters_per_layer
     218112000
     """
 
-    layers: int
-    hidden: int
-    sequence: int
-    ffn_hidden: int = 0
-    heads: int = 32
-    kv_heads: int = 0
+    layers: int = Field(ge=1, le=10_000)
+    hidden: int = Field(ge=1)
+    sequence: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(default=0, ge=0)
+    ffn_hidden: int = Field(default=0, ge=0)
     gated_mlp: bool = True
-    vocabulary: int = 0
+    vocabulary: int = Field(default=0, ge=0)
     outer_units: OuterUnits = "vocabulary"
-    dtype_bytes: int = BF16_BYTES
-    experts: Experts | None = None
+    dtype_bytes: int = Field(default=2, ge=1, le=8)
+    experts: int = Field(default=0, ge=0, le=10_000)
+    top_k: int = Field(default=1, ge=1)
+    expert_ffn_hidden: int = Field(default=0, ge=0)
+    shared_experts: int = Field(default=0, ge=0)
+    dense_layers: int = Field(default=0, ge=0)
+    moe_every: int = Field(default=1, ge=1)
+    expert_skew: float = Field(default=0.0, ge=0, le=10)
+    expert_seed: int = 0
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> ModelShape:
+        given = self.model_fields_set.intersection(_OF_EXPERTS)
+        if not self.experts and given:
+            raise ConfigError(
+                "needs a model with experts; give model.experts, or leave this key out", key=f"model.{min(given)}"
+            )
+        if self.experts and self.top_k > self.experts:
+            raise ConfigError(
+                f"a token takes {self.top_k} of {self.experts} experts; top_k must be 1 to model.experts",
+                key="model.top_k",
+            )
         if self.hidden % self.heads:
             raise ConfigError(f"hidden {self.hidden} must be a multiple of heads {self.heads}", key="model.heads")
         if self.kv_heads and self.heads % self.kv_heads:
             raise ConfigError(
                 f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}", key="model.kv_heads"
             )
+        return self
 
     @property
     def attention_parameters(self) -> int:
@@ -68,24 +96,23 @@ class ModelShape:
         return self.attention_parameters + self.mlp_parameters + 2 * self.hidden
 
     @property
+    def parameters_per_expert(self) -> int:
+        """Parameters of one expert."""
+        return self._mlp(self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden)
+
+    @property
     def expert_parameters(self) -> int:
         """Parameters of all routed experts of a layer with experts."""
-        return self.experts.count * self._mlp(self.experts.ffn_hidden) if self.experts else 0
+        return self.experts * self.parameters_per_expert
 
     @property
     def beside_experts(self) -> int:
         """Other parameters of a layer with experts: attention, two norms, the router and the shared experts."""
-        if self.experts is None:
-            return self.parameters_per_layer
-        router = self.hidden * self.experts.count
-        shared = self.experts.shared * self._mlp(self.experts.ffn_hidden)
-        return self.attention_parameters + 2 * self.hidden + router + shared
+        return self.attention_parameters + 2 * self.hidden + self._router_and_shared
 
     @property
-    def active_parameters(self) -> int:
-        """Parameters of a layer with experts that one token uses: all but the routed experts that it does not take."""
-        active = self.experts.top_k * self._mlp(self.experts.ffn_hidden) if self.experts else 0
-        return self.beside_experts + active
+    def _router_and_shared(self) -> int:
+        return self.hidden * self.experts + self.shared_experts * self.parameters_per_expert
 
     @property
     def outer_parameters(self) -> int:
@@ -106,16 +133,13 @@ class ModelShape:
 
     def routed_flops(self, microbatch: int) -> float:
         """FLOPs of the experts that tokens choose, in a layer that has them."""
-        if self.experts is None:
-            return 0.0
-        return 2.0 * self.experts.top_k * self._mlp(self.experts.ffn_hidden) * microbatch * self.sequence
+        return 2.0 * self.top_k * self.parameters_per_expert * microbatch * self.sequence if self.experts else 0.0
 
     def layer_flops(self, microbatch: int) -> float:
         """FLOPs of the forward pass of the model's usual layer: the one with experts, if there are any."""
-        if self.experts is None:
+        if not self.experts:
             return self.dense_flops(microbatch)
-        always = self.hidden * self.experts.count + self.experts.shared * self._mlp(self.experts.ffn_hidden)
-        beside = self.attention_flops(microbatch) + 2.0 * always * microbatch * self.sequence
+        beside = self.attention_flops(microbatch) + 2.0 * self._router_and_shared * microbatch * self.sequence
         return beside + self.routed_flops(microbatch)
 
     def head_flops(self, microbatch: int) -> float:
@@ -125,6 +149,17 @@ class ModelShape:
     def activation_bytes(self, microbatch: int) -> int:
         """Bytes that one layer passes to the next for a microbatch, all TP ranks together."""
         return microbatch * self.sequence * self.hidden * self.dtype_bytes
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether layer ``layer`` (counted from 0) has experts."""
+        after = layer - self.dense_layers
+        return self.experts > 0 and after >= 0 and after % self.moe_every == 0
+
+    def expert_loads(self, ep: int) -> tuple[float, ...]:
+        """Load of each EP index relative to the mean (1.0); each index holds an equal run of consecutive experts."""
+        each = self.experts // ep
+        shares = popularity(self.experts, self.top_k, self.expert_skew, self.expert_seed)
+        return tuple(ep * sum(shares[i * each : (i + 1) * each]) for i in range(ep))
 
     def _mlp(self, ffn_hidden: int) -> int:
         return (3 if self.gated_mlp else 2) * self.hidden * ffn_hidden
@@ -163,9 +198,7 @@ def stage_units(shape: ModelShape, stage: int, stages: int, microbatch: int) -> 
 
 
 def _layer(shape: ModelShape, name: str, layer: int, microbatch: int) -> Unit:
-    if shape.experts is None:
-        return Unit(name, shape.parameters_per_layer, 1.0, True)
-    if shape.experts.in_layer(layer):
+    if shape.has_experts(layer):
         return Unit(name, shape.beside_experts, 1.0, True, shape.expert_parameters)
-    share = shape.dense_flops(microbatch) / shape.layer_flops(microbatch)
+    share = shape.dense_flops(microbatch) / shape.layer_flops(microbatch) if shape.experts else 1.0
     return Unit(name, shape.parameters_per_layer, share, True)

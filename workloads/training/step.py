@@ -31,50 +31,52 @@ from workloads.training.expert_parallel import (
 )
 from workloads.training.levels import Levels, levels_of
 from workloads.training.pipeline import Pass, one_f_one_b
-from workloads.training.ranks import WORLD_GROUP, groups, parts_of, pp_group, tp_group
-from workloads.training.settings import Training
+from workloads.training.ranks import WORLD_GROUP, group_name, groups, parts_of
+from workloads.training.recipe import Recipe
 from workloads.training.shape import Unit, stage_units
 
 SCALAR_BYTES = 4
 """Bytes of a loss or a norm: one float32, sent unscaled."""
 
 
-def training_step(training: Training, servers: int, gpus_per_server: int) -> Program:
-    """Generate one step on ``servers`` x ``gpus_per_server`` GPUs, in real bytes and real seconds.
+def training_step(recipe: Recipe) -> Program:
+    """Generate one step on the GPUs of the recipe's fabric, in real bytes and real seconds.
 
     Raises ``ConfigError`` naming the keys when shape, sizes and fabric do not fit together.
     """
-    found = groups(training.parallelism, servers, gpus_per_server, tp_across_servers=training.tp_across_servers)
-    ranks = range(training.parallelism.ranks)
-    operations = tuple(_RankStep(training, rank, found, gpus_per_server).build() for rank in ranks)
+    fabric = recipe.fabric
+    across = recipe.training.tp_across_servers
+    found = groups(recipe.parallelism, fabric.servers, fabric.gpus_per_server, tp_across_servers=across)
+    operations = tuple(_RankStep(recipe, rank, found).build() for rank in range(recipe.parallelism.ranks))
     names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
     used = {name: group for name, group in found.items() if name in names}
     schedules: dict[str, Schedule] = {}
     for group in used.values():
         if group.dimension == "ep":
-            schedules |= exchange_schedules(training, group)
-    return Program(training.name, operations, used, schedules)
+            schedules |= exchange_schedules(recipe, group)
+    return Program(recipe.name, operations, used, schedules)
 
 
 class _RankStep:
     """Builds the step of one rank, operation by operation."""
 
-    def __init__(self, training: Training, rank: int, found: dict[str, Group], gpus_per_server: int) -> None:
-        p = training.parallelism
+    def __init__(self, recipe: Recipe, rank: int, found: dict[str, Group]) -> None:
+        p, shape = recipe.parallelism, recipe.model
 
         def levels(dimension: Dimension) -> Levels:
-            return levels_of(rank, parts_of(dimension, p, rank, gpus_per_server), found)
+            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), found)
 
-        self.training, self.groups = training, found
+        self.recipe, self.groups = recipe, found
+        self.fsdp = recipe.training.sharding == "fsdp"
         self.stage, self.stages = p.coordinates(rank).pp, p.pp
-        self.units = stage_units(training.shape, self.stage, self.stages, training.microbatch)
-        self.tp, self.dp, self.ep, self.edp = tp_group(p, rank), levels("dp"), levels("ep"), levels("edp")
+        self.units = stage_units(shape, self.stage, self.stages, recipe.batch.microbatch)
+        self.tp = group_name("tp", p, rank)
+        self.dp, self.ep, self.edp = levels("dp"), levels("ep"), levels("edp")
         self.apart = self.edp.along != "" and self.edp.along != self.dp.along
-        experts = training.shape.experts
-        self.load = experts.loads(p.ep)[p.coordinates(rank).ep] if experts and p.ep > 1 else 1.0
+        self.load = shape.expert_loads(p.ep)[p.coordinates(rank).ep] if p.ep > 1 else 1.0
         stride = p.ranks // p.pp
-        self.next = (pp_group(p, rank), rank + stride)
-        self.previous = (pp_group(p, rank - stride), rank - stride) if self.stage else ("", -1)
+        self.next = (group_name("pp", p, rank), rank + stride)
+        self.previous = (group_name("pp", p, rank - stride), rank - stride) if self.stage else ("", -1)
         self.operations: list[Operation] = []
         self.computes: list[int] = []
         self.tails: dict[str, int] = {}
@@ -84,13 +86,13 @@ class _RankStep:
 
     def build(self) -> tuple[Operation, ...]:
         """All operations of the step of this rank."""
-        order = one_f_one_b(self.stage, self.stages, self.training.microbatches)
+        order = one_f_one_b(self.stage, self.stages, self.recipe.microbatches)
         for place, step in enumerate(order):
             self._pass(step, first=place == 0, last=place == len(order) - 1)
-        if self.training.sharding == "fsdp":
+        if self.fsdp:
             self._over(self.dp, "ar.gradient-norm", "all_reduce", SCALAR_BYTES, self._tails(self.dp, self.edp))
         if WORLD_GROUP in self.groups:
-            for number in range(self.training.scalars):
+            for number in range(self.recipe.training.scalars):
                 self._collective(f"ar.scalar{number}", "all_reduce", WORLD_GROUP, SCALAR_BYTES, self._all_tails())
         return tuple(self.operations)
 
@@ -100,14 +102,14 @@ class _RankStep:
         source, target = (self.previous, self.next) if forward else (self.next, self.previous)
         has_source = self.stage > 0 if forward else self.stage < self.stages - 1
         has_target = self.stage < self.stages - 1 if forward else self.stage > 0
-        needs = (self._recv(f"recv.{step}", *source),) if has_source else ()
-        fsdp = self.training.sharding == "fsdp"
-        gathers = fsdp and (first if not self.training.reshard_after_forward else not last)
-        reduce_now = last and self.training.overlap and not has_target
+        needs = (self._pair(Recv, f"recv.{step}", *source),) if has_source else ()
+        settings = self.recipe.training
+        gathers = self.fsdp and (not last if settings.reshard_after_forward else first)
+        reduce_now = last and settings.overlap and not has_target
         units = self.units if forward else self.units[::-1]
         self._units(step, units, needs, gathers, reduce_now)
         if has_target:
-            self._send(f"send.{step}", *target)
+            self._pair(Send, f"send.{step}", *target, self._last_of_pass())
         if last and not reduce_now:
             for unit in units:
                 self._reduce(unit)
@@ -118,7 +120,7 @@ class _RankStep:
         self, step: Pass, units: Sequence[Unit], needs: tuple[int, ...], gathers: bool, reduce_now: bool
     ) -> None:
         """Add the compute of every unit; its parameters are gathered before (with overlap: one unit ahead)."""
-        overlap = self.training.overlap
+        overlap = self.recipe.training.overlap
         gathered: list[tuple[int, ...]] = [()] * len(units)
         done: list[tuple[int, ...]] = []
 
@@ -126,7 +128,7 @@ class _RankStep:
             if gathers and i < len(units):
                 after = done[i - 2] if i >= 2 else tuple(self.computes[-1:]) if i == 0 else ()
                 name = f"{step}.{units[i].name}"
-                size, experts = self.training.unit_bytes(units[i]), self.training.expert_bytes(units[i])
+                size, experts = self.recipe.unit_bytes(units[i]), self.recipe.expert_bytes(units[i])
                 gathered[i] = self._over(self.edp, f"ag.{name}.experts", "all_gather", experts, after)
                 gathered[i] += self._over(self.dp, f"ag.{name}", "all_gather", size, after)
 
@@ -145,15 +147,15 @@ class _RankStep:
 
         The unit is divided in halves where communication comes in between; a backward pass begins with the second half.
         """
-        t = self.training
-        name, whole = f"{step}.{unit.name}", unit.layers * t.layer_forward_s
-        sweeps = [1.0] if step.direction == "forward" else [1.0, 2.0] if t.recompute else [2.0]
-        has_tp = unit.tp and t.parallelism.tp > 1
-        if not (has_tp and t.tp_on_packets) and not unit.expert_parameters:
-            tp_s = t.tp_layer_s * len(sweeps) if has_tp else 0.0
+        r = self.recipe
+        name, whole = f"{step}.{unit.name}", unit.layers * r.layer_forward_s
+        sweeps = [1.0] if step.direction == "forward" else [1.0, 2.0] if r.compute.recompute else [2.0]
+        has_tp = unit.tp and r.parallelism.tp > 1
+        if not (has_tp and r.training.tp_on_packets) and not unit.expert_parameters:
+            tp_s = r.tp_layer_s * len(sweeps) if has_tp else 0.0
             return self._compute(name, sum(whole * sweep for sweep in sweeps) + tp_s, needs)
         last = -1
-        blocks = blocks_of(t.shape, unit, t.microbatch, self.load)
+        blocks = blocks_of(r.model, unit, r.batch.microbatch, self.load)
         for number, sweep in enumerate(sweeps):
             back = step.direction == "backward" and number == len(sweeps) - 1
             for block in blocks[::-1] if back else blocks:
@@ -164,17 +166,18 @@ class _RankStep:
 
     def _block(self, name: str, block: Block, seconds: float, needs: tuple[int, ...]) -> int:
         """Add half a layer in one direction: dispatch, TP collectives, compute, combine; returns the last id."""
-        t = self.training
+        r = self.recipe
         if block.exchanged:
             needs = self._exchange("dispatch", name, needs) or needs
-        has_tp = t.parallelism.tp > 1
-        size = round(block.activations * t.shape.activation_bytes(t.microbatch))
-        if has_tp and t.tp_on_packets:
+        has_tp = r.parallelism.tp > 1
+        on_packets = has_tp and r.training.tp_on_packets
+        size = round(block.activations * r.model.activation_bytes(r.batch.microbatch))
+        if on_packets:
             needs = (self._collective(f"ag.{name}", "all_gather", self.tp, size, needs),)
         elif has_tp:
-            seconds += t.tp_layer_s / 2 * block.activations
+            seconds += r.tp_layer_s / 2 * block.activations
         last = self._compute(name, seconds, needs)
-        if has_tp and t.tp_on_packets:
+        if on_packets:
             last = self._collective(f"rs.{name}", "reduce_scatter", self.tp, size, (last,))
         combined = self._exchange("combine", name, (last,)) if block.exchanged else ()
         return (*combined, last)[0]
@@ -184,23 +187,23 @@ class _RankStep:
         last: tuple[int, ...] = ()
         for group, kind, _ in self.ep.legs("all_to_all", 0, back=direction == "combine"):
             found = self.groups[group]
-            size, algorithm = exchange_bytes(self.training, found), exchange_algorithm(self.training, found, direction)
+            size, algorithm = exchange_bytes(self.recipe, found), exchange_algorithm(self.recipe, found, direction)
             last = needs = (self._collective(f"{direction}.{name}", kind, group, size, needs, algorithm),)
         return last
 
     def _reduce(self, unit: Unit) -> None:
         """Add the reduction of a unit's gradients, including those of its experts unless their rings differ."""
-        self._reduce_over(self.dp, unit.name, self.training.unit_bytes(unit))
+        self._reduce_over(self.dp, unit.name, self.recipe.unit_bytes(unit))
         if not self.apart:
             self._reduce_experts(unit)
 
     def _reduce_experts(self, unit: Unit) -> None:
         """Add the reduction of the gradients of a unit's experts."""
-        self._reduce_over(self.edp, f"{unit.name}.experts", self.training.expert_bytes(unit))
+        self._reduce_over(self.edp, f"{unit.name}.experts", self.recipe.expert_bytes(unit))
 
     def _reduce_over(self, levels: Levels, name: str, size: int) -> None:
-        after = (*self.computes[-1:], *self._inner_tails())
-        if self.training.sharding == "fsdp":
+        after = self._last_of_pass()
+        if self.fsdp:
             self._over(levels, f"rs.{name}", "reduce_scatter", size, after)
         else:
             self._over(levels, f"ar.{name}", "all_reduce", size, after)
@@ -227,20 +230,14 @@ class _RankStep:
         self.operations.append(Collective(self._communicated(group), name, kind, group, size, deps, algorithm))
         return self.tails[group]
 
-    def _send(self, name: str, group: str, peer: int) -> int:
-        needs = (*self.computes[-1:], *self._inner_tails())
+    def _pair(self, kind: type[Send | Recv], name: str, group: str, peer: int, needs: tuple[int, ...] = ()) -> int:
         deps = self._deps(needs, group, pair=True)
-        self.operations.append(Send(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
-        return self.tails[group]
-
-    def _recv(self, name: str, group: str, peer: int) -> int:
-        deps = self._deps((), group, pair=True)
-        self.operations.append(Recv(self._communicated(group), name, group, peer, self.training.activation_bytes, deps))
+        self.operations.append(kind(self._communicated(group), name, group, peer, self.recipe.activation_bytes, deps))
         return self.tails[group]
 
     def _deps(self, needs: tuple[int, ...], group: str | None = None, *, pair: bool = False) -> tuple[int, ...]:
         """Dependencies of an operation: those just before it, or with overlap its needs and the previous phase."""
-        if not self.training.overlap:
+        if not self.recipe.training.overlap:
             return self._just_before(pair)
         if group is not None and self.groups[group].domain == "scale-out":
             dimension = self.groups[group].dimension
@@ -268,9 +265,9 @@ class _RankStep:
             self.in_phase[group] = id_
         return id_
 
-    def _inner_tails(self) -> tuple[int, ...]:
-        """The last operations that belong to a pass itself: TP collectives and the exchange of experts."""
-        return self._tails(Levels(inside=self.tp), self.ep)
+    def _last_of_pass(self) -> tuple[int, ...]:
+        """The last operations of a pass itself: compute, TP collectives and the exchange of experts."""
+        return (*self.computes[-1:], *self._tails(Levels(inside=self.tp), self.ep))
 
     def _tails(self, *levels: Levels) -> tuple[int, ...]:
         """The last operation of each of these groups."""

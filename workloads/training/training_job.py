@@ -17,13 +17,11 @@ def training_job(
     ``gradient_bytes`` and ``compute_s`` are those of the real system. The all-reduce is over ``group`` (dimension dp,
     scale-out) on a ring of ``lanes`` lanes, whose schedule is part of the program under ``ring_name(lanes)``. Several
     jobs in one program need groups of different names. Members may change between incarnations: the contribution of a
-    position stays the same. Raises ``ConfigError`` for members that do not exist or are named twice.
+    position stays the same. Raises ``ConfigError`` for members that do not exist or are named twice, or without a lane.
     """
     members = tuple(members)
     if not members or len(set(members)) != len(members) or not all(0 <= rank < ranks for rank in members):
         raise ConfigError(f"must be different ranks of 0 to {ranks - 1}, not {list(members)}", key="members")
-    if lanes < 1:
-        raise ConfigError(f"must be at least 1, not {lanes}", key="lanes")
     name = ring_name(lanes)
     step: tuple[Operation, ...] = (
         Compute(0, "compute", compute_s),

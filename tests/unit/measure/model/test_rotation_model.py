@@ -19,8 +19,7 @@ from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.agent.transport.pacing import LATE_S
-from workloads.collectives.straight import straight_all_to_all
-from workloads.collectives.valiant import valiant_all_to_all
+from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
 from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.schedule import Schedule
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_steps import groups_of
 
 from railyard.errors import ConfigError, ControlError
 from workloads.agent.executor import (
@@ -116,12 +117,8 @@ def test_every_request_is_acknowledged_and_released_exactly_once(
     assert sorted(asked) == sorted(released)
     for group in ASKS:
         assert [index for g, index in asked if g == group] == list(range(sum(g == group for g, _ in asked)))
-    per_step = [
-        (p, g)
-        for p, phase in enumerate(phases(Program("p", (tuple(operations),), GROUPS), 0))
-        for g in phase.groups
-        if g in ASKS
-    ]
+    program = Program("p", (tuple(operations),), GROUPS)
+    per_step = [(p, g) for p, phase in enumerate(phases(program, 0)) for g in groups_of(program, 0, phase) if g in ASKS]
     assert len(asked) == steps * len(per_step)
 
 
@@ -162,7 +159,7 @@ def test_data_moves_only_between_ack_and_release(
 @given(rank_programs(), st.booleans(), st.integers(0, 1 << 30))
 def test_nothing_is_asked_for_across_a_step_boundary(operations: list[Operation], provisioned: bool, seed: int) -> None:
     program = Program("p", (tuple(operations),), GROUPS)
-    groups = [set(phase.groups) & ASKS for phase in phases(program, 0)]
+    groups = [ASKS.intersection(groups_of(program, 0, phase)) for phase in phases(program, 0)]
     step_requests: list[list[str]] = []
     for action in play(make(operations, 3, provisioned), seed).actions:
         if isinstance(action, StepBegan):
@@ -176,10 +173,11 @@ def test_nothing_is_asked_for_across_a_step_boundary(operations: list[Operation]
 @given(rank_programs(), st.integers(0, 1 << 30))
 def test_provisioned_asks_right_after_the_phase_before(operations: list[Operation], seed: int) -> None:
     actions = play(make(operations, 1, True), seed).actions
-    found = phases(Program("p", (tuple(operations),), GROUPS), 0)
+    program = Program("p", (tuple(operations),), GROUPS)
+    found = phases(program, 0)
     for number, action in enumerate(actions):
         if isinstance(action, PhaseEnded) and action.phase + 1 < len(found):
-            wanted = found[action.phase + 1].groups
+            wanted = groups_of(program, 0, found[action.phase + 1])
             following = actions[number + 1 : number + 1 + len(wanted)]
             assert [i.group for i in following if isinstance(i, RequestCircuits)] == list(wanted)
 

@@ -16,10 +16,8 @@ from railyard.errors import ConfigError, VerifyError
 from workloads.agent.exchange import MessagePart, collective_exchange
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Flow
+from workloads.collectives.all_to_all import line_all_to_all, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
-from workloads.collectives.hops import line_all_to_all
-from workloads.collectives.straight import straight_all_to_all
-from workloads.collectives.valiant import valiant_all_to_all
 from workloads.collectives.verify import verify
 from workloads.schedule import Schedule
 

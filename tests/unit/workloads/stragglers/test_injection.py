@@ -55,6 +55,7 @@ def test_what_a_person_types(text: str, injection: Injection) -> None:
     [
         ("", "unknown injection ''; known: none, fixed:0.3"),
         ("late:3", "unknown injection 'late:3'"),
+        ("slow-links:0.5", 'did you mean "slow-link"'),
         ("fixed", "inject: fixed: must be a time of 0 or more such as 0.3, 300ms or 7us, not ''"),
         ("fixed:-1", "must be a time"),
         ("fixed:1.2.3", "must be a time"),

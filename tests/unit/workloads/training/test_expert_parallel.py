@@ -7,38 +7,42 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_steps import changed_recipe, phase_changes
 
 from railyard.errors import ConfigError
 from workloads.catalog import load_workload, make_workload
 from workloads.check import check
 from workloads.collectives.catalog import schedule
-from workloads.phases import phase_changes, phases
+from workloads.phases import phases
 from workloads.program import Collective, Compute, Operation, Program
 from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
-from workloads.training.experts import Experts
+from workloads.training.experts import popularity
 from workloads.training.ranks import Parallelism, groups
-from workloads.training.recipe import make_recipe
-from workloads.training.settings import Training
-from workloads.training.shape import ModelShape
+from workloads.training.recipe import Recipe, make_recipe
 from workloads.training.step import training_step
 
-SHAPE = ModelShape(2, 64, 32, heads=4, experts=Experts(8, top_k=2, ffn_hidden=48, shared=1))
+SMALL: dict[str, Any] = {
+    "model": {"layers": 2, "hidden": 64, "sequence": 32, "heads": 4,
+              "experts": 8, "top_k": 2, "expert_ffn_hidden": 48, "shared_experts": 1},
+    "batch": {"local_batch": 2, "microbatch": 2},
+    "compute": {"forward_ms": 10},
+    "training": {"sharding": "ddp"},
+    "fabric": {"gpus_per_server": 1},
+}  # fmt: skip
 ACTIVATION = 2 * 32 * 64 * 2
 """Two samples of 32 tokens, 64 elements of 2 bytes each."""
 
 
-def moe(servers: int, gpus_per_server: int, *, experts: Experts | None = SHAPE.experts, **changes: Any) -> Program:
-    made = training(experts=experts, **changes)
-    program = training_step(made, servers, gpus_per_server)
+def moe(servers: int, gpus_per_server: int, **changes: Any) -> Program:
+    recipe = small(gpus_per_server=gpus_per_server, **changes)
+    assert recipe.fabric.servers == servers
+    program = training_step(recipe)
     check(program)
     return program
 
 
-def training(*, experts: Experts | None = SHAPE.experts, **changes: Any) -> Training:
-    sizes = {key: changes.pop(key, 1) for key in ("tp", "ep", "dp", "pp")}
-    shape = ModelShape(SHAPE.layers, SHAPE.hidden, SHAPE.sequence, heads=SHAPE.heads, experts=experts)
-    values: dict[str, Any] = {"local_batch": 2, "microbatch": 2, "sharding": "ddp", "forward_s": 0.01}
-    return Training("moe", shape, Parallelism(**sizes), **{**values, **changes})
+def small(**changes: Any) -> Recipe:
+    return changed_recipe(SMALL, **changes)
 
 
 def exchanges(program: Program, rank: int = 0) -> list[Collective]:
@@ -117,7 +121,8 @@ def test_compute_of_a_layer_is_what_it_was() -> None:
     seconds = {op.name: op.seconds for op in moe(4, 1, ep=4).operations[0] if isinstance(op, Compute)}
     assert seconds["F0.u0.attention"] + seconds["F0.u0.experts"] == pytest.approx(0.01)
     assert seconds["B0.u0.attention"] + seconds["B0.u0.experts"] == pytest.approx(0.02)
-    share = SHAPE.attention_flops(2) / SHAPE.layer_flops(2)
+    shape = small(ep=4).model
+    share = shape.attention_flops(2) / shape.layer_flops(2)
     assert seconds["F0.u0.attention"] == pytest.approx(0.01 * share)
 
 
@@ -127,7 +132,7 @@ def test_tp_collectives_around_experts_carry_every_token_as_often_as_it_is_taken
     sizes = {op.name: op.bytes for op in packets.communications(0) if packets.groups[op.group].dimension == "tp"}
     assert sizes["ag.F0.u0.attention"] == sizes["rs.F0.u0.attention"] == ACTIVATION
     assert sizes["ag.F0.u0.experts"] == sizes["rs.F0.u0.experts"] == 3 * ACTIVATION
-    made = training(tp=2, ep=4)
+    made = small(tp=2, ep=4, gpus_per_server=4)
     seconds = {op.name: op.seconds for op in moe(2, 4, tp=2, ep=4).operations[0] if isinstance(op, Compute)}
     assert sum(seconds[f"F0.u0.{half}"] for half in ("attention", "experts")) == pytest.approx(
         0.01 + made.tp_layer_s / 2 * (1 + 3)
@@ -202,8 +207,8 @@ def test_every_step_with_experts_can_run(
     ranks = tp * ep * dp * pp
     if tp > gpus or ranks % gpus:
         return
-    experts = Experts(8, 2, 48, shared=1, dense_layers=1, skew=skew)
-    program = moe(ranks // gpus, gpus, experts=experts, tp=tp, ep=ep, dp=dp, pp=pp, local_batch=4, **options)
+    options |= {"dense_layers": 1, "expert_skew": skew}
+    program = moe(ranks // gpus, gpus, tp=tp, ep=ep, dp=dp, pp=pp, local_batch=4, **options)
     with_experts = [pp - 1] if pp > 1 else [0]
     for rank in range(ranks):
         found = [op for op in exchanges(program, rank) if program.groups[op.group].domain == "scale-out"]
@@ -257,21 +262,21 @@ def test_even_demand() -> None:
     assert workload.program.schedules == {}
 
 
-SKEWED = Experts(8, top_k=2, ffn_hidden=48, shared=1, skew=1.0, seed=5)
+SKEWED = {"expert_skew": 1.0, "expert_seed": 5}
 
 
 def test_uneven_demand_follows_popularity() -> None:
-    made = training(experts=SKEWED, ep=4)
-    program = training_step(made, 4, 1)
+    made = small(**SKEWED, ep=4)
+    program = training_step(made)
     demand = ep_demand(made, program.groups["ep.t0.d0.s0"])
-    shares = [sum(SKEWED.popularity[2 * j : 2 * j + 2]) for j in range(4)]
+    shares = [sum(popularity(8, 2, 1.0, 5)[2 * j : 2 * j + 2]) for j in range(4)]
     for i, row in enumerate(demand):
         assert list(row) == pytest.approx([0 if i == j else 2 * ACTIVATION * shares[j] for j in range(4)])
 
 
 def test_uneven_exchanges_move_what_the_demand_says_and_bring_it_back() -> None:
-    made = training(experts=SKEWED, ep=4)
-    program = training_step(made, 4, 1)
+    made = small(**SKEWED, ep=4)
+    program = training_step(made)
     demand = ep_demand(made, program.groups["ep.t0.d0.s0"])
     there, back = exchanges(program)[:2]
     assert (there.algorithm, back.algorithm) == ("ep.t0.d0.s0.dispatch", "ep.t0.d0.s0.combine")
@@ -285,12 +290,10 @@ def test_uneven_exchanges_move_what_the_demand_says_and_bring_it_back() -> None:
 
 
 def test_popular_experts_take_longer() -> None:
-    program = moe(4, 1, experts=SKEWED, ep=4)
-    loads = SKEWED.loads(4)
-    made = training(experts=SKEWED, ep=4)
-    before, routed = (
-        f / made.shape.layer_flops(2) for f in (made.shape.attention_flops(2), made.shape.routed_flops(2))
-    )
+    program = moe(4, 1, **SKEWED, ep=4)
+    shape = small(**SKEWED, ep=4).model
+    loads = shape.expert_loads(4)
+    before, routed = (f / shape.layer_flops(2) for f in (shape.attention_flops(2), shape.routed_flops(2)))
     for rank in range(4):
         seconds = {op.name: op.seconds for op in program.operations[rank] if isinstance(op, Compute)}
         assert seconds["F0.u0.attention"] == pytest.approx(0.01 * before)
@@ -299,9 +302,9 @@ def test_popular_experts_take_longer() -> None:
 
 def test_two_levels_move_all_that_is_uneven() -> None:
     """By hand: every GPU has 1 / EP of the tokens for each, so a rail carries what is for its GPUs elsewhere."""
-    made = training(experts=SKEWED, ep=4)
-    program = training_step(made, 2, 2)
-    loads, each = SKEWED.loads(4), 2 * ACTIVATION / 4
+    made = small(**SKEWED, ep=4, gpus_per_server=2)
+    program = training_step(made)
+    loads, each = made.model.expert_loads(4), 2 * ACTIVATION / 4
     inside = ep_demand(made, program.groups["ep.t0.d0.s0.server0"])
     assert inside[0][1] == pytest.approx(each * (loads[1] + loads[3]))
     assert inside[1][0] == pytest.approx(each * (loads[0] + loads[2]))
@@ -317,8 +320,7 @@ def test_two_levels_move_all_that_is_uneven() -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["bidirectional-direct", "line", "pairwise", "bidirectional-ring"])
 def test_the_algorithm_on_the_rails_can_be_chosen(name: str, skew: float) -> None:
-    experts = Experts(8, 2, 48, skew=skew, seed=1)
-    program = moe(2, 2, experts=experts, ep=4)
+    program = moe(2, 2, shared_experts=0, expert_skew=skew, expert_seed=1, ep=4)
     changed = with_ep_algorithm(program, name)
     check(changed)
     for before, after in zip(exchanges(program), exchanges(changed), strict=True):
@@ -347,8 +349,8 @@ def test_hops_go_round_the_ring_or_along_an_arc_of_it() -> None:
 
 
 def test_only_groups_of_experts_have_a_demand() -> None:
-    made = training(ep=4)
-    program = training_step(made, 4, 1)
+    made = small(ep=4)
+    program = training_step(made)
     with pytest.raises(ConfigError, match=r"group dp\.t0\.s0 has no experts"):
         ep_demand(made, program.groups["dp.t0.s0"])
 
@@ -402,7 +404,7 @@ def test_a_file_that_does_not_fit_names_its_key(section: str, values: dict[str, 
 
 def test_ep_without_experts_and_ep_that_leaves_its_rail() -> None:
     with pytest.raises(ConfigError, match=r"EP 4 needs a model with experts; give model\.experts, or EP 1") as error:
-        training(experts=None, ep=4)
+        changed_recipe({**SMALL, "model": {"layers": 2, "hidden": 64, "sequence": 32, "heads": 4}}, ep=4)
     assert error.value.key == "parallelism.ep"
     with pytest.raises(ConfigError, match="does not have the same rails in each of its servers of 4 GPUs") as error:
         groups(Parallelism(tp=1, pp=1, dp=2, ep=6), servers=3, gpus_per_server=4)

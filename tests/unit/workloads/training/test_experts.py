@@ -9,18 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.training.experts import Experts
+from workloads.catalog import CATALOG
+from workloads.training.experts import popularity
+from workloads.training.recipe import make_recipe
 from workloads.training.shape import ModelShape, stage_units
 
 DEEPSEEK = ModelShape(
-    28,
-    2048,
-    4096,
+    layers=28,
+    hidden=2048,
+    sequence=4096,
     ffn_hidden=10944,
     heads=16,
     vocabulary=102400,
-    experts=Experts(64, top_k=6, ffn_hidden=1408, shared=2, dense_layers=1),
+    experts=64,
+    top_k=6,
+    expert_ffn_hidden=1408,
+    shared_experts=2,
+    dense_layers=1,
 )
+
+
+def shape(**experts: Any) -> ModelShape:
+    return ModelShape(layers=2, hidden=8, sequence=8, heads=1, **experts)
 
 
 def test_parameters_of_deepseek_moe_16b() -> None:
@@ -30,7 +40,8 @@ def test_parameters_of_deepseek_moe_16b() -> None:
     assert [unit.expert_parameters > 0 for unit in units] == [False] + [True] * 27
     whole = sum(unit.parameters + unit.expert_parameters for unit in units) + vocabulary
     assert whole == pytest.approx(16.4e9, rel=0.005)
-    active = DEEPSEEK.parameters_per_layer + 27 * DEEPSEEK.active_parameters + vocabulary
+    met = DEEPSEEK.beside_experts + DEEPSEEK.top_k * DEEPSEEK.parameters_per_expert
+    active = DEEPSEEK.parameters_per_layer + 27 * met + vocabulary
     assert active == pytest.approx(2.8e9, rel=0.02)
 
 
@@ -39,7 +50,7 @@ def test_a_layer_with_experts_by_hand() -> None:
     attention = 4 * 2048**2
     assert DEEPSEEK.expert_parameters == 64 * one
     assert DEEPSEEK.beside_experts == attention + 2 * 2048 + 64 * 2048 + 2 * one
-    assert DEEPSEEK.active_parameters == DEEPSEEK.beside_experts + 6 * one
+    assert DEEPSEEK.parameters_per_expert == one
     scores = 2 * 3 * 4096**2 * 2048
     met = attention + 64 * 2048 + 8 * one
     assert DEEPSEEK.layer_flops(3) == pytest.approx(2 * met * 3 * 4096 + scores)
@@ -56,8 +67,8 @@ def test_a_layer_without_experts_counts_by_its_arithmetic() -> None:
 
 
 def test_every_second_layer_after_the_dense_ones() -> None:
-    experts = Experts(4, 1, 8, dense_layers=1, every=2)
-    assert [experts.in_layer(i) for i in range(6)] == [False, True, False, True, False, True]
+    every_second = shape(experts=4, dense_layers=1, moe_every=2)
+    assert [every_second.has_experts(i) for i in range(6)] == [False, True, False, True, False, True]
 
 
 @given(count=st.integers(1, 40), data=st.data(), skew=st.floats(0, 4), seed=st.integers(0, 9))
@@ -65,21 +76,22 @@ def test_popularities_are_shares_and_nobody_is_taken_twice_by_a_token(
     count: int, data: st.DataObject, skew: float, seed: int
 ) -> None:
     top_k = data.draw(st.integers(1, count))
-    shares = Experts(count, top_k, 8, skew=skew, seed=seed).popularity
+    shares = popularity(count, top_k, skew, seed)
     assert sum(shares) == pytest.approx(1)
     assert min(shares) > 0 and max(shares) <= 1 / top_k * (1 + 1e-9)
     ep = data.draw(st.sampled_from([d for d in range(1, count + 1) if count % d == 0]))
-    assert sum(Experts(count, top_k, 8, skew=skew, seed=seed).loads(ep)) == pytest.approx(ep)
+    loads = shape(experts=count, top_k=top_k, expert_skew=skew, expert_seed=seed).expert_loads(ep)
+    assert sum(loads) == pytest.approx(ep)
 
 
 def test_zipf_by_hand_and_by_seed() -> None:
-    shares = Experts(4, 1, 8, skew=1.0, seed=3).popularity
+    shares = popularity(4, 1, 1.0, 3)
     assert sorted(shares, reverse=True) == pytest.approx([12 / 25, 6 / 25, 4 / 25, 3 / 25])
-    assert shares == Experts(4, 1, 8, skew=1.0, seed=3).popularity
-    assert len({Experts(4, 1, 8, skew=1.0, seed=seed).popularity for seed in range(8)}) > 1
-    assert Experts(4, 1, 8).popularity == (0.25,) * 4
+    assert shares == popularity(4, 1, 1.0, 3)
+    assert len({popularity(4, 1, 1.0, seed) for seed in range(8)}) > 1
+    assert popularity(4, 1) == (0.25,) * 4
     # 12/25 is more than a third; the other two thirds go on by Zipf.
-    assert sorted(Experts(4, 3, 8, skew=1.0).popularity)[-1] == pytest.approx(1 / 3)
+    assert sorted(popularity(4, 3, 1.0))[-1] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +99,17 @@ def test_zipf_by_hand_and_by_seed() -> None:
     [
         ({"top_k": 5}, "model.top_k"),
         ({"top_k": 0}, "model.top_k"),
-        ({"ffn_hidden": 0}, "model.expert_ffn_hidden"),
-        ({"shared": -1}, "model.shared_experts"),
+        ({"expert_ffn_hidden": -1}, "model.expert_ffn_hidden"),
+        ({"shared_experts": -1}, "model.shared_experts"),
         ({"dense_layers": -1}, "model.dense_layers"),
-        ({"every": 0}, "model.moe_every"),
-        ({"skew": float("nan")}, "model.expert_skew"),
-        ({"skew": -0.5}, "model.expert_skew"),
+        ({"moe_every": 0}, "model.moe_every"),
+        ({"expert_skew": float("nan")}, "model.expert_skew"),
+        ({"expert_skew": -0.5}, "model.expert_skew"),
+        ({"experts": 0, "dense_layers": 1}, "model.dense_layers"),
     ],
 )
 def test_what_is_no_choice_of_experts_is_refused(values: dict[str, Any], key: str) -> None:
+    model = {"layers": 2, "hidden": 8, "sequence": 8, "heads": 1, "experts": 4, **values}
     with pytest.raises(ConfigError) as error:
-        Experts(**{"count": 4, "top_k": 2, "ffn_hidden": 8, **values})
+        make_recipe({**CATALOG["moe-smoke"], "name": "experts", "model": model})
     assert error.value.key == key

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.training.ranks import Coordinates, Parallelism, dp_group, groups, pp_group, tp_group
+from workloads.catalog import CATALOG
+from workloads.training.ranks import Coordinates, Parallelism, group_name, groups
+from workloads.training.recipe import make_recipe
 
 sizes = st.integers(1, 4)
-parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, cp=sizes, ep=sizes)
+parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, ep=sizes)
 
 
 def test_megatron_documented_example() -> None:
@@ -46,7 +48,7 @@ def test_rank_and_coordinates_are_inverse(p: Parallelism) -> None:
 @given(parallelisms)
 def test_leftmost_dimension_is_fastest(p: Parallelism) -> None:
     order = [p.coordinates(r) for r in range(p.ranks)]
-    assert order == sorted(order, key=lambda c: (c.pp, c.dp, c.ep, c.cp, c.tp))
+    assert order == sorted(order, key=lambda c: (c.pp, c.dp, c.ep, c.tp))
 
 
 @given(parallelisms)
@@ -61,12 +63,12 @@ def test_groups_of_a_dimension_partition_the_ranks(p: Parallelism) -> None:
 def test_group_names_lead_back_to_the_rank(p: Parallelism) -> None:
     found = groups(p, servers=p.ranks // p.tp, gpus_per_server=p.tp)
     for rank in range(p.ranks):
-        for name, size in ((tp_group(p, rank), p.tp), (dp_group(p, rank), p.dp * p.ep)):
+        for name, size in ((group_name("tp", p, rank), p.tp), (group_name("dp", p, rank), p.dp * p.ep)):
             assert (name in found) == (size > 1)
             if size > 1:
                 assert rank in found[name].members
         if p.coordinates(rank).pp + 1 < p.pp:
-            assert found[pp_group(p, rank)].members[0] == rank
+            assert found[group_name("pp", p, rank)].members[0] == rank
 
 
 def test_wrong_number_of_gpus_names_the_keys() -> None:
@@ -94,8 +96,8 @@ def test_dp_group_that_leaves_its_rail_is_refused() -> None:
 
 def test_size_below_one_and_outside_rank() -> None:
     with pytest.raises(ConfigError, match=r"parallelism\.dp"):
-        Parallelism(tp=1, pp=1, dp=0)
-    with pytest.raises(ValueError, match="outside"):
+        make_recipe({**CATALOG["smoke"], "name": "none", "parallelism": {"dp": 0}})
+    with pytest.raises(ValueError, match="out of bounds"):
         Parallelism(tp=1, pp=1, dp=2).coordinates(2)
-    with pytest.raises(ValueError, match="outside"):
+    with pytest.raises(ValueError, match="invalid entry"):
         Parallelism(tp=1, pp=1, dp=2).rank(Coordinates(tp=1))

@@ -10,7 +10,7 @@ import yaml
 import workloads.training.recipe
 from railyard.errors import ConfigError
 from workloads.catalog import CATALOG, load_workload
-from workloads.training.recipe import make_recipe, read_recipe
+from workloads.training.recipe import make_recipe
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -47,7 +47,7 @@ def test_the_example_in_the_docstring_is_one() -> None:
     assert text is not None
     recipe = make_recipe(yaml.safe_load(text.split("::\n", 1)[1]))
     assert recipe.model.kv_heads == 8
-    assert recipe.to_training().parallelism.ranks == 16
+    assert recipe.parallelism.ranks == 16
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -62,7 +62,12 @@ def test_the_catalog_fits_its_fabric(name: str) -> None:
     ("data", "key", "sentence"),
     [
         (changed("modle", {}), "modle", "is not a key of a workload; the keys here are batch, compute"),
-        (changed("model.layer", 3), "model.layer", r"the keys here are dense_layers, dtype_bytes"),
+        (
+            changed("model.layer", 3),
+            "model.layer",
+            r"the keys here are dense_layers, dtype_bytes.*; did you mean \"layers\"\?",
+        ),
+        (changed("model", "large"), "model", "must be a mapping of keys, not 'large'"),
         (changed("model.layers", 0), "model.layers", "greater than or equal to 1, not 0"),
         (changed("parallelism.tp", "two"), "parallelism.tp", "valid integer.*not 'two'"),
         (changed("training.sharding", "zero"), "training.sharding", "'fsdp' or 'ddp', not 'zero'"),
@@ -79,15 +84,17 @@ def test_a_wrong_key_is_named(data: dict[str, Any], key: str, sentence: str) -> 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither in the catalog"):
         load_workload("llama4")
+    with pytest.raises(ConfigError, match='did you mean "llama3-8b-16"'):
+        load_workload("llama3-8b")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_workload(str(tmp_path / "absent.yaml"))
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     with pytest.raises(ConfigError, match=r"broken\.yaml:\d+: is not YAML"):
-        read_recipe(broken)
+        load_workload(str(broken))
     broken.write_text("- a list")
     with pytest.raises(ConfigError, match="must be a mapping"):
-        read_recipe(broken)
+        load_workload(str(broken))
     with pytest.raises(ConfigError, match=r"training\.tp_in_space"):
         load_workload("smoke", tp_in_space=True)
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_steps import changed_recipe, phase_changes
 
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, load_workload
 from workloads.check import check
-from workloads.phases import phase_changes
 from workloads.program import Collective, Compute, Program, Recv, Send
-from workloads.training.ranks import Parallelism
-from workloads.training.settings import Training
+from workloads.training.recipe import Recipe
 from workloads.training.shape import ModelShape, stage_units
 from workloads.training.step import training_step
 
@@ -99,22 +98,23 @@ def test_phase_changes_of_the_other_workloads() -> None:
 
 
 def test_parameters_of_known_models() -> None:
-    llama = ModelShape(32, 4096, 8192, ffn_hidden=14336, heads=32, kv_heads=8)
+    llama = ModelShape(layers=32, hidden=4096, sequence=8192, ffn_hidden=14336, heads=32, kv_heads=8)
     assert llama.parameters_per_layer == 218_112_000
-    gpt3 = ModelShape(96, 12288, 2048, heads=96, gated_mlp=False)  # 12 h^2 per layer, 175 B in all
+    gpt3 = ModelShape(layers=96, hidden=12288, sequence=2048, heads=96, gated_mlp=False)  # 12 h^2 per layer, 175 B
     assert 96 * gpt3.parameters_per_layer == pytest.approx(174e9, rel=0.01)
 
 
 def test_flops_of_a_layer() -> None:
     # Narayanan et al., SC'21: 24 B s h^2 (1 + s / 6h) forward with full attention; causal halves the second term.
-    shape = ModelShape(1, 1024, 2048, heads=16, gated_mlp=False)
+    shape = ModelShape(layers=1, hidden=1024, sequence=2048, heads=16, gated_mlp=False)
     b, s, h = 3, 2048, 1024
     assert shape.layer_flops(b) == pytest.approx(24 * b * s * h * h * (1 + s / (12 * h)))
 
 
 def test_outer_units() -> None:
     def names(stage: int, **options: Any) -> list[str]:
-        return [unit.name for unit in stage_units(ModelShape(4, 8, 8, heads=2, **options), stage, 2, 1)]
+        shape = ModelShape(layers=4, hidden=8, sequence=8, heads=2, **options)
+        return [unit.name for unit in stage_units(shape, stage, 2, 1)]
 
     assert names(0) == ["u0", "u1"]
     assert names(0, vocabulary=100) == ["embedding", "u0", "u1"]
@@ -133,16 +133,17 @@ def test_tp_on_packets_moves_tp_out_of_the_compute_time() -> None:
     assert compute_s(modelled) - compute_s(packets) == pytest.approx(8 * 4 * 0.5 * 134_217_728 * 8 / 2400e9)
 
 
-def small(**changes: Any) -> Training:
-    values: dict[str, Any] = {
-        "name": "small",
-        "shape": ModelShape(8, 64, 32, heads=4, vocabulary=100),
-        "parallelism": Parallelism(tp=2, pp=2, dp=2),
-        "local_batch": 4,
-        "microbatch": 1,
-        "forward_s": 0.01,
-    }
-    return Training(**{**values, **changes})
+SMALL: dict[str, Any] = {
+    "model": {"layers": 8, "hidden": 64, "sequence": 32, "heads": 4, "vocabulary": 100},
+    "parallelism": {"tp": 2, "pp": 2, "dp": 2},
+    "batch": {"local_batch": 4, "microbatch": 1},
+    "compute": {"forward_ms": 10},
+    "fabric": {"gpus_per_server": 2},
+}
+
+
+def small(**changes: Any) -> Recipe:
+    return changed_recipe(SMALL, **changes)
 
 
 @given(
@@ -161,10 +162,8 @@ def small(**changes: Any) -> Training:
 def test_every_generated_step_can_run(
     tp: int, pp: int, dp: int, microbatches: int, reshard: bool, **options: Any
 ) -> None:
-    training = small(
-        parallelism=Parallelism(tp=tp, pp=pp, dp=dp), local_batch=microbatches, reshard_after_forward=reshard, **options
-    )
-    program = training_step(training, servers=pp * dp, gpus_per_server=tp)
+    sizes = {"tp": tp, "pp": pp, "dp": dp, "gpus_per_server": tp}
+    program = training_step(small(local_batch=microbatches, reshard_after_forward=reshard, **sizes, **options))
     check(program)
     for rank in range(program.ranks):
         sends = [op for op in program.communications(rank) if isinstance(op, (Send, Recv))]
@@ -175,11 +174,11 @@ def test_every_generated_step_can_run(
 @given(microbatches=st.integers(1, 6), pp=st.sampled_from([1, 2, 4]), overlap=st.booleans())
 @settings(deadline=None)
 def test_every_pass_gathers_but_the_last(microbatches: int, pp: int, overlap: bool) -> None:
-    training = small(parallelism=Parallelism(tp=1, pp=pp, dp=2), local_batch=microbatches, overlap=overlap)
-    program = training_step(training, servers=2 * pp, gpus_per_server=1)
+    recipe = small(tp=1, pp=pp, gpus_per_server=1, local_batch=microbatches, overlap=overlap)
+    program = training_step(recipe)
     for rank in range(program.ranks):
         counts = Counter(kind_of(op) for op in program.communications(rank))
-        units = len(stage_units(training.shape, rank // 2, pp, 1))
+        units = len(stage_units(recipe.model, rank // 2, pp, 1))
         assert counts["all_gather"] == units * (2 * microbatches - 1)
         assert counts["reduce_scatter"] == units
 
@@ -207,10 +206,9 @@ def test_overlap_gathers_one_unit_ahead() -> None:
     ("changes", "sentence"),
     [
         ({"microbatch": 3}, "local_batch 4 must be a multiple of microbatch 3"),
-        ({"flops_per_s": 1e12}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
-        ({"forward_s": None}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
-        ({"parallelism": Parallelism(tp=1, pp=1, dp=1, cp=2)}, "do not support context parallelism"),
-        ({"parallelism": Parallelism(tp=8, pp=1, dp=1)}, r"model\.heads 4 must be a multiple of TP 8"),
+        ({"tflops": 1}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
+        ({"forward_ms": None}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
+        ({"tp": 8}, r"model\.heads 4 must be a multiple of TP 8"),
         ({"tp_on_packets": True, "tp_across_servers": True}, "cannot use packets"),
     ],
 )
@@ -221,9 +219,9 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) ->
 
 def test_layers_must_divide_by_stages() -> None:
     with pytest.raises(ConfigError, match=r"model\.layers 8 must be a multiple of PP 3"):
-        training_step(small(parallelism=Parallelism(tp=1, pp=3, dp=1)), servers=3, gpus_per_server=1)
+        training_step(small(tp=1, pp=3, dp=1, gpus_per_server=1))
 
 
 def test_flops_give_the_forward_time() -> None:
-    training = small(forward_s=None, flops_per_s=1e12)
-    assert training.layer_forward_s == pytest.approx(training.shape.layer_flops(1) / 2 / 1e12)
+    recipe = small(forward_ms=None, tflops=1)
+    assert recipe.layer_forward_s == pytest.approx(recipe.model.layer_flops(1) / 2 / 1e12)

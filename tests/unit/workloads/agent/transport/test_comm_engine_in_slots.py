@@ -18,7 +18,7 @@ from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Outgoing, PeerKey
 from workloads.agent.transport.message import Flow, Header
 from workloads.agent.transport.up_window import UpWindow
-from workloads.collectives.straight import straight_all_to_all
+from workloads.collectives.all_to_all import straight_all_to_all
 from workloads.program import Collective, Group, Program
 
 N, RANK, SIZE = 4, 3, 1000
