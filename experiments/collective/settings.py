@@ -57,7 +57,7 @@ class CollectiveSettings(TrialSettings):
         description="kind of the collective (default all_reduce, or that of the file)",
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...", old=("--algorithm",))] = Field(
-        default=("ring",), min_length=1, description="algorithms of the collective (names of --list), or MSCCL XML files"
+        default=("ring",), min_length=1, description="algorithms of the collective (see --list), or MSCCL XML files"
     )
     ranks: int | None = Field(
         default=None, ge=1, le=1024, description="number of ranks (default 8, or that of the file)"

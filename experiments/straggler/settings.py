@@ -49,7 +49,7 @@ class StragglerSettings(TrialSettings):
         default=COMPARED, min_length=1, description="algorithms of the collective"
     )
     ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="number of ranks")
-    sizes: Sizes | None = Field(default=None, description="buffer sizes, in bytes or as 4K, 1M (default 512K for each rank)")
+    sizes: Sizes | None = Field(default=None, description="buffer sizes, in bytes or as 4K, 1M (default 512K a rank)")
     straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
         default=None, ge=0, description="the late rank (default the last)"
     )

@@ -1,9 +1,12 @@
-"""Small plans and jobs for the tests of this room."""
+"""Small plans and jobs for tests, one of them with a photonic mesh as its rail."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from controllers.engine.jobs import Job
-from topos.plan import FabricPlan, HostPort, SwitchPlan
+from topos.mesh import Mesh, evenly_spaced
+from topos.plan import FabricPlan, HostPort, MeshPlan, SwitchPlan
 from workloads.program import Group
 
 
@@ -49,3 +52,12 @@ def pipeline_groups(dp: int, pp: int, rail: int = 0, gpus: int = 1) -> tuple[Gro
 def job(dp: int, pp: int, delay_s: float = 0.0, name: str = "job") -> Job:
     """A job on one rail."""
     return Job(name, pipeline_groups(dp, pp), "on-demand", delay_s)
+
+
+def pip_plan(
+    ports: int, width: int = 3, height: int = 3, at: tuple[int, ...] | None = None, cell_latency_us: float = 0.5
+) -> FabricPlan:
+    """``ports`` servers with one port each; ``at``: the mesh ports (None: evenly spaced)."""
+    plan = rail_plan(ports, ports=1)
+    mesh = MeshPlan(width, height, at or evenly_spaced(Mesh.of(width, height), ports), cell_latency_us)
+    return replace(plan, switches=(replace(plan.switches[0], mesh=mesh),))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from printed import printed
+from reports import printed
 
 from experiments.command.main import main
 from experiments.registry import find

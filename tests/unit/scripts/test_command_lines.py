@@ -14,7 +14,7 @@ from experiments.command.run import experiment_of, kind_of, parser_of
 from experiments.show import parser as show_parser
 
 LINES = (CASES / "commands" / "0.4.0.txt").read_text().splitlines()
-SHIM = re.compile(r'_venv\.railyard\((.*)\)$', re.M)
+SHIM = re.compile(r"_venv\.railyard\((.*)\)$", re.M)
 
 
 def words_of(script: str) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from mesh_plans import pip_plan
+from fabric_plans import pip_plan
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import Change, OpticalSwitch

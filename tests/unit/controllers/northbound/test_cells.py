@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from core_world import World
-from fabric_plans import rail_plan
+from fabric_plans import pip_plan, rail_plan
 from fake_clock import RunningClock
-from mesh_plans import pip_plan
 
 from controllers.northbound import rest
 from topos.plan import FabricPlan

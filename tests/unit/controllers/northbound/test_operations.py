@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_plans import pipeline_groups, rail_plan
-from mesh_plans import pip_plan
+from fabric_plans import pip_plan, pipeline_groups, rail_plan
 
 from controllers.engine.actions import Action, Darken, Note, SlotEnds
 from controllers.engine.engine import Engine

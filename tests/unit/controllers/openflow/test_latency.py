@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from mesh_plans import pip_plan
+from fabric_plans import pip_plan
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.engine.optical_state import OpticalState

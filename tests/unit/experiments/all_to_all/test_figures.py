@@ -11,7 +11,7 @@ import pytest
 from all_to_all_rows import EVERY, row, whole_run
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from printed import printed
+from reports import printed
 
 from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.figures import all_to_all_figures

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from printed import printed
+from reports import printed
 
 from experiments.allocation.experiment import AllocationStudy
 from experiments.allocation.figures import allocation_figures

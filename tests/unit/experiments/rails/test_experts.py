@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from forecasts import forecast
+from reports import forecast
 
 from experiments.rails.job import load_job, program_on, resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, rail_transfers, smallest_transfer

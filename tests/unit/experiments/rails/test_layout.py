@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forecasts import fabric_plan, forecast
+from reports import fabric_plan, forecast
 
 from controllers.policies.oneshot import split_bandwidth
 from experiments.rails.job import resolve_scale

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from checkout import ROOT
-from printed import printed
+from reports import printed
 
 from experiments.rails.experiment import Rails
 from experiments.rails.report import measured_points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checkout import CASES
-from forecasts import forecast
+from reports import forecast
 
 from experiments.rails.job import load_job
 from experiments.rails.settings import make_settings

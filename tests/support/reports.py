@@ -1,14 +1,30 @@
-"""Predictions of rail experiments, for tests that compare them."""
+"""Reports and predictions of experiments, as tests compare them."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from experiments.experiment import Experiment
 from experiments.rails.job import fabric_on, job_point
 from experiments.rails.modes import Mode
 from experiments.rails.settings import RailSettings
+from experiments.report import show
 from measure.model.prediction import Prediction
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.catalog import Workload
+
+
+def printed(kind: type[Experiment[Any]], rows: Sequence[Mapping[str, Any]], width: int = 80, **settings: Any) -> str:
+    """The report of rows on a terminal of ``width`` columns; ``settings`` are keys of the manifest's experiment."""
+    out = io.StringIO()
+    values = {**kind.Settings().model_dump(mode="json"), **settings}
+    show(kind.report(), rows, values, packets=kind.packets, console=Console(file=out, width=width, no_color=True))
+    return out.getvalue()
 
 
 def fabric_plan(settings: RailSettings, workload: Workload, mode: Mode, scale: Scale) -> FabricPlan:
