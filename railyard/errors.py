@@ -6,6 +6,9 @@ A message is one sentence that names the key or the thing at fault and says what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class RailyardError(Exception):
     """Root of all errors Railyard raises on purpose."""
@@ -65,3 +68,9 @@ class VerifyError(RailyardError):
 
 NOT_FAITHFUL_EXIT_STATUS = 8
 """Exit status of a run that finished but that the machine was too slow to emulate faithfully."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown ``name``: the one of ``known`` that is most like it; empty if none is."""
+    found = get_close_matches(name, known, n=1)
+    return f'; did you mean "{found[0]}"?' if found else ""

@@ -1,40 +1,39 @@
-"""Catalog of policies: those of Railyard by name, a user's own as ``module:Class`` or ``path/to/file.py:Class``."""
+"""Catalog of policies: those of Railyard and of installed packages by name, a user's own by module or file.
+
+A package offers a policy as an entry point of the group ``railyard.policies``: its name, and ``module:Class``. A user's
+own policy is named ``module:Class`` or ``path/to/file.py:Class``. A module is imported when its policy is needed.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from controllers.policies.electrical import ElectricalPolicy
-from controllers.policies.follow import FollowPolicy
-from controllers.policies.lumion import LumionPolicy
-from controllers.policies.morphlux import MorphluxPolicy
-from controllers.policies.oneshot import OneShotPolicy
-from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
-from controllers.policies.rotor import DemandPolicy, RotorPolicy
-from controllers.policies.static import StaticPolicy
-from controllers.policies.torus import MigratePolicy, TorusPolicy
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, nearest
 from topos.plan import FabricPlan
 
-POLICIES: dict[str, type[Policy]] = {
-    "opus": OpusPolicy,
-    "electrical": ElectricalPolicy,
-    "one-shot": OneShotPolicy,
-    "static": StaticPolicy,
-    "follow": FollowPolicy,
-    "rotor": RotorPolicy,
-    "demand": DemandPolicy,
-    "lumion": LumionPolicy,
-    "morphlux": MorphluxPolicy,
-    "torus": TorusPolicy,
-    "migrate": MigratePolicy,
+POLICIES = {
+    "opus": "controllers.policies.opus:OpusPolicy",
+    "electrical": "controllers.policies.electrical:ElectricalPolicy",
+    "one-shot": "controllers.policies.oneshot:OneShotPolicy",
+    "static": "controllers.policies.static:StaticPolicy",
+    "follow": "controllers.policies.follow:FollowPolicy",
+    "rotor": "controllers.policies.rotor:RotorPolicy",
+    "demand": "controllers.policies.rotor:DemandPolicy",
+    "lumion": "controllers.policies.lumion:LumionPolicy",
+    "morphlux": "controllers.policies.morphlux:MorphluxPolicy",
+    "torus": "controllers.policies.torus:TorusPolicy",
+    "migrate": "controllers.policies.torus:MigratePolicy",
 }
-"""The policies of Railyard by name."""
+"""The policies of Railyard: name -> ``module:Class``."""
+
+GROUP = "railyard.policies"
+"""The group of entry points by which installed packages offer policies."""
 
 
 def load_policy(name: str, plan: FabricPlan) -> Policy:
@@ -42,15 +41,15 @@ def load_policy(name: str, plan: FabricPlan) -> Policy:
     return policy_class(name)(plan)
 
 
+def installed_policies() -> dict[str, str]:
+    """The policies that installed packages offer: name -> ``module:Class``. Names of Railyard's own are left out."""
+    found = (point for point in entry_points(group=GROUP) if point.name not in POLICIES)
+    return {point.name: f"{point.module}:{point.attr}" for point in found}
+
+
 def policy_class(name: str) -> type[Policy]:
     """The class of policy ``name``; ``ConfigError`` if there is none or it cannot be imported."""
-    if name in POLICIES:
-        return POLICIES[name]
-    module_name, colon, class_name = name.rpartition(":")
-    if not colon or not module_name or not class_name:
-        raise ConfigError(
-            f"{name!r} is not a policy; use one of {', '.join(POLICIES)}, or module:Class of your own", key="policy"
-        )
+    module_name, _, class_name = _place(name).rpartition(":")
     module = _load_file(module_name) if module_name.endswith(".py") else _load_module(module_name)
     found = getattr(module, class_name, None)
     if found is None:
@@ -61,6 +60,26 @@ def policy_class(name: str) -> type[Policy]:
             key="policy",
         )
     return found
+
+
+def _place(name: str) -> str:
+    """``module:Class`` or ``file.py:Class`` of policy ``name``; installed packages are searched only for other names.
+
+    ``ConfigError`` for a name that no policy has.
+    """
+    if name in POLICIES:
+        return POLICIES[name]
+    module_name, _, class_name = name.rpartition(":")
+    if module_name and class_name:
+        return name
+    installed = installed_policies()
+    if name in installed:
+        return installed[name]
+    known = [*POLICIES, *installed]
+    raise ConfigError(
+        f"{name!r} is not a policy; use one of {', '.join(known)}, or module:Class of your own{nearest(name, known)}",
+        key="policy",
+    )
 
 
 def _load_module(name: str) -> ModuleType:

@@ -18,6 +18,7 @@ from controllers.policies.lumion import LumionPolicy
 from controllers.policies.policy import ClusterState, Wiring
 from controllers.policies.shares import PortDemand, Shares, share
 from controllers.policies.split import split_ports
+from controllers.policies.wiring import fitting
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan, Tenant
 from workloads.program import Group
@@ -58,7 +59,7 @@ class MorphluxPolicy(LumionPolicy):
         shares = self._shared(scale_out, own)
         mine = self._demands(scale_out)
         circuits = [circuit for demand in mine for circuit in demand.circuits(shares.counts[demand.name])]
-        wiring = self.matchings(circuits)
+        wiring = fitting(circuits)
         self._own, self._lanes = own, lanes
         self._counts = {demand.name: shares.counts[demand.name] for demand in mine}
         self._routes = {circuit: shares.routes[circuit] for circuit in circuits}
@@ -210,10 +211,7 @@ class MorphluxPolicy(LumionPolicy):
         """
         lanes, demands = split_ports(self.plan, groups), []
         for group in groups:
-            ends = [
-                ((switch, circuit), (path[0], path[2]))
-                for switch, path, circuit in self._own_paths(group, lanes.get(group.name, ()))
-            ]
+            ends = [(circuit, (path.rank, path.peer)) for circuit, path in self._circuits(group, lanes)]
             hops = 1 if len(group.members) == 2 else len(group.members)
             rounds = tuple(dict(ends[first : first + hops]) for first in range(0, len(ends), hops))
             demands.append(PortDemand(group.name, rounds))

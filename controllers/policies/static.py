@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.arcs import arcs_of
 from controllers.policies.policy import Policy, Wiring
-from controllers.policies.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
-from railyard.errors import CircuitError, ConfigError
+from controllers.policies.wiring import fitting, group_paths, path_circuits, paths_in, rail_of_group, rails_of_group
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -37,17 +35,9 @@ class StaticPolicy(Policy):
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all groups together."""
         self._arcs = arcs_of(group for group in groups if self._is_optical(group))
-        circuits: dict[str, list[Circuit]] = {}
-        for group in groups:
-            if self._is_optical(group) and group.name not in self._arcs:
-                switch = rail_of_group(self.plan, group)
-                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._own_paths(group)))
-        try:
-            return {name: Matching(found) for name, found in circuits.items()}
-        except CircuitError as error:
-            raise ConfigError(
-                f"the circuits of all groups do not fit at once: {error}; use more ports per GPU", key="fabric.ports"
-            ) from None
+        wired = [group for group in groups if self._is_optical(group) and group.name not in self._arcs]
+        rails = [(group, rail_of_group(self.plan, group)) for group in wired]
+        return fitting((rail.name, c) for group, rail in rails for c in path_circuits(rail, self._own_paths(group)))
 
     def wanted(self, group: Group, current: Wiring) -> Wiring:
         """No changes: the circuits of the start stay up."""
@@ -57,12 +47,7 @@ class StaticPolicy(Policy):
         """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""
         if self._found_by_packets(group):
             return ()
-        switch = rail_of_group(self.plan, group)
-        own = self._own_paths(group)
-        if switch.kind != "ocs":
-            return own
-        here = current.get(switch.name, Matching())
-        return tuple(p for p, c in zip(own, path_circuits(switch, own), strict=True) if c in here)
+        return paths_in(rail_of_group(self.plan, group), self._own_paths(group), current)
 
     def _found_by_packets(self, group: Group) -> bool:
         """Whether ``group`` spans several rails of packet switches (a hierarchical collective) and needs no paths."""
