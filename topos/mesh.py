@@ -109,6 +109,10 @@ class Mesh:
         """Waveguides between cells as the pairs of ends that they join, the lower end first; ports are not included."""
         return tuple((end, other) for end, other in enumerate(self.facing) if end < other)
 
+    def onward(self, end: int, crossed: bool) -> int:
+        """Where light goes that enters a cell at ``end``, with the cell in state cross or bar; as ``facing``."""
+        return self.facing[cross(end) if crossed else bar(end)]
+
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
         """Raise ``ConfigError`` for a port that the mesh does not have."""
         for port in ports:
@@ -139,7 +143,7 @@ class Mesh:
         end, crossed = self.ports[port].end, []
         while end >= 0:
             crossed.append(end >> 2)
-            end = self.facing[end ^ 3 if states[end >> 2] else end ^ 2]
+            end = self.onward(end, states[end >> 2])
         return LightPath(-1 - end, tuple(crossed))
 
 

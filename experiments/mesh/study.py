@@ -20,7 +20,7 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.matchings import perfect_matchings
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
-from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
+from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
 from controllers.mesh.negotiation import route
 from controllers.mesh.ports import choose
 from experiments.settings import Section
@@ -303,8 +303,8 @@ def costs(study: MeshStudy, answer: Answer) -> dict[str, float | None]:
         "path_min": min(answer.lengths),
         "path_mean": mean(answer.lengths),
         "path_max": len(longest),
-        "loss_db": path_loss_db(longest, study.cell_loss_db),
-        "latency_ps": path_latency_s(longest, study.cell_latency_ps * 1e-12) * 1e12,
+        "loss_db": len(longest) * study.cell_loss_db,
+        "latency_ps": len(longest) * study.cell_latency_ps,
     }
 
 
