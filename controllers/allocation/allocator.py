@@ -64,14 +64,13 @@ class Refusal:
 class Allocator:
     """The chips of one rack and their allocations.
 
-    ``wrap``: blocks may lie across the edge of the rack. ``whole_servers``: slices whose chips fill servers consist of
-    whole ones. ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request, in seconds.
+    ``wrap``: blocks may lie across the edge of the rack. Slices whose chips fill servers consist of whole ones.
+    ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request, in seconds.
     """
 
     torus: Torus
     photonic: bool
     wrap: bool = True
-    whole_servers: bool = True
     fibres: int = FIBRES
     limit_s: float = LIMIT_S
     seed: int = 1
@@ -152,7 +151,7 @@ class Allocator:
 
     def largest(self) -> int:
         """Chips of the largest slice that could be allocated now (of a request by number of chips)."""
-        least = largest_box(self.torus, self.free, wrap=self.wrap, whole_servers=self.whole_servers)
+        least = largest_box(self.torus, self.free, wrap=self.wrap)
         if not self.photonic:
             return least
         for chips in range(self.free.bit_count(), least, -1):
@@ -193,7 +192,7 @@ class Allocator:
         """The first block whose chips are free and whose links have free fibres, which circuits of others may use."""
         chips = self._chips(request)
         wanted = None if isinstance(request, int) else sorted(request)
-        whole = self.whole_servers and (wanted is None or _whole(request, self.torus))
+        whole = wanted is None or _whole(request, self.torus)
         for box in boxes(self.torus, chips, wrap=self.wrap, whole_servers=whole):
             if box.mask & self.free != box.mask or wanted not in (None, sorted(box.slice.extents)):
                 continue

@@ -20,7 +20,7 @@ from topos.plan import FabricPlan
 POLICIES = {
     "opus": "controllers.policies.opus:OpusPolicy",
     "electrical": "controllers.policies.electrical:ElectricalPolicy",
-    "one-shot": "controllers.policies.oneshot:OneShotPolicy",
+    "one-shot": "controllers.policies.static:OneShotPolicy",
     "static": "controllers.policies.static:StaticPolicy",
     "follow": "controllers.policies.follow:FollowPolicy",
     "rotor": "controllers.policies.rotor:RotorPolicy",

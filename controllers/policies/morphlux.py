@@ -117,7 +117,7 @@ class MorphluxPolicy(LumionPolicy):
         new = [circuit for demand, count in counts for circuit in demand.circuits(count) if circuit not in self._routes]
         return -sum(count for _, count in counts), sum(len(shares.routes[circuit]) - 1 for circuit in new)
 
-    def _shared(self, groups: Sequence[Group], own: Sequence[Tenant]) -> Shares:
+    def _shared(self, groups: Sequence[Group], own: Sequence[Tenant]) -> Shares[SwitchCircuit]:
         """The shares of ``groups`` given other jobs and tenants; ``ConfigError`` if a group gets no circuit.
 
         Present circuits keep their routes. Caps on the circuits per hop are tried from the highest down, since removing
@@ -127,7 +127,7 @@ class MorphluxPolicy(LumionPolicy):
         plant = self._plant()
         taken = self._taken(plant)
         planned = self._plan_of_tenants(plant) if taken or self._routes else {}
-        best: tuple[tuple[int, int], Shares] | None = None
+        best: tuple[tuple[int, int], Shares[SwitchCircuit]] | None = None
         for level in range(max((len(demand.rounds) for demand in mine), default=0), -1, -1):
             capped = [changed(demand, rounds=demand.rounds[:level]) for demand in mine]
             stay = {c: self._routes[c] for demand in capped for c in demand.circuits(level) if c in self._routes}
@@ -147,12 +147,14 @@ class MorphluxPolicy(LumionPolicy):
                 )
         return best[1]
 
-    def _in_order(self, mine: Sequence[PortDemand], own: Sequence[Tenant]) -> list[PortDemand]:
+    def _in_order(
+        self, mine: Sequence[PortDemand[SwitchCircuit]], own: Sequence[Tenant]
+    ) -> list[PortDemand[SwitchCircuit]]:
         """``mine`` and the demands of tenants without a job, in the order of the plan, so that all policies agree.
 
         The demands of a job that has circuits already go first.
         """
-        demands: list[PortDemand] = []
+        demands: list[PortDemand[SwitchCircuit]] = []
         waiting = list(mine)
         if self._routes:
             demands, waiting = waiting, []
@@ -200,11 +202,11 @@ class MorphluxPolicy(LumionPolicy):
             self._planned = share(plant, demands).routes
         return self._planned
 
-    def _demands_of(self, tenant: Tenant) -> list[PortDemand]:
+    def _demands_of(self, tenant: Tenant) -> list[PortDemand[SwitchCircuit]]:
         """The demand of a tenant without a job: one ring over all its chips."""
         return self._demands([Group(f"tenant {tenant.name}", "dp", tenant.ranks)])
 
-    def _demands(self, groups: Sequence[Group]) -> list[PortDemand]:
+    def _demands(self, groups: Sequence[Group]) -> list[PortDemand[SwitchCircuit]]:
         """The demand of each of ``groups``: all circuits that its ports allow, in rounds of one circuit per hop.
 
         A group of two members has one hop, so each of its rounds is one circuit.

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.matchings import perfect_matchings
+from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
@@ -95,7 +95,7 @@ class MeshStudy(Section):
             evenly_spaced(self.mesh, self.n)
             if self.n % 2:
                 raise ConfigError(f"{self.n} ports have no perfect matching; use an even number", key="ports")
-        count = 1 if self.matching is not None else len(perfect_matchings(self.n))
+        count = 1 if self.matching is not None else len(one_factorization(self.n))
         if self.only is not None and self.only not in range(count):
             raise ConfigError(f"there is no matching {self.only}; use 0 to {count - 1}", key="only")
 
@@ -221,7 +221,7 @@ def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     if study.matching is not None:
         chosen: Sequence[Sequence[Pair]] = [study.matching]
     else:
-        chosen = [[(used.ports[a], used.ports[b]) for a, b in matching] for matching in perfect_matchings(study.n)]
+        chosen = [[(used.ports[a], used.ports[b]) for a, b in matching] for matching in one_factorization(study.n)]
     return tuple(tuple((min(pair), max(pair)) for pair in matching) for matching in chosen)
 
 

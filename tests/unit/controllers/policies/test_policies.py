@@ -14,10 +14,9 @@ from controllers.circuits.circuits import Matching
 from controllers.policies.arcs import arcs_of
 from controllers.policies.catalog import POLICIES, installed_policies, load_policy
 from controllers.policies.electrical import ElectricalPolicy
-from controllers.policies.oneshot import OneShotPolicy, split_bandwidth
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
-from controllers.policies.static import StaticPolicy
+from controllers.policies.static import OneShotPolicy, StaticPolicy, split_bandwidth
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop

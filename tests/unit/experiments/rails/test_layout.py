@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.policies.oneshot import split_bandwidth
+from controllers.policies.static import split_bandwidth
 from experiments.rails.forecast import fabric_plan, forecast
 from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, topology_options
 from experiments.rails.run import resolve_scale
