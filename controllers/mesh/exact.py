@@ -108,7 +108,7 @@ class _Program:
 
     def _variables(self, pair: Pair, slack: int) -> dict[Passage, Any]:
         """A variable for every passage of a path of ``pair`` with at most ``slack`` cells more than the shortest."""
-        longest = _least(self.mesh, pair) + slack
+        longest = min(_least(self.mesh, pair) + slack, len(self.mesh.facing))
 
         def shortest(entering: int, leaving: int) -> int:
             """Cells of the shortest path from a to b by ``entering`` and ``leaving``, two ends of one cell."""
@@ -135,10 +135,7 @@ class _Program:
 
     def _connect_paths(self, number: int, pair: Pair) -> None:
         """Continue each path over its waveguides, from its one port to the other and through no other port."""
-        at: dict[int, list[Any]] = {}
-        for passage, goes in self.goes[number].items():
-            for end in passage:
-                at.setdefault(end, []).append(goes)
+        at = _users([self.goes[number]])
         for end, beyond in enumerate(self.mesh.facing):
             if beyond < 0:
                 self.model.add(sum(at.get(end, [])) == (-1 - beyond in pair))
@@ -147,15 +144,11 @@ class _Program:
 
     def _share(self) -> None:
         """Allow one circuit per waveguide and one state per cell."""
-        at: dict[int, list[Any]] = {}
         for passages in self.goes:
-            for passage, goes in passages.items():
-                self.model.add_implication(
-                    goes, self.cross[passage[0] >> 2] if _crosses(passage) else ~self.cross[passage[0] >> 2]
-                )
-                for end in passage:
-                    at.setdefault(end, []).append(goes)
-        for users in at.values():
+            for (end, other), goes in passages.items():
+                crossed = self.cross[end >> 2]
+                self.model.add_implication(goes, crossed if end ^ other == 3 else ~crossed)
+        for users in _users(self.goes).values():
             self.model.add_at_most_one(users)
 
     def solve(self, time_s: float, seed: int, hint: Routed | None) -> str:
@@ -195,8 +188,14 @@ def _passage(end: int, crossed: bool) -> Passage:
     return min(end, other), max(end, other)
 
 
-def _crosses(passage: Passage) -> bool:
-    return passage[0] ^ passage[1] == 3
+def _users(goes: Iterable[Mapping[Passage, Any]]) -> dict[int, list[Any]]:
+    """The variables of the passages by each end."""
+    at: dict[int, list[Any]] = {}
+    for passages in goes:
+        for passage, variable in passages.items():
+            for end in passage:
+                at.setdefault(end, []).append(variable)
+    return at
 
 
 def _cells_on(mesh: Mesh, end: int, port: int) -> int:

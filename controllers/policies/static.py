@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 
 from controllers.policies.arcs import arcs_of
-from controllers.policies.policy import Policy, Wiring
+from controllers.policies.policy import StandingPolicy, Wiring
 from controllers.policies.wiring import fitting, group_paths, path_circuits, paths_in, rail_of_group, rails_of_group
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -19,7 +19,7 @@ from topos.plan import FabricPlan
 from workloads.program import Group
 
 
-class StaticPolicy(Policy):
+class StaticPolicy(StandingPolicy):
     """Sets up the circuits of all groups at the start; groups send no requests.
 
     On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group uses
@@ -35,20 +35,12 @@ class StaticPolicy(Policy):
         one_port = self.plan.ports_per_gpu == 1 and rail_of_group(self.plan, group).kind == "electrical"
         return 0, 0 if one_port else 1
 
-    def asks(self, group: Group) -> bool:
-        """Always false: groups get their paths once, at check-in."""
-        return False
-
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all groups together."""
         self._arcs = arcs_of(group for group in groups if self._is_optical(group))
         wired = [group for group in groups if self._is_optical(group) and group.name not in self._arcs]
         rails = [(group, rail_of_group(self.plan, group)) for group in wired]
         return fitting((rail.name, c) for group, rail in rails for c in path_circuits(rail, self._own_paths(group)))
-
-    def wanted(self, group: Group, current: Wiring) -> Wiring:
-        """No changes: the circuits of the start stay up."""
-        return {}
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""

@@ -32,10 +32,10 @@ Matrix = list[list[float]]
 whole, fractions = st.integers(0, 9), st.floats(0, 1e12) | st.just(0.0)
 
 
-def slots_by(choice: Choice) -> Callable[[Matrix], tuple[DemandSlot, ...]]:
+def slots_by(choice: Choice) -> Callable[[Sequence[Sequence[float]]], tuple[DemandSlot, ...]]:
     """One of the methods that ``covering_matchings`` compares."""
 
-    def make(matrix: Matrix) -> tuple[DemandSlot, ...]:
+    def make(matrix: Sequence[Sequence[float]]) -> tuple[DemandSlot, ...]:
         demand, unit = _to_integers(check_demand(matrix, len(matrix)))
         return _in_demand_unit(list(_slots_by(demand, choice)), unit)
 
