@@ -114,7 +114,8 @@ class Allocator:
     def release(self, name: str) -> Allocation:
         """Release the slice of ``name`` and return it; ``ConfigError`` if there is none."""
         if name not in self.allocations:
-            raise ConfigError(f"{name} has no slice in this rack; names with one: {self._names()}", key="name")
+            names = ", ".join(self.allocations) or "none"
+            raise ConfigError(f"{name} has no slice in this rack; names with one: {names}", key="name")
         gone = self.allocations.pop(name)
         self.free |= gone.mask
         self.used.subtract(gone.fibres)
@@ -235,9 +236,6 @@ class Allocator:
         paths = tuple((route, e.circuits) for route, e in zip(found.routes, layout.edges, strict=True))
         fibres = fibres_of(layout.edges, found.routes)
         return Allocation(name, chips, "fragmented", fibres, None, paths, found.z, took_s)
-
-    def _names(self) -> str:
-        return ", ".join(self.allocations) or "none"
 
 
 def check_torus(torus: Torus) -> None:

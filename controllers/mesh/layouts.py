@@ -89,9 +89,9 @@ class MeshLayouts:
             if not now.moved(layout):
                 return layout.over(now)
         layout = (
-            self._keeping_all(after, now, search_s)
+            self._search(after, now, after.circuits & now.matching.circuits, search_s)
             or self._keeping_all_but_one(after, now)
-            or self._least_moved(known, now)
+            or min(known, key=lambda layout: len(now.moved(layout)), default=None)
             or self._from_scratch(after, search_s)
         )
         return layout.over(now)
@@ -146,10 +146,6 @@ class MeshLayouts:
         paths = {pair: now.routed.paths[pair] for pair in map(self._pair, after)}
         return MeshLayout(after, Routed(now.routed.states, paths), self.behind)
 
-    def _keeping_all(self, after: Matching, now: MeshLayout, search_s: float) -> MeshLayout | None:
-        """The layout of ``after`` in which all present circuits keep their paths; None if none was found."""
-        return self._search(after, now, after.circuits & now.matching.circuits, search_s)
-
     def _keeping_all_but_one(self, after: Matching, now: MeshLayout) -> MeshLayout | None:
         """The layout of ``after`` in which one of the present circuits may move; None if none was found."""
         both = after.circuits & now.matching.circuits
@@ -159,6 +155,7 @@ class MeshLayouts:
     def _search(
         self, after: Matching, now: MeshLayout, staying: Iterable[Circuit], search_s: float
     ) -> MeshLayout | None:
+        """The layout of ``after`` in which the circuits ``staying`` keep their paths; None if none was found."""
         kept = {pair: now.routed.paths[pair] for pair in map(self._pair, staying)}
         key = after, frozenset(kept.items())
         if self._unfound.get(key, 0.0) >= search_s:
@@ -170,9 +167,6 @@ class MeshLayouts:
             self._unfound[key] = search_s
             return None
         return self._keep(after, routed)
-
-    def _least_moved(self, known: Sequence[MeshLayout], now: MeshLayout) -> MeshLayout | None:
-        return min(known, key=lambda layout: len(now.moved(layout)), default=None)
 
     def _from_scratch(self, after: Matching, search_s: float) -> MeshLayout:
         """The layout of ``after`` with all paths free; ``CircuitError`` if it is impossible or none was found."""

@@ -73,13 +73,8 @@ class MorphluxPolicy(LumionPolicy):
 
         Empty if no spare allows one circuit per hop for each group.
         """
-        best: tuple[int, int] | None = None
-        chosen: dict[int, int] = {}
-        for spare in free:
-            cost = self._cost(groups, dead, spare)
-            if cost is not None and (best is None or cost < best):
-                best, chosen = cost, {dead: spare}
-        return chosen
+        costs = [(cost, spare) for spare in free if (cost := self._cost(groups, dead, spare)) is not None]
+        return {dead: min(costs, key=lambda priced: priced[0])[1]} if costs else {}
 
     @property
     def circuits_per_hop(self) -> Mapping[str, int]:

@@ -56,18 +56,13 @@ def share(
     limits: dict[str, str] = {}
     level, routes = _level(plant, demands, kept or {}, preferred or {})
     counts = {demand.name: min(level, len(demand.rounds)) for demand in demands}
-    growing = [demand for demand in demands if counts[demand.name] < len(demand.rounds)]
-    while growing:
-        for demand in list(growing):
+    while growing := [d for d in demands if counts[d.name] < len(d.rounds) and d.name not in limits]:
+        for demand in growing:
             try:
                 routes = plant.routed(demand.rounds[counts[demand.name]], routes, preferred)
+                counts[demand.name] += 1
             except CircuitError as error:
                 limits[demand.name] = str(error)
-                growing.remove(demand)
-                continue
-            counts[demand.name] += 1
-            if counts[demand.name] == len(demand.rounds):
-                growing.remove(demand)
     return Shares(routes, counts, limits)
 
 
