@@ -14,7 +14,7 @@ from math import inf
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, settled
-from controllers.mesh.negotiation import route
+from controllers.mesh.negotiation import cells_to, route
 from railyard.errors import CircuitError
 from topos.mesh import Mesh
 from topos.plan import MeshPlan
@@ -70,6 +70,8 @@ class MeshLayouts:
         self._unfound: dict[_Search, float] = {}
         self._refused: dict[Matching, tuple[str, float]] = {}
         """The reason why a matching cannot be laid, and the length of the search behind it (inf: proved)."""
+        for port in plan.ports:
+            cells_to(self.mesh, port)  # kept from now on, so that the first request does not wait for it
 
     @cached_property
     def nothing(self) -> MeshLayout:

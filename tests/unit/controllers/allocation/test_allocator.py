@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 
+import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -199,6 +200,14 @@ def test_fifty_shortest_simple_paths_and_the_best_five() -> None:
     assert len(direct) == 5
     around = plant.candidates(0, 1, {(0, 1): 4}, 0)
     assert all((0, 1) not in edges_of(path) for path in around)
+
+
+@pytest.mark.parametrize("torus", [RACK, Torus((4, 4, 2), (2, 2, 1)), Torus((3, 3, 1), (1, 1, 1))])
+def test_the_shortest_routes_are_the_first_of_all_simple_ones(torus: Torus) -> None:
+    plant = FibrePlant.of(torus)
+    for a, b in combinations(range(torus.servers), 2):
+        every = map(tuple, networkx.all_simple_paths(plant.graph, a, b, cutoff=7))
+        assert plant.shortest(a, b) == tuple(sorted(every, key=lambda route: (len(route), route))[:50])
 
 
 def test_paths_of_a_slice_do_not_share_a_full_edge() -> None:
