@@ -14,7 +14,7 @@ from math import inf
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, settled
-from controllers.mesh.negotiation import cells_to, route
+from controllers.mesh.negotiation import cells_to, route, without_one
 from railyard.errors import CircuitError
 from topos.mesh import Mesh
 from topos.plan import MeshPlan
@@ -221,8 +221,6 @@ class MeshLayouts:
 
     def _suggestion(self, after: Matching) -> str:
         """A circuit whose removal makes the others possible, as part of an error; empty if there is none."""
-        for circuit in sorted(after, reverse=True):
-            rest = [self._pair(other) for other in after if other != circuit]
-            if rest and route(self.mesh, rest, time_s=HINT_S) is not None:
-                return f"without {circuit} it works, and "
-        return ""
+        circuits = {self._pair(circuit): circuit for circuit in sorted(after, reverse=True)}
+        found = without_one(self.mesh, list(circuits), time_s=HINT_S)
+        return "" if found is None else f"without {circuits[found]} it works, and "

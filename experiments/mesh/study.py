@@ -21,8 +21,9 @@ from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
-from controllers.mesh.negotiation import route
+from controllers.mesh.negotiation import route, without_one
 from controllers.mesh.ports import choose
+from controllers.mesh.switch import STATES
 from experiments.settings import Section
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
@@ -36,7 +37,6 @@ FEWER_SHARE = 0.2
 """Share of a matching's time that the search for fewer ports may take, after no route was found for all ports."""
 WITHOUT_S = 0.5
 """Seconds of search per circuit, to find out whether an infeasible matching is routable without that circuit."""
-STATES = ("bar", "cross")
 EVENLY, NAMED = "evenly spaced", "named"
 
 
@@ -336,7 +336,7 @@ def _try(study: MeshStudy) -> str:
 
 
 def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
-    without = _without(study, pairs)
+    without = without_one(study.mesh, pairs[::-1], seed=study.seed, time_s=WITHOUT_S)
     found = [] if without is None else [f"without {without[0]}-{without[1]} there is one"]
     for n in range(2 * len(pairs), 1, -2):
         share = 1.0 if n == 2 * len(pairs) else FEWER_SHARE
@@ -344,12 +344,3 @@ def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
             found.append(f"all matchings have one with --ports {','.join(map(str, chosen.ports))}")
             break
     return ", and ".join(found) or "a larger mesh may have one"
-
-
-def _without(study: MeshStudy, pairs: Sequence[Pair]) -> Pair | None:
-    """One circuit without which the other circuits are routable; None if there is no such circuit."""
-    for pair in reversed(pairs):
-        rest = [other for other in pairs if other != pair]
-        if rest and route(study.mesh, rest, seed=study.seed, time_s=WITHOUT_S) is not None:
-            return pair
-    return None
