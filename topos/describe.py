@@ -23,31 +23,27 @@ def plan(topo: Topo) -> FabricPlan:
     links = []
     for _, _, link in topo.links(withInfo=True):
         if topo.isSwitch(link["node1"]):
-            links.append(_switch_link(link))
+            links.append(SwitchLink(link["node1"], link["port1"], link["node2"], link["port2"], link["bw"]))
         else:
             ports[link["node2"]].append(_host_port(topo, link))
+    switches = [_switch(topo, name, plugged) for name, plugged in ports.items()]
     return FabricPlan(
         fabric=topo.fabric,
         servers=topo.servers,
         gpus_per_server=topo.gpus,
         ports_per_gpu=topo.ports_per_gpu,
         mtu=topo.mtu,
-        switches=tuple(_switch(topo, name, ports[name]) for name in sorted(ports, key=lambda n: _dpid(topo, n))),
+        switches=tuple(sorted(switches, key=lambda switch: switch.dpid)),
         links=tuple(links),
         rack=topo.rack,
     )
 
 
-def _switch_link(link: dict[str, Any]) -> SwitchLink:
-    return SwitchLink(link["node1"], link["port1"], link["node2"], link["port2"], link["bw"])
-
-
 def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
-    host = link["node1"]
     return HostPort(
         number=link["port2"],
-        host=host,
-        rank=topo.nodeInfo(host)["rank"],
+        host=link["node1"],
+        rank=topo.nodeInfo(link["node1"])["rank"],
         lane=link["lane"],
         interface=link["intfName1"],
         mac=link["addr1"],
@@ -56,15 +52,11 @@ def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
     )
 
 
-def _dpid(topo: FabricTopo, name: str) -> int:
-    return int(topo.nodeInfo(name)["dpid"], 16)
-
-
 def _switch(topo: FabricTopo, name: str, ports: list[HostPort]) -> SwitchPlan:
     info = topo.nodeInfo(name)
     return SwitchPlan(
         name=name,
-        dpid=_dpid(topo, name),
+        dpid=int(info["dpid"], 16),
         kind=info["kind"],
         network=info["network"],
         ports=tuple(sorted(ports, key=lambda port: port.number)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from railyard.errors import ConfigError
 
@@ -104,10 +104,9 @@ class Mesh:
     def __repr__(self) -> str:
         return f"Mesh({self.width}, {self.height})"
 
-    @cached_property
-    def waveguides(self) -> tuple[tuple[int, int], ...]:
-        """Waveguides between cells as the pairs of ends that they join, the lower end first; ports are not included."""
-        return tuple((end, other) for end, other in enumerate(self.facing) if end < other)
+    def onward(self, end: int, crossed: bool) -> int:
+        """Where light goes that enters a cell at ``end``, with the cell in state cross or bar; as ``facing``."""
+        return self.facing[cross(end) if crossed else bar(end)]
 
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
         """Raise ``ConfigError`` for a port that the mesh does not have."""
@@ -119,27 +118,23 @@ class Mesh:
                     key=key,
                 )
 
-    def check_states(self, states: Sequence[bool]) -> None:
-        """Raise ``ConfigError`` unless there is one state per cell."""
-        if len(states) != len(self.cells):
-            raise ConfigError(
-                f"{len(states)} states for {len(self.cells)} cells; give one per cell of a mesh of "
-                f"{self.width} x {self.height}",
-                key="states",
-            )
-
     def trace(self, states: Sequence[bool], port: int) -> LightPath:
         """The path of light that enters at ``port``; cell i is in state cross where ``states[i]``, else in state bar.
 
         Every cell permutes its ends, so the light always leaves, and by another port. Raises ``ConfigError`` for an
         unknown port, or unless there is one state per cell.
         """
-        self.check_states(states)
+        if len(states) != len(self.cells):
+            raise ConfigError(
+                f"{len(states)} states for {len(self.cells)} cells; give one per cell of a mesh of "
+                f"{self.width} x {self.height}",
+                key="states",
+            )
         self.check_ports([port], "port")
         end, crossed = self.ports[port].end, []
         while end >= 0:
             crossed.append(end >> 2)
-            end = self.facing[end ^ 3 if states[end >> 2] else end ^ 2]
+            end = self.onward(end, states[end >> 2])
         return LightPath(-1 - end, tuple(crossed))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from typing import Any
 
 from railyard.errors import ConfigError
@@ -19,15 +20,20 @@ def whole(key: str, value: object, least: int, most: int) -> int:
     return number
 
 
+def number(key: str, value: object, least: float, most: float, unit: str, kind: str = "") -> float:
+    """Parse ``value`` as a number of ``unit`` from ``least`` to ``most``; raises ConfigError naming ``key``."""
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = nan
+    if not least <= found <= most:
+        raise ConfigError(f"must be {kind}from {least:g} to {most:g} {unit}, not {value}", key=key)
+    return found
+
+
 def rate(key: str, value: object) -> float:
     """Parse ``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
-    try:
-        mbps = float(str(value))
-    except ValueError:
-        mbps = 0.0
-    if not 0.01 <= mbps <= 100_000:
-        raise ConfigError(f"must be a rate from 0.01 to 100000 Mb/s, not {value}", key=key)
-    return mbps
+    return number(key, value, 0.01, 100_000, "Mb/s", "a rate ")
 
 
 def flag(key: str, value: object) -> bool:

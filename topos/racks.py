@@ -51,7 +51,7 @@ def _written(shape: Sequence[int]) -> str:
 
 
 def _slices(key: str, text: object, torus: Torus) -> list[Slice]:
-    """Parse slices joined by ``/`` or ``+``; ``ConfigError`` for one outside the torus or two with the same chip."""
+    """Parse slices joined by ``/`` or ``+``; ``ConfigError`` for one outside the torus."""
     found = [Slice.parse(part, key) for part in str(text).replace("+", "/").split("/")]
     for piece in found:
         if not piece.fits(torus.shape):
@@ -60,7 +60,6 @@ def _slices(key: str, text: object, torus: Torus) -> list[Slice]:
                 "must not exceed it",
                 key=key,
             )
-    _refuse_overlap(key, found, torus)
     return found
 
 
@@ -134,7 +133,9 @@ class RackTopo(FabricTopo):
     def _reserve(self, text: str | None) -> list[Slice]:
         """Slices of the torus that stay free: those of option ``reserve``, or else the last server."""
         if text is not None:
-            return _slices("reserve", text, self.torus)
+            reserved = _slices("reserve", text, self.torus)
+            _refuse_overlap("reserve", reserved, self.torus)
+            return reserved
         x, y, z = (n - s for n, s in zip(self.torus.shape, self.torus.server, strict=True))
         return [Slice(self.torus.server, (x, y, z))]
 
@@ -142,15 +143,12 @@ class RackTopo(FabricTopo):
         """Tenants A, B, ... of option ``tenants``; the chips of a piece are in ring order."""
         if text is None:
             return ()
-        _refuse_overlap("tenants", [*reserved, *_slices("tenants", text, self.torus)], self.torus)
-        written = str(text).split("/")
-        if len(written) > _MOST_TENANTS:
-            raise ConfigError(f"there is room for {_MOST_TENANTS} tenants, not {len(written)}", key="tenants")
-        pieces = [[Slice.parse(piece, "tenants") for piece in tenant.split("+")] for tenant in written]
-        return tuple(
-            Tenant(chr(ord("A") + place), tuple(chip for piece in own for chip in piece.ring(self.torus)))
-            for place, own in enumerate(pieces)
-        )
+        tenants = [_slices("tenants", tenant, self.torus) for tenant in str(text).split("/")]
+        _refuse_overlap("tenants", [*reserved, *(piece for own in tenants for piece in own)], self.torus)
+        if len(tenants) > _MOST_TENANTS:
+            raise ConfigError(f"there is room for {_MOST_TENANTS} tenants, not {len(tenants)}", key="tenants")
+        rings = [tuple(chip for piece in own for chip in piece.ring(self.torus)) for own in tenants]
+        return tuple(Tenant(chr(ord("A") + place), ring) for place, ring in enumerate(rings))
 
     def _build_rack(self, port_mbps: object, front_end_mbps: object, mtu: object) -> None:
         """Add hosts, switches and links as ``self.torus``, ``self.fabric`` and ``self.rack`` say."""

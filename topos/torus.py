@@ -41,6 +41,11 @@ class Torus:
         return prod(self.server)
 
     @property
+    def servers(self) -> int:
+        """Number of servers of the torus."""
+        return prod(self.blocks)
+
+    @property
     def blocks(self) -> Extents:
         """Extents of the rack in servers, which form a torus too and are numbered as chips are."""
         x, y, z = (n // s for n, s in zip(self.shape, self.server, strict=True))

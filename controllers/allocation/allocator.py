@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Literal
 
 from controllers.allocation.boxes import Box, boxes, chips_of, largest_box, mask_of
-from controllers.allocation.layout import Parts, layouts
+from controllers.allocation.layout import layouts
+from controllers.allocation.placement import SliceLayout
 from controllers.allocation.program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
-from controllers.allocation.server_graph import Edge, Path, server_graph
-from controllers.circuits.fibres import FIBRES
+from controllers.circuits.fibres import FIBRES, Edge, FibrePlant, Route
 from railyard.errors import ConfigError
 from topos.slices import Slice
 from topos.torus import Extents, Torus
@@ -29,7 +29,7 @@ class Allocation:
     """An allocated slice: its ``chips`` in ring order and the ``fibres`` that it uses between servers.
 
     A contiguous slice is a block of the torus (``slice``), and its circuits are the links of that block. A fragmented
-    one has ``paths``: pairs of a path of servers and the number of circuits along it; ``z`` is then the number of
+    one has ``paths``: pairs of a route of servers and the number of circuits along it; ``z`` is then the number of
     fibres used on the fullest edge of the rack. ``took_s`` is the wall-clock time of the search.
     """
 
@@ -38,7 +38,7 @@ class Allocation:
     kind: Literal["contiguous", "fragmented"]
     fibres: Mapping[Edge, int]
     slice: Slice | None = None
-    paths: tuple[tuple[Path, int], ...] = ()
+    paths: tuple[tuple[Route, int], ...] = ()
     z: int | None = None
     took_s: float = 0.0
 
@@ -64,14 +64,13 @@ class Refusal:
 class Allocator:
     """The chips of one rack and their allocations.
 
-    ``wrap``: blocks may lie across the edge of the rack. ``whole_servers``: slices whose chips fill servers consist of
-    whole ones. ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request, in seconds.
+    ``wrap``: blocks may lie across the edge of the rack. Slices whose chips fill servers consist of whole ones.
+    ``fibres`` join two adjacent servers; ``limit_s`` bounds the search for one request, in seconds.
     """
 
     torus: Torus
     photonic: bool
     wrap: bool = True
-    whole_servers: bool = True
     fibres: int = FIBRES
     limit_s: float = LIMIT_S
     seed: int = 1
@@ -81,8 +80,8 @@ class Allocator:
 
     def __post_init__(self) -> None:
         check_torus(self.torus)
-        self.graph = server_graph(self.torus)
-        most = max(self.graph.links.values(), default=0)
+        self.plant = FibrePlant.of(self.torus)
+        most = max(self.plant.links.values(), default=0)
         if self.photonic and most > self.fibres:
             raise ConfigError(
                 f"{self.fibres} fibres between adjacent servers cannot carry the {most} links of the torus there; "
@@ -93,15 +92,7 @@ class Allocator:
 
     def copy(self, *, photonic: bool | None = None) -> Allocator:
         """A copy of the rack with the same slices, for trials; with or without the photonic fabric."""
-        twin = Allocator(
-            self.torus,
-            self.photonic if photonic is None else photonic,
-            self.wrap,
-            self.whole_servers,
-            self.fibres,
-            self.limit_s,
-            self.seed,
-        )
+        twin = replace(self, photonic=self.photonic if photonic is None else photonic)
         twin.free, twin.used, twin.allocations = self.free, Counter(self.used), dict(self.allocations)
         return twin
 
@@ -123,7 +114,8 @@ class Allocator:
     def release(self, name: str) -> Allocation:
         """Release the slice of ``name`` and return it; ``ConfigError`` if there is none."""
         if name not in self.allocations:
-            raise ConfigError(f"{name} has no slice in this rack; names with one: {self._names()}", key="name")
+            names = ", ".join(self.allocations) or "none"
+            raise ConfigError(f"{name} has no slice in this rack; names with one: {names}", key="name")
         gone = self.allocations.pop(name)
         self.free |= gone.mask
         self.used.subtract(gone.fibres)
@@ -149,15 +141,9 @@ class Allocator:
             return Refusal("chips", time.monotonic() - begin)
         box = self._box(request)
         if box is not None:
-            took = time.monotonic() - begin
-            return Allocation(
-                name,
-                box.slice.ring(self.torus),
-                "contiguous",
-                self.graph.links_between(box.mask),
-                box.slice,
-                took_s=took,
-            )
+            took_s = time.monotonic() - begin
+            ring, fibres = box.slice.ring(self.torus), self.plant.links_between(box.mask)
+            return Allocation(name, ring, "contiguous", fibres, box.slice, took_s=took_s)
         if not self.photonic:
             return Refusal("shape", time.monotonic() - begin)
         return self._fragmented(request, name, begin)
@@ -166,7 +152,7 @@ class Allocator:
 
     def largest(self) -> int:
         """Chips of the largest slice that could be allocated now (of a request by number of chips)."""
-        least = largest_box(self.torus, self.free, wrap=self.wrap, whole_servers=self.whole_servers)
+        least = largest_box(self.torus, self.free, wrap=self.wrap)
         if not self.photonic:
             return least
         for chips in range(self.free.bit_count(), least, -1):
@@ -185,7 +171,7 @@ class Allocator:
         self.free &= ~found.mask
         self.used.update(found.fibres)
         if self.photonic:
-            check_fibres(self.graph, self.used, self.fibres)
+            check_fibres(self.plant, self.used, self.fibres)
         self.allocations[found.name] = found
 
     def _chips(self, request: int | Extents) -> int:
@@ -207,7 +193,7 @@ class Allocator:
         """The first block whose chips are free and whose links have free fibres, which circuits of others may use."""
         chips = self._chips(request)
         wanted = None if isinstance(request, int) else sorted(request)
-        whole = self.whole_servers and (wanted is None or _whole(request, self.torus))
+        whole = wanted is None or _whole(request, self.torus)
         for box in boxes(self.torus, chips, wrap=self.wrap, whole_servers=whole):
             if box.mask & self.free != box.mask or wanted not in (None, sorted(box.slice.extents)):
                 continue
@@ -216,7 +202,7 @@ class Allocator:
         return None
 
     def _links_are_free(self, mask: int) -> bool:
-        links = self.graph.links_between(mask)
+        links = self.plant.links_between(mask)
         return all(self.used[e] + count <= self.fibres for e, count in links.items())
 
     def _fragmented(self, request: int | Extents, name: str, begin: float) -> Allocation | Refusal:
@@ -224,43 +210,32 @@ class Allocator:
         before = time.monotonic()
         import_solver()
         begin += time.monotonic() - before  # the import, once per process, does not count as time of this request
-        free = {s: (self.free >> s * each & (1 << each) - 1).bit_count() for s, each in self._servers()}
+        free = {server: len(self._free_chips(server)) for server in range(self.torus.servers)}
         extents = None if isinstance(request, int) else request
-        choices = list(layouts(self.graph, self._chips(request), free, self.fibres, extents))
+        choices = list(layouts(self.plant, self._chips(request), free, self.fibres, extents))
         reason: Literal["fibres", "time"] = "fibres"
-        for parts in choices:
-            last = parts is choices[-1]
+        for layout in choices:
+            last = layout is choices[-1]
             left = self.limit_s - (time.monotonic() - begin)
+            limit_s = left if last else left / 2
             found = place(
-                self.graph,
-                parts.layout,
-                self.used,
-                fibres=self.fibres,
-                limit_s=left if last else left / 2,
-                seed=self.seed,
-                whole=last,
+                self.plant, layout, self.used, fibres=self.fibres, limit_s=limit_s, seed=self.seed, whole=last
             )
             if isinstance(found, Placed):
-                return self._joined(parts, found, name, time.monotonic() - begin)
-            reason = "time" if found.reason == "time" else "fibres"
+                return self._joined(layout, found, name, time.monotonic() - begin)
+            reason = "time" if found == "time" else "fibres"
         return Refusal(reason, time.monotonic() - begin)
 
-    def _servers(self) -> list[tuple[int, int]]:
+    def _free_chips(self, server: int) -> list[int]:
         each = self.torus.chips_per_server
-        return [(server, each) for server in range(self.graph.servers)]
+        return [chip for chip in range(server * each, (server + 1) * each) if self.free >> chip & 1]
 
-    def _joined(self, parts: Parts, found: Placed, name: str, took_s: float) -> Allocation:
-        each = self.torus.chips_per_server
-        chips: list[int] = []
-        for size, server in zip(parts.sizes, found.servers, strict=True):
-            inside = [chip for chip in range(server * each, (server + 1) * each) if self.free >> chip & 1]
-            chips += inside[:size]
-        paths = tuple((path, e.circuits) for path, e in zip(found.paths, parts.layout.edges, strict=True))
-        fibres = fibres_of(parts.layout.edges, found.paths)
-        return Allocation(name, tuple(chips), "fragmented", dict(fibres), None, paths, found.z, took_s)
-
-    def _names(self) -> str:
-        return ", ".join(self.allocations) or "none"
+    def _joined(self, layout: SliceLayout, found: Placed, name: str, took_s: float) -> Allocation:
+        parts = zip(layout.sizes, found.servers, strict=True)
+        chips = tuple(chip for size, server in parts for chip in self._free_chips(server)[:size])
+        paths = tuple((route, e.circuits) for route, e in zip(found.routes, layout.edges, strict=True))
+        fibres = fibres_of(layout.edges, found.routes)
+        return Allocation(name, chips, "fragmented", fibres, None, paths, found.z, took_s)
 
 
 def check_torus(torus: Torus) -> None:

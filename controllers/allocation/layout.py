@@ -11,29 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
-from typing import NamedTuple
 
 from controllers.allocation.boxes import shapes
-from controllers.allocation.placement import SlotEdge
-from controllers.allocation.program import SlicePlacement
-from controllers.allocation.server_graph import ServerGraph
-from controllers.circuits.fibres import server_pair
-from topos.torus import Extents
+from controllers.allocation.placement import SliceLayout, SlotEdge
+from controllers.circuits.fibres import FibrePlant, server_pair
+from topos.torus import Extents, Torus
 
 CHOICE = 4
 """The servers beyond the number of slots that a slot may choose from, nearest ones first: more are only slower."""
 
 
-class Parts(NamedTuple):
-    """The parts of a slice: the chips of each slot, and the slots with their candidate servers and edges."""
-
-    sizes: tuple[int, ...]
-    layout: SlicePlacement
-
-
 def layouts(
-    graph: ServerGraph, chips: int, free: Mapping[int, int], fibres: int, extents: Extents | None = None
-) -> Iterator[Parts]:
+    plant: FibrePlant, chips: int, free: Mapping[int, int], fibres: int, extents: Extents | None = None
+) -> Iterator[SliceLayout]:
     """The layouts of a slice of ``chips``, best first; ``free`` is the number of free chips of each server.
 
     ``extents``: the only block, in any orientation, whose grid is wanted; a ring still comes last.
@@ -41,21 +31,22 @@ def layouts(
     Every edge has as many circuits as two adjacent servers have links (``fibres`` at most): 4. A part of a single chip
     has only 3 of its 6 ports for each of two neighbours.
     """
-    each = graph.torus.chips_per_server
+    torus = plant.torus
+    each = torus.chips_per_server
     whole = sorted(server for server, count in free.items() if count == each)
     count, rest = divmod(chips, each)
     bundle = min(fibres, each)
     if rest == 0 and 0 < count <= len(whole):
-        near = _nearest(graph, whole, count)
+        near = _nearest(plant, whole, count)
         same = (each,) * count
-        for edges in [*_grids(graph, chips, bundle, extents), *_rings(same, graph, bundle)]:
-            yield Parts(same, SlicePlacement((near,) * count, edges))
+        for edges in [*_grids(torus, chips, bundle, extents), *_rings(same, torus, bundle)]:
+            yield SliceLayout((near,) * count, edges, same)
         return
     sizes = _sizes(chips, free)
     if sizes:
         eligible = tuple(tuple(sorted(s for s, n in free.items() if n >= size)) for size in sizes)
-        for edges in _rings(sizes, graph, bundle):
-            yield Parts(sizes, SlicePlacement(eligible, edges))
+        for edges in _rings(sizes, torus, bundle):
+            yield SliceLayout(eligible, edges, sizes)
 
 
 def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:
@@ -68,56 +59,50 @@ def _sizes(chips: int, free: Mapping[int, int]) -> tuple[int, ...]:
     return () if chips else tuple(sizes)
 
 
-def _grids(graph: ServerGraph, chips: int, circuits: int, wanted: Extents | None) -> list[tuple[SlotEdge, ...]]:
+def _grids(torus: Torus, chips: int, circuits: int, wanted: Extents | None) -> list[tuple[SlotEdge, ...]]:
     """The edges of each shape that the block could have; shapes that differ only in orientation count as one."""
     found: dict[tuple[tuple[int, bool], ...], tuple[SlotEdge, ...]] = {}
-    for extents in shapes(graph.torus, chips):
+    for extents in shapes(torus, chips):
         if wanted is not None and sorted(extents) != sorted(wanted):
             continue
-        blocks = [e // s for e, s in zip(extents, graph.torus.server, strict=True)]
-        closed = [b == n and n > 2 for b, n in zip(blocks, graph.torus.blocks, strict=True)]
+        blocks = [e // s for e, s in zip(extents, torus.server, strict=True)]
+        closed = [b == n and n > 2 for b, n in zip(blocks, torus.blocks, strict=True)]
         found.setdefault(tuple(sorted(zip(blocks, closed, strict=True))), _grid(blocks, closed, circuits))
     return list(found.values())
 
 
 def _grid(blocks: list[int], closed: list[bool], circuits: int) -> tuple[SlotEdge, ...]:
-    places = list(product(*map(range, blocks)))
-    number = {place: slot for slot, place in enumerate(places)}
-    pairs = set()
-    for place in places:
-        for dimension, extent in enumerate(blocks):
-            there = list(place)
-            there[dimension] += 1
-            if there[dimension] == extent and closed[dimension]:
-                there[dimension] = 0
-            if there[dimension] < extent:
-                pairs.add(server_pair(number[place], number[there[0], there[1], there[2]]))
-    return tuple(SlotEdge(a, b, circuits) for a, b in sorted(pairs))
+    import networkx  # here, because it takes 0.1 s and few slices are fragmented
+
+    number = {place: slot for slot, place in enumerate(product(*map(range, blocks)))}
+    grid = networkx.grid_graph(blocks[::-1], periodic=closed[::-1])
+    pairs = sorted(server_pair(number[a], number[b]) for a, b in grid.edges)
+    return tuple(SlotEdge(a, b, circuits) for a, b in pairs)
 
 
-def _rings(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> list[tuple[SlotEdge, ...]]:
+def _rings(sizes: tuple[int, ...], torus: Torus, bundle: int) -> list[tuple[SlotEdge, ...]]:
     """The edges of the ring with full bundles of circuits, with half of them, and with single circuits."""
     widths = dict.fromkeys((bundle, max(1, bundle // 2), 1))
-    return list(dict.fromkeys(_ring(sizes, graph, width) for width in widths))
+    return list(dict.fromkeys(_ring(sizes, torus, width) for width in widths))
 
 
-def _ring(sizes: tuple[int, ...], graph: ServerGraph, bundle: int) -> tuple[SlotEdge, ...]:
+def _ring(sizes: tuple[int, ...], torus: Torus, bundle: int) -> tuple[SlotEdge, ...]:
     """The edges of a ring of the parts; two parts are joined once, a single part has no edge."""
     if len(sizes) == 1:
         return ()
     ends = list(pairwise(range(len(sizes)))) + ([(0, len(sizes) - 1)] if len(sizes) > 2 else [])
-    ports = len(graph.torus.directions)
+    ports = len(torus.directions)
     sides = 1 if len(sizes) == 2 else 2
     return tuple(SlotEdge(a, b, max(1, min(bundle, ports * min(sizes[a], sizes[b]) // sides))) for a, b in ends)
 
 
-def _nearest(graph: ServerGraph, servers: list[int], count: int) -> tuple[int, ...]:
+def _nearest(plant: FibrePlant, servers: list[int], count: int) -> tuple[int, ...]:
     """The servers of ``servers`` that are nearest together: ``count`` and ``CHOICE`` more."""
     if len(servers) <= count + CHOICE:
         return tuple(servers)
     groups = []
     for centre in servers:
-        hops = graph.distances(centre)
+        hops = plant.hops(centre)
         group = sorted(servers, key=lambda server: (hops[server], server))[: count + CHOICE]
         groups.append((sum(hops[server] for server in group), sorted(group)))
     return tuple(min(groups)[1])

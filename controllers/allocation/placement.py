@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from controllers.allocation.server_graph import Edge, ServerGraph
+from controllers.circuits.fibres import Edge, FibrePlant
 
 _NO_PATH = 1_000
 """The cost, in hops, of an edge for which no candidate path has room."""
@@ -26,18 +26,21 @@ class SlotEdge:
     circuits: int
 
 
+@dataclass(frozen=True)
+class SliceLayout:
+    """The parts of a slice: for each slot the servers that it may take, the edges, and the chips of each slot."""
+
+    slots: tuple[tuple[int, ...], ...]
+    edges: tuple[SlotEdge, ...]
+    sizes: tuple[int, ...] = ()
+
+
 Placement = tuple[int, ...]
 """The server of each slot, by number of the slot."""
 
 
 def placement(
-    graph: ServerGraph,
-    slots: Sequence[Sequence[int]],
-    edges: Sequence[SlotEdge],
-    used: Mapping[Edge, int],
-    fibres: int,
-    attempts: int,
-    seed: int,
+    plant: FibrePlant, layout: SliceLayout, used: Mapping[Edge, int], fibres: int, attempts: int, seed: int
 ) -> Iterator[Placement]:
     """Up to ``attempts`` different assignments, each slot to one of its servers and no server twice.
 
@@ -45,12 +48,12 @@ def placement(
     with room.
     """
     random, seen = Random(seed), set[Placement]()
-    table = _Table(graph, edges, used, fibres)
+    table = _Table(plant, layout.edges, used, fibres)
     for _ in range(attempts):
-        start = _drawn(slots, random)
+        start = _drawn(layout.slots, random)
         if start is None:
             return
-        better = _improved(list(start), slots, table)
+        better = _improved(list(start), layout.slots, table)
         if better not in seen and table.total(better) < _NO_PATH:
             seen.add(better)
             yield better
@@ -59,8 +62,8 @@ def placement(
 class _Table:
     """The cost of assignments in fibres, over the best candidate path of each edge on its own."""
 
-    def __init__(self, graph: ServerGraph, edges: Sequence[SlotEdge], used: Mapping[Edge, int], fibres: int) -> None:
-        self._graph, self._used, self._fibres = graph, used, fibres
+    def __init__(self, plant: FibrePlant, edges: Sequence[SlotEdge], used: Mapping[Edge, int], fibres: int) -> None:
+        self._plant, self._used, self._fibres = plant, used, fibres
         self._edges = edges
         self._of_slot: dict[int, list[SlotEdge]] = {}
         for slot_edge in edges:
@@ -80,7 +83,7 @@ class _Table:
         u, v = servers[slot_edge.a], servers[slot_edge.b]
         key = (u, v, slot_edge.circuits)
         if key not in self._hops:
-            found = self._graph.candidates(u, v, self._used, self._fibres - slot_edge.circuits)
+            found = self._plant.candidates(u, v, self._used, self._fibres - slot_edge.circuits)
             self._hops[key] = self._hops[v, u, slot_edge.circuits] = (
                 slot_edge.circuits * (min(map(len, found)) - 1) if found else _NO_PATH
             )

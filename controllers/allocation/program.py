@@ -25,85 +25,63 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from controllers.allocation.placement import SlotEdge, placement
-from controllers.allocation.server_graph import BEST_PATHS, Edge, Path, ServerGraph, edges_of
+from controllers.allocation.placement import SliceLayout, SlotEdge, placement
+from controllers.circuits.fibres import BEST_ROUTES, Edge, FibrePlant, Route, edges_of, fibres_used
 from railyard.errors import CircuitError
 
 LIMIT_S = 0.5
 """Wall-clock limit of one program; MORPHLUX reports less than 0.6 s for a request."""
 ATTEMPTS = 24
 """The number of assignments of slots to servers that are tried before the whole program."""
-PATH_S = 1e-4
-"""Time to write down one path of the program and solve it, roughly; a program without enough time is not begun."""
-
-
-@dataclass(frozen=True)
-class SlicePlacement:
-    """The slice to place: for each slot the servers that it may take, and the neighbouring slots (edges)."""
-
-    slots: tuple[tuple[int, ...], ...]
-    edges: tuple[SlotEdge, ...]
+ROUTE_S = 1e-4
+"""Time to write down one route of the program and solve it, roughly; a program without enough time is not begun."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement: ``servers`` by slot, ``paths`` by edge from a's server to b's, ``z`` fibres on the fullest edge."""
+    """A placement: ``servers`` by slot, ``routes`` by edge from a's server to b's, ``z`` fibres on the fullest edge."""
 
     servers: tuple[int, ...]
-    paths: tuple[Path, ...]
+    routes: tuple[Route, ...]
     z: int
-    attempts: int
-    solve_s: float
-
-
-@dataclass(frozen=True)
-class Unplaced:
-    """A failed placement: ``impossible`` (proved, for these candidates) or ``time`` (no answer within the limits)."""
-
-    reason: Literal["impossible", "time"]
-    solve_s: float
 
 
 def place(
-    graph: ServerGraph,
-    layout: SlicePlacement,
+    plant: FibrePlant,
+    layout: SliceLayout,
     used: Mapping[Edge, int],
     *,
     fibres: int,
     limit_s: float = LIMIT_S,
     seed: int = 1,
     whole: bool = True,
-) -> Placed | Unplaced:
+) -> Placed | Literal["impossible", "time"]:
     """Solve the program with CP-SAT: one worker and a fixed seed, so the result is deterministic unless time runs out.
 
     ``limit_s`` is wall-clock time, without the first import of the solver. ``whole``: whether the whole program is
-    solved if the attempts fail.
+    solved if the attempts fail. A placement that fails is ``impossible`` (proved, for these candidates) or takes too
+    much ``time``.
     """
     import_solver()
-    begin = time.monotonic()
+    until = time.monotonic() + limit_s
     least = max([*used.values(), *(slot_edge.circuits for slot_edge in layout.edges)], default=0)
     best: Placed | None = None
-    attempts = 0
-    for servers in placement(graph, layout.slots, layout.edges, used, fibres, ATTEMPTS, seed):
-        attempts += 1
-        assigned = SlicePlacement(tuple((server,) for server in servers), layout.edges)
-        found = _Program(graph, assigned, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
-        if not isinstance(found, str):
-            placed = _placed(layout, used, found, attempts, begin)
-            best = placed if best is None or placed.z < best.z else best
-            if best.z <= least:
-                break
-        if time.monotonic() - begin > limit_s / 2:
+    for servers in placement(plant, layout, used, fibres, ATTEMPTS, seed):
+        assigned = SliceLayout(tuple((server,) for server in servers), layout.edges)
+        found = _Program(plant, assigned, used, fibres).solve(until - time.monotonic(), seed)
+        if isinstance(found, Placed) and (best is None or found.z < best.z):
+            best = found
+        if (best is not None and best.z <= least) or until - time.monotonic() < limit_s / 2:
             break
     if best is not None:
         return best
-    paths = BEST_PATHS * sum(len(layout.slots[e.a]) * len(layout.slots[e.b]) for e in layout.edges)
-    if not whole or time.monotonic() - begin + paths * PATH_S > limit_s:
-        return Unplaced("time", time.monotonic() - begin)
-    found = _Program(graph, layout, used, fibres).solve(limit_s - (time.monotonic() - begin), seed)
-    if isinstance(found, str):
-        return Unplaced("impossible" if found == "INFEASIBLE" else "time", time.monotonic() - begin)
-    return _placed(layout, used, found, attempts + 1, begin)
+    routes = BEST_ROUTES * sum(len(layout.slots[e.a]) * len(layout.slots[e.b]) for e in layout.edges)
+    if not whole or time.monotonic() + routes * ROUTE_S > until:
+        return "time"
+    found = _Program(plant, layout, used, fibres).solve(until - time.monotonic(), seed)
+    if isinstance(found, Placed):
+        return found
+    return "impossible" if found == "INFEASIBLE" else "time"
 
 
 def import_solver() -> Any:
@@ -113,31 +91,18 @@ def import_solver() -> Any:
     return cp_model
 
 
-Found = tuple[tuple[int, ...], tuple[Path, ...]]
+def fibres_of(edges: Sequence[SlotEdge], routes: Sequence[Route]) -> Counter[Edge]:
+    """The number of fibres that the circuits of ``edges`` use along ``routes``, by edge between servers."""
+    return fibres_used(route for edge, route in zip(edges, routes, strict=True) for _ in range(edge.circuits))
 
 
-def _placed(layout: SlicePlacement, used: Mapping[Edge, int], found: Found, attempts: int, begin: float) -> Placed:
-    servers, paths = found
-    total = Counter(used) + fibres_of(layout.edges, paths)
-    return Placed(servers, paths, max(total.values(), default=0), attempts, time.monotonic() - begin)
-
-
-def fibres_of(edges: Sequence[SlotEdge], paths: Sequence[Path]) -> Counter[Edge]:
-    """The number of fibres that circuits along ``paths`` use, by edge between servers."""
-    count: Counter[Edge] = Counter()
-    for slot_edge, path in zip(edges, paths, strict=True):
-        for e in edges_of(path):
-            count[e] += slot_edge.circuits
-    return count
-
-
-def check_fibres(graph: ServerGraph, used: Mapping[Edge, int], fibres: int) -> None:
+def check_fibres(plant: FibrePlant, used: Mapping[Edge, int], fibres: int) -> None:
     """Check the fibres in use against ``fibres`` per edge.
 
     ``CircuitError`` names an edge with too many circuits, or servers that are not adjacent.
     """
     for (a, b), count in used.items():
-        if b not in graph.neighbours(a):
+        if not plant.graph.has_edge(a, b):
             raise CircuitError(f"servers {a} and {b} are not adjacent, so no circuit can join them directly")
         if count > fibres:
             raise CircuitError(f"servers {a} and {b} have {fibres} fibres for {count} circuits; each needs its own")
@@ -146,18 +111,19 @@ def check_fibres(graph: ServerGraph, used: Mapping[Edge, int], fibres: int) -> N
 class _Program:
     """The integer program of a placement: the model and its variables."""
 
-    def __init__(self, graph: ServerGraph, layout: SlicePlacement, used: Mapping[Edge, int], fibres: int) -> None:
+    def __init__(self, plant: FibrePlant, layout: SliceLayout, used: Mapping[Edge, int], fibres: int) -> None:
         self.cp_model = import_solver()
         self.model: Any = self.cp_model.CpModel()
         self.layout = layout
+        self.used = used
         self.complete = True
         self.x = [{v: self.model.new_bool_var("") for v in servers} for servers in layout.slots]
-        self.y: list[dict[Path, Any]] = []
+        self.y: list[dict[Route, Any]] = []
         self.load: dict[Edge, list[Any]] = defaultdict(list)
         self._slots()
         for slot_edge in layout.edges:
-            self._paths(graph, slot_edge, used, fibres)
-        self._objective(used, fibres)
+            self._routes(plant, slot_edge, fibres)
+        self._objective(fibres)
 
     def _slots(self) -> None:
         takers: dict[int, list[Any]] = defaultdict(list)
@@ -169,36 +135,36 @@ class _Program:
             if len(together) > 1:
                 self.model.add_at_most_one(together)
 
-    def _paths(self, graph: ServerGraph, slot_edge: SlotEdge, used: Mapping[Edge, int], fibres: int) -> None:
-        """Add one path for the edge, from the server of its one end to that of the other."""
-        chosen: dict[Path, Any] = {}
+    def _routes(self, plant: FibrePlant, slot_edge: SlotEdge, fibres: int) -> None:
+        """Add one route for the edge, from the server of its one end to that of the other."""
+        chosen: dict[Route, Any] = {}
         leaving: dict[int, list[Any]] = defaultdict(list)
         arriving: dict[int, list[Any]] = defaultdict(list)
         for u, v in product(self.layout.slots[slot_edge.a], self.layout.slots[slot_edge.b]):
-            for path in graph.candidates(u, v, used, fibres - slot_edge.circuits) if u != v else ():
-                chosen[path] = self.model.new_bool_var("")
-                leaving[u].append(chosen[path])
-                arriving[v].append(chosen[path])
-                for e in edges_of(path):
-                    self.load[e].append(slot_edge.circuits * chosen[path])
+            for route in plant.candidates(u, v, self.used, fibres - slot_edge.circuits) if u != v else ():
+                chosen[route] = self.model.new_bool_var("")
+                leaving[u].append(chosen[route])
+                arriving[v].append(chosen[route])
+                for e in edges_of(route):
+                    self.load[e].append(slot_edge.circuits * chosen[route])
         self.y.append(chosen)
         self.complete = self.complete and bool(chosen)
         for variables, here in ((leaving, slot_edge.a), (arriving, slot_edge.b)):
             for server, taken in self.x[here].items():
                 self.model.add(sum(variables[server]) == taken)
 
-    def _objective(self, used: Mapping[Edge, int], fibres: int) -> None:
+    def _objective(self, fibres: int) -> None:
         """Minimise z; if the servers are given, use the fewest fibres among the answers with the least z."""
-        least = max(used.values(), default=0)
+        least = max(self.used.values(), default=0)
         z = self.model.new_int_var(least, max(fibres, least), "z")
         for e, terms in self.load.items():
-            self.model.add(sum(terms) + used.get(e, 0) <= z)
+            self.model.add(sum(terms) + self.used.get(e, 0) <= z)
         given = all(len(servers) == 1 for servers in self.layout.slots)
         total = [term for terms in self.load.values() for term in terms] if given else []
         self.model.minimize((1 + len(self.load) * fibres) * z + sum(total))
 
-    def solve(self, limit_s: float, seed: int) -> Found | str:
-        """Servers by slot and paths by edge, or the status of CP-SAT if there is no answer."""
+    def solve(self, limit_s: float, seed: int) -> Placed | str:
+        """The placement, or the status of CP-SAT if there is no answer."""
         if not self.complete:
             return "INFEASIBLE"
         if limit_s <= 0:
@@ -211,5 +177,6 @@ class _Program:
         if status not in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE):
             return str(solver.status_name(status))
         servers = tuple(next(v for v, taken in choices.items() if solver.value(taken)) for choices in self.x)
-        paths = tuple(next(p for p, taken in chosen.items() if solver.value(taken)) for chosen in self.y)
-        return servers, paths
+        routes = tuple(next(r for r, taken in chosen.items() if solver.value(taken)) for chosen in self.y)
+        total = Counter(self.used) + fibres_of(self.layout.edges, routes)
+        return Placed(servers, routes, max(total.values(), default=0))

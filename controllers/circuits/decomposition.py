@@ -17,8 +17,6 @@ from fractions import Fraction
 from itertools import combinations, product
 from math import fsum, isfinite, lcm
 
-import networkx
-
 from controllers.circuits.matchings import Pair, Pairs, one_factorization
 from controllers.circuits.rotation import Demand
 from railyard.errors import ConfigError
@@ -183,6 +181,8 @@ def _least_perfect(cost: Sequence[Sequence[int | None]], floor: int) -> Pairs:
 
 def _perfect(cost: Sequence[Sequence[int | None]], most: int) -> Pairs:
     """A perfect matching between rows and columns over the edges of at most this cost; () if there is none."""
+    import networkx  # here and below, because it takes 0.1 s and few policies need it
+
     n = len(cost)
     graph = networkx.Graph()
     graph.add_nodes_from(range(2 * n))
@@ -227,34 +227,13 @@ def most_partners(matrix: Sequence[Sequence[float]]) -> int:
 # ---- one port for both: pairs, both ways at once ---------------------------------------------------------------------
 
 
-def optimal_matching(matrix: Sequence[Sequence[float]]) -> Pairs:
-    """The matching with the largest demand between its pairs, both directions added up."""
-    demand, _ = _to_integers(check_demand(matrix, len(matrix)))
-    return _heaviest(_pair_demands(demand))
-
-
-def greedy_matchings(matrix: Sequence[Sequence[float]]) -> tuple[DemandSlot, ...]:
-    """Matchings that together serve every demand: each takes the pair of largest demand, then the next that fits.
-
-    Each pair is in one slot, which is as long as the largest demand of its pairs in one direction.
-    """
-    return _undirected(matrix, _largest_first)
-
-
-def optimal_matchings(matrix: Sequence[Sequence[float]]) -> tuple[DemandSlot, ...]:
-    """Matchings that together serve every demand: each is the ``optimal_matching`` of the remaining demand.
-
-    Each pair is in one slot, which is as long as the largest demand of its pairs in one direction.
-    """
-    return _undirected(matrix, _heaviest)
-
-
 def covering_matchings(matrix: Sequence[Sequence[float]], most_slots: int = 0) -> tuple[DemandSlot, ...]:
     """Matchings that together serve every demand, each pair in one slot: the best of four methods in total length.
 
-    The methods are the greedy and the optimal matchings, the optimal ones that cover the positions with most partners,
-    and ``one_factorization`` without the pairs that have no demand. Results of more than ``most_slots`` slots (0: any
-    number) are left out; ``ConfigError`` if all are, naming the number that would work.
+    The methods are: in each slot the matching of largest demand; the pair of largest demand, then the next that fits;
+    the matching that covers most positions with the most partners; and ``one_factorization`` without the pairs that
+    have no demand. A slot is as long as the largest demand of its pairs in one direction. Results of more than
+    ``most_slots`` slots (0: any number) are left out; ``ConfigError`` if all are, naming the number that would work.
     """
     _check_most_slots(most_slots)
     demand, unit = _to_integers(check_demand(matrix, len(matrix)))
@@ -269,11 +248,6 @@ def covering_matchings(matrix: Sequence[Sequence[float]], most_slots: int = 0) -
             key="most_slots",
         )
     return _in_demand_unit(min(fitting, key=_total), unit)
-
-
-def _undirected(matrix: Sequence[Sequence[float]], choice: Choice) -> tuple[DemandSlot, ...]:
-    demand, unit = _to_integers(check_demand(matrix, len(matrix)))
-    return _in_demand_unit(list(_slots_by(demand, choice)), unit)
 
 
 def _slots_by(demand: IntMatrix, choice: Choice) -> Iterator[IntSlot]:
@@ -308,6 +282,8 @@ def _largest_first(left: dict[Pair, int]) -> Pairs:
 
 def _heaviest(left: dict[Pair, int]) -> Pairs:
     """The matching with the largest total demand."""
+    import networkx
+
     graph = networkx.Graph()
     graph.add_weighted_edges_from((a, b, weight) for (a, b), weight in left.items())
     return tuple(sorted((min(pair), max(pair)) for pair in networkx.max_weight_matching(graph)))

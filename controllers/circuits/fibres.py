@@ -1,4 +1,4 @@
-"""The fibres between the servers of a rack, and the routes of circuits through them.
+"""The servers of a rack as a graph, the fibres between them, and the routes of circuits through them.
 
 A server has its own photonic fabric, which joins any port of its chips to another one or to a fibre. Adjacent servers
 of the torus are joined by 4 fibres (MORPHLUX, arXiv 2508.03674). In its rack of 4 x 4 x 4 chips in servers of 2 x 2 x 1
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from railyard.errors import CircuitError
@@ -22,7 +23,12 @@ from topos.torus import Torus
 
 FIBRES = 4
 """Fibres between two adjacent servers (MORPHLUX, arXiv 2508.03674)."""
+SHORTEST_ROUTES = 50
+BEST_ROUTES = 5
+"""Of the 50 shortest simple routes between two servers the best 5 are candidates (MORPHLUX, arXiv 2508.03674)."""
 
+Edge = tuple[int, int]
+"""Two adjacent servers, the lower first."""
 Route = tuple[int, ...]
 """The servers that a circuit passes, both ends included; a circuit inside one server uses no fibre."""
 
@@ -30,7 +36,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class FibrePlant:
-    """The fibres of the rack ``rack`` with ``ranks`` chips in all, including spare servers outside the torus.
+    """The servers and fibres of the rack ``rack`` with ``ranks`` chips in all, including spare servers outside it.
 
     ``per_pair`` fibres join two adjacent servers. The paper does not say how a spare server outside the torus is
     reached: here it is adjacent to ``spare_neighbours`` servers, spread evenly over the torus (None: to every server,
@@ -40,25 +46,87 @@ class FibrePlant:
     def __init__(
         self, rack: RackPlan, ranks: int, *, per_pair: int = FIBRES, spare_neighbours: int | None = None
     ) -> None:
+        import networkx  # here, because it takes 0.1 s and not every fabric has fibres
+
         self.per_pair = per_pair
-        self._chips_per_server = Torus(rack.torus, rack.server).chips_per_server
-        self._neighbours: dict[int, set[int]] = {}
-        for a, b in _torus_pairs(rack):
-            self._join(a, b)
-        inside = Torus(rack.torus, rack.server).chips // self._chips_per_server * rack.racks
-        self._outside = range(inside, -(-ranks // self._chips_per_server))
+        self.torus = Torus(rack.torus, rack.server)
+        inside = self.torus.servers * rack.racks
+        self.graph = networkx.Graph()
+        self.graph.add_nodes_from(range(inside))
+        for first in range(0, inside, self.torus.servers):
+            self.graph.add_edges_from((first + a, first + b) for a, b in sorted(self.links))
+        self._outside = range(inside, -(-ranks // self.torus.chips_per_server))
         reach = inside if spare_neighbours is None else min(spare_neighbours, inside)
-        for spare in self._outside:
-            for index in range(reach):
-                self._join(spare, index * inside // reach)
+        self.graph.add_nodes_from(self._outside)
+        self.graph.add_edges_from((spare, i * inside // reach) for spare in self._outside for i in range(reach))
+        self._shortest: dict[Edge, tuple[Route, ...]] = {}
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(torus: Torus) -> FibrePlant:
+        """The fibres of one rack without spare servers, cached so that its routes are searched once."""
+        return FibrePlant(RackPlan(torus.shape, torus.server, 1, ()), torus.chips)
+
+    @property
+    def links(self) -> Counter[Edge]:
+        """The links of one torus per edge: 4 in a rack of 4x4x4 with servers of 2x2x1."""
+        return self.links_between((1 << self.torus.chips) - 1)
+
+    def links_between(self, mask: int) -> Counter[Edge]:
+        """Links between servers of one torus among the chips of ``mask``: the fibres of a contiguous slice."""
+        return Counter(edge for edge, both in _torus_links(self.torus) if both & mask == both)
 
     def server_of(self, rank: int) -> int:
         """The server that chip ``rank`` is in."""
-        return rank // self._chips_per_server
+        return self.torus.server_of(rank)
 
     def neighbours(self, server: int) -> list[int]:
         """The servers that fibres join to ``server``, ascending."""
-        return sorted(self._neighbours.get(server, ()))
+        return sorted(self.graph[server])
+
+    def hops(self, target: int) -> Mapping[int, int]:
+        """The number of hops from every server to ``target``."""
+        import networkx
+
+        found: dict[int, int] = networkx.single_source_shortest_path_length(self.graph, target)
+        return found
+
+    # ---- candidate routes ------------------------------------------------------------------------------------------
+
+    def shortest(self, source: int, target: int) -> tuple[Route, ...]:
+        """The 50 shortest simple routes between two servers, shortest first, then by the numbers of their servers.
+
+        Not by networkx, whose ``shortest_simple_paths`` takes about ten times as long (0.3 s of the limit of a request)
+        and leaves open which of many equally long routes are among the 50.
+        """
+        low, high = server_pair(source, target)
+        if (low, high) not in self._shortest:
+            left = self.hops(high)
+            lengths = range(left[low], len(self.graph))
+            routes = (route for length in lengths for route in self._of_length((low,), length, left))
+            self._shortest[low, high] = tuple(islice(routes, SHORTEST_ROUTES))
+        found = self._shortest[low, high]
+        return found if source == low else tuple(route[::-1] for route in found)
+
+    def _of_length(self, route: Route, hops: int, left: Mapping[int, int]) -> Iterator[Route]:
+        """The extensions of ``route`` by ``hops`` to the server where ``left``, the hops to it, is 0."""
+        if hops == 0:
+            yield route
+        elif left[route[-1]]:  # a simple route ends where it arrives
+            for there in self.neighbours(route[-1]):
+                if left[there] < hops and there not in route:
+                    yield from self._of_length((*route, there), hops - 1, left)
+
+    def candidates(self, source: int, target: int, used: Mapping[Edge, int], room: int) -> tuple[Route, ...]:
+        """The best 5 of the ``shortest`` routes: the least used at their fullest edge, then the shortest.
+
+        Routes with an edge on which more than ``room`` fibres are ``used`` are left out.
+        """
+        routes = self.shortest(source, target)
+        rated = sorted((max(used.get(edge, 0) for edge in edges_of(route)), len(route), route) for route in routes)
+        return tuple(route for fullest, _, route in rated if fullest <= room)[:BEST_ROUTES]
+
+    # ---- routes of circuits ----------------------------------------------------------------------------------------
 
     def routed(
         self,
@@ -78,9 +146,9 @@ class FibrePlant:
         used = fibres_used(routes.values())
         for key in [key for key in preferred or {} if key in circuits and key not in routes]:
             route = (preferred or {})[key]
-            if all(used[server_pair(*pair)] < self.per_pair for pair in pairwise(route)):
+            if all(used[edge] < self.per_pair for edge in edges_of(route)):
                 routes[key] = route
-                used.update(fibres_used([route]))
+                used.update(edges_of(route))
         ends = {key: (self.server_of(a), self.server_of(b)) for key, (a, b) in circuits.items() if key not in routes}
         length = {pair: len(self._search(*pair) or ()) for pair in set(ends.values())}
         for key, (a, b) in sorted(ends.items(), key=lambda item: length[item[1]]):
@@ -88,15 +156,14 @@ class FibrePlant:
             if found is None:
                 raise self._used_up(a, b, circuits[key], used)
             routes[key] = found
-            used.update(fibres_used([found]))
+            used.update(edges_of(found))
         return routes
 
-    def _join(self, a: int, b: int) -> None:
-        self._neighbours.setdefault(a, set()).add(b)
-        self._neighbours.setdefault(b, set()).add(a)
+    def _search(self, a: int, b: int, used: Mapping[Edge, int] | None = None) -> Route | None:
+        """The best route from server ``a`` to ``b`` over all fibres, or over those not ``used``; None without one.
 
-    def _search(self, a: int, b: int, used: Mapping[tuple[int, int], int] | None = None) -> Route | None:
-        """The best route from server ``a`` to ``b`` over all fibres, or over those not ``used``; None without one."""
+        Dijkstra's algorithm over (hops, used fibres, servers): that of networkx leaves open which of equals it takes.
+        """
         queue: list[tuple[int, int, Route]] = [(0, 0, (a,))]
         done: set[int] = set()
         while queue:
@@ -107,13 +174,13 @@ class FibrePlant:
             if here in done or (here in self._outside and here != a):
                 continue
             done.add(here)
-            for there in self.neighbours(here):
+            for there in self.graph[here]:
                 taken = 0 if used is None else used.get(server_pair(here, there), 0)
                 if there not in done and (used is None or taken < self.per_pair):
                     heappush(queue, (hops + 1, load + taken, (*route, there)))
         return None
 
-    def _used_up(self, a: int, b: int, chips: tuple[int, int], used: Mapping[tuple[int, int], int]) -> CircuitError:
+    def _used_up(self, a: int, b: int, chips: tuple[int, int], used: Mapping[Edge, int]) -> CircuitError:
         circuit = f"the circuit from chip {chips[0]} to chip {chips[1]}"
         route = self._search(a, b)
         if route is None:
@@ -125,18 +192,23 @@ class FibrePlant:
         )
 
 
-def server_pair(a: int, b: int) -> tuple[int, int]:
+def server_pair(a: int, b: int) -> Edge:
     """The pair of two adjacent servers, the lower first."""
     return (a, b) if a < b else (b, a)
 
 
-def fibres_used(routes: Iterable[Route]) -> Counter[tuple[int, int]]:
+def edges_of(route: Route) -> tuple[Edge, ...]:
+    """The edges of a route, in order."""
+    return tuple(server_pair(a, b) for a, b in pairwise(route))
+
+
+def fibres_used(routes: Iterable[Route]) -> Counter[Edge]:
     """The number of fibres that ``routes`` use between each pair of servers."""
-    return Counter(server_pair(a, b) for route in routes for a, b in pairwise(route))
+    return Counter(edge for route in routes for edge in edges_of(route))
 
 
-def _torus_pairs(rack: RackPlan) -> Iterator[tuple[int, int]]:
-    """Adjacent servers of every torus of the rack."""
-    servers = Torus(Torus(rack.torus, rack.server).blocks, (1, 1, 1))
-    for first in range(0, rack.racks * servers.chips, servers.chips):
-        yield from ((first + a, first + b) for a, _, b, _ in servers.links())
+@lru_cache(maxsize=16)
+def _torus_links(torus: Torus) -> tuple[tuple[Edge, int], ...]:
+    """The links of the torus between servers: the two servers, and both chips as bits."""
+    links = ((torus.server_of(a), torus.server_of(b), 1 << a | 1 << b) for a, _, b, _ in torus.links())
+    return tuple((server_pair(a, b), both) for a, b, both in links if a != b)

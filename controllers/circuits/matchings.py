@@ -35,22 +35,6 @@ def one_factorization(n: int) -> tuple[Pairs, ...]:
     return tuple(slots)
 
 
-def perfect_matchings(n: int) -> tuple[Pairs, ...]:
-    """The n - 1 matchings of ``one_factorization`` for an even ``n``, in which every position has a partner.
-
-    ``ConfigError`` for an odd ``n``, which has no perfect matching, naming alternatives that work.
-    """
-    _check(n)
-    if n % 2:
-        raise ConfigError(
-            f"{n} positions have no perfect matching, one is always left out; use {n + 1} or {n - 1} of them, "
-            f"or {n} matchings that leave one out each (one_factorization), or {n - 1} cyclic shifts, which need a "
-            "port to send and another to receive (simplex)",
-            key="n",
-        )
-    return one_factorization(n)
-
-
 def cyclic_shifts(n: int) -> tuple[Permutation, ...]:
     """The n - 1 permutations in which position i sends to i + 1, to i + 2, and so on (modulo ``n``).
 

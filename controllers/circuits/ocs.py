@@ -122,24 +122,21 @@ class OpticalSwitch:
 
     def finish(self, reconfiguration_id: int) -> Change:
         """End a reconfiguration: its ports are tuned (or blocked, without a circuit)."""
-        return self._end(reconfiguration_id)
-
-    def abort(self, reconfiguration_id: int) -> Change:
-        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits."""
-        change = self._end(reconfiguration_id)
-        own = change.ports - self._dark.keys()
-        kept = self.target.without_ports(own)
-        back = [c for c in change.before if own.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
-        self.target = Matching([*kept, *back])
-        return change
-
-    def _end(self, reconfiguration_id: int) -> Change:
         try:
             change = self._changes.pop(reconfiguration_id)
         except KeyError:
             raise ControlError(f"{self.name} has no reconfiguration {reconfiguration_id} under way") from None
         for port in change.tuned:
             del self._dark[port]
+        return change
+
+    def abort(self, reconfiguration_id: int) -> Change:
+        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits."""
+        change = self.finish(reconfiguration_id)
+        own = change.ports - self._dark.keys()
+        kept = self.target.without_ports(own)
+        back = [c for c in change.before if own.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
+        self.target = Matching([*kept, *back])
         return change
 
     def fail(self, port: int) -> None:

@@ -10,8 +10,7 @@ know the destination of a packet, not its source.)
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan, HostPort
@@ -31,25 +30,22 @@ def routes(plan: FabricPlan, avoid: Set[int] = frozenset()) -> dict[str, dict[st
     No route leads to or through the chips of ``avoid`` (a chip's router fails with it), whose own tables are empty. A
     destination that cannot be reached has no route. ``ConfigError`` if the plan has no electrical torus.
     """
-    wires, hosts = _wires(plan), _hosts(plan)
-    dead = {name for name, host in hosts.items() if host.rank in avoid}
+    hosts = _hosts(plan)
+    wires = _wires(plan, hosts, avoid)
     tables: dict[str, dict[str, int]] = {name: {} for name in hosts}
-    for name, host in hosts.items():
-        if name in dead:
-            continue
-        tables[name][host.mac] = host.number
-        far = _distances(wires, name, dead)
+    for name, far in zip(wires, _hops(wires, wires), strict=True):
         for here, hops in far.items():
-            if here != name:
-                tables[here][host.mac] = next(port for port, there in wires[here] if far.get(there) == hops - 1)
+            tables[here][hosts[name].mac] = next(
+                (port for port, there in wires[here] if far[there] < hops), hosts[name].number
+            )
     return tables
 
 
 def distances(plan: FabricPlan, rank: int, avoid: Set[int] = frozenset()) -> dict[int, int]:
     """Hops from ``rank`` to every chip that it reaches without passing the dead chips ``avoid``."""
     hosts = _hosts(plan)
-    dead = {name for name, host in hosts.items() if host.rank in avoid}
-    found = _distances(_wires(plan), _switch(hosts, rank), dead)
+    wires, switch = _wires(plan, hosts, avoid), _switch(hosts, rank)
+    found = next(_hops(wires, [switch])) if switch in wires else {}
     return {hosts[name].rank: hops for name, hops in found.items()}
 
 
@@ -58,19 +54,17 @@ def path(plan: FabricPlan, tables: Tables, a: int, b: int) -> tuple[NextHop, ...
 
     Empty if ``a`` is ``b``. ``ControlError`` if the tables do not lead there.
     """
-    wires, hosts = _wires(plan), _hosts(plan)
+    hosts, far_ends = _hosts(plan), _far_ends(plan)
     here, goal = _switch(hosts, a), _switch(hosts, b)
-    mac = hosts[goal].mac
     crossed: list[NextHop] = []
     while here != goal:
-        port = tables.get(here, {}).get(mac)
-        there = dict(wires[here]).get(port) if port is not None else None
-        if port is None or there is None:
+        port = tables.get(here, {}).get(hosts[goal].mac, 0)
+        if (here, port) not in far_ends:
             raise ControlError(f"chip {a} has no route to chip {b}: {here} has no table entry for it")
         crossed.append((here, port))
         if len(crossed) > len(hosts):
             raise ControlError(f"packets from chip {a} to chip {b} loop at {here}")
-        here = there
+        here = far_ends[here, port]
     return tuple(crossed)
 
 
@@ -82,16 +76,6 @@ def _hosts(plan: FabricPlan) -> dict[str, HostPort]:
     return hosts
 
 
-def _wires(plan: FabricPlan) -> _Wires:
-    wires: _Wires = {switch.name: [] for switch in plan.network("rail")}
-    for link in plan.links:
-        wires[link.a].append((link.a_port, link.b))
-        wires[link.b].append((link.b_port, link.a))
-    for ends in wires.values():
-        ends.sort()
-    return wires
-
-
 def _switch(hosts: Mapping[str, HostPort], rank: int) -> str:
     for name, host in hosts.items():
         if host.rank == rank:
@@ -99,16 +83,25 @@ def _switch(hosts: Mapping[str, HostPort], rank: int) -> str:
     raise ConfigError(f"there is no chip {rank} on the torus")
 
 
-def _distances(wires: _Wires, goal: str, dead: Set[str]) -> dict[str, int]:
-    """Hops to switch ``goal`` from every switch that reaches it without passing those in ``dead``."""
-    if goal in dead:
-        return {}
-    far = {goal: 0}
-    queue = deque([goal])
-    while queue:
-        here = queue.popleft()
-        for _, there in wires[here]:
-            if there not in far and there not in dead:
-                far[there] = far[here] + 1
-                queue.append(there)
-    return far
+def _far_ends(plan: FabricPlan) -> dict[NextHop, str]:
+    """The switch at the far end of every port of a link between switches."""
+    ends = {(link.a, link.a_port): link.b for link in plan.links}
+    return ends | {(link.b, link.b_port): link.a for link in plan.links}
+
+
+def _wires(plan: FabricPlan, hosts: Mapping[str, HostPort], avoid: Set[int]) -> _Wires:
+    """The links between switches, without those of the chips ``avoid``."""
+    wires: _Wires = {name: [] for name, host in hosts.items() if host.rank not in avoid}
+    for (here, port), there in sorted(_far_ends(plan).items()):
+        if here in wires and there in wires:
+            wires[here].append((port, there))
+    return wires
+
+
+def _hops(wires: _Wires, goals: Iterable[str]) -> Iterator[Mapping[str, int]]:
+    """For each of ``goals`` the hops to it from every switch that reaches it."""
+    import networkx  # here, because it takes 0.1 s and most fabrics have no torus
+
+    graph = networkx.Graph({here: [there for _, there in ends] for here, ends in wires.items()})
+    for goal in goals:
+        yield networkx.single_source_shortest_path_length(graph, goal)

@@ -27,7 +27,7 @@ def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()
     for port in ports:
         end = mesh.ports[port].end
         while end >= 0 and end >> 2 in crossed:
-            end = mesh.facing[end ^ 3]
+            end = mesh.onward(end, True)
         if end < 0:
             exits[port] = -1 - end
     return exits

@@ -8,6 +8,7 @@ used at both its ends or at neither, by one circuit; a cell is in one state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from controllers.mesh.corners import dead_end
@@ -56,11 +57,10 @@ def route_exact(
         _check_hint(mesh, hint, asked, kept)
     if dead_end(mesh, asked):
         return Infeasible(tuple(new), tuple(sorted(kept)))
-    least = [cells_to(mesh, b)[mesh.ports[a].end] for a, b in new]
     known = None if hint is None else sum(len(hint.paths[pair]) for pair in new)
-    if hint is not None and known == sum(least):
-        return Routed(hint.states, hint.paths, hint.cells, proved=True)
-    program = _Program(mesh, new, kept, None if known is None else known - sum(least))
+    if hint is not None and known == sum(_least(mesh, pair) for pair in new):
+        return replace(hint, proved=True)
+    program = _Program(mesh, new, kept, known)
     status = program.solve(time_s, seed, hint)
     if status == "INFEASIBLE":
         return Infeasible(tuple(new), tuple(sorted(kept)))
@@ -76,11 +76,16 @@ def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[P
             raise CircuitError(f"the hint lays circuit {pair[0]}-{pair[1]} on another path than its fixed one")
 
 
+def _least(mesh: Mesh, pair: Pair) -> int:
+    """The cells of the shortest path of ``pair``."""
+    return cells_to(mesh, pair[1])[mesh.ports[pair[0]].end]
+
+
 class _Program:
-    """The model and its variables; ``slack``: cells that all paths together may cross beyond the fewest, if known."""
+    """The model and its variables; ``most``: the cells that all paths together may cross, if limited."""
 
     def __init__(
-        self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[CellStep]], slack: int | None
+        self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[CellStep]], most: int | None
     ) -> None:
         # The import takes 0.3 to 0.7 s the first time, so it is made only where a proof is needed.
         from ortools.sat.python import cp_model
@@ -89,31 +94,25 @@ class _Program:
         self.model: Any = cp_model.CpModel()
         self.mesh = mesh
         self.pairs = pairs
-        self.slack = slack
         self.cross = [self.model.new_bool_var("") for _ in mesh.cells]
-        self.goes: list[dict[Passage, Any]] = [self._variables(pair) for pair in pairs]
+        slack = len(mesh.facing) if most is None else most - sum(_least(mesh, pair) for pair in pairs)
+        self.goes: list[dict[Passage, Any]] = [self._variables(pair, slack) for pair in pairs]
         self._fix(kept)
         for number, pair in enumerate(pairs):
             self._connect_paths(number, pair)
         self._share()
         every = [goes for passages in self.goes for goes in passages.values()]
         self.model.minimize(sum(every))
-        if slack is not None:
-            self.model.add(sum(every) <= slack + sum(self._least(pair) for pair in pairs))
+        if most is not None:
+            self.model.add(sum(every) <= most)
 
-    def _least(self, pair: Pair) -> int:
-        return cells_to(self.mesh, pair[1])[self.mesh.ports[pair[0]].end]
-
-    def _variables(self, pair: Pair) -> dict[Passage, Any]:
-        """A variable for every passage that a sufficiently short path of ``pair`` could use."""
-        to_a, to_b = cells_to(self.mesh, pair[0]), cells_to(self.mesh, pair[1])
-        longest = len(self.mesh.facing) if self.slack is None else self._least(pair) + self.slack
+    def _variables(self, pair: Pair, slack: int) -> dict[Passage, Any]:
+        """A variable for every passage of a path of ``pair`` with at most ``slack`` cells more than the shortest."""
+        longest = min(_least(self.mesh, pair) + slack, len(self.mesh.facing))
 
         def shortest(entering: int, leaving: int) -> int:
             """Cells of the shortest path from a to b by ``entering`` and ``leaving``, two ends of one cell."""
-            before = _cells_on(self.mesh, entering, pair[0], to_a)
-            after = _cells_on(self.mesh, leaving, pair[1], to_b)
-            return before + 1 + after
+            return _cells_on(self.mesh, entering, pair[0]) + 1 + _cells_on(self.mesh, leaving, pair[1])
 
         passages = [
             (4 * c.number + near, 4 * c.number + far)
@@ -136,10 +135,7 @@ class _Program:
 
     def _connect_paths(self, number: int, pair: Pair) -> None:
         """Continue each path over its waveguides, from its one port to the other and through no other port."""
-        at: dict[int, list[Any]] = {}
-        for passage, goes in self.goes[number].items():
-            for end in passage:
-                at.setdefault(end, []).append(goes)
+        at = _users([self.goes[number]])
         for end, beyond in enumerate(self.mesh.facing):
             if beyond < 0:
                 self.model.add(sum(at.get(end, [])) == (-1 - beyond in pair))
@@ -148,15 +144,11 @@ class _Program:
 
     def _share(self) -> None:
         """Allow one circuit per waveguide and one state per cell."""
-        at: dict[int, list[Any]] = {}
         for passages in self.goes:
-            for passage, goes in passages.items():
-                self.model.add_implication(
-                    goes, self.cross[passage[0] >> 2] if _crosses(passage) else ~self.cross[passage[0] >> 2]
-                )
-                for end in passage:
-                    at.setdefault(end, []).append(goes)
-        for users in at.values():
+            for (end, other), goes in passages.items():
+                crossed = self.cross[end >> 2]
+                self.model.add_implication(goes, crossed if end ^ other == 3 else ~crossed)
+        for users in _users(self.goes).values():
             self.model.add_at_most_one(users)
 
     def solve(self, time_s: float, seed: int, hint: Routed | None) -> str:
@@ -188,7 +180,7 @@ class _Program:
         while end >= 0:
             crossed = _passage(end, True) in taken
             yield end, crossed
-            end = self.mesh.facing[end ^ 3 if crossed else end ^ 2]
+            end = self.mesh.onward(end, crossed)
 
 
 def _passage(end: int, crossed: bool) -> Passage:
@@ -196,13 +188,19 @@ def _passage(end: int, crossed: bool) -> Passage:
     return min(end, other), max(end, other)
 
 
-def _crosses(passage: Passage) -> bool:
-    return passage[0] ^ passage[1] == 3
+def _users(goes: Iterable[Mapping[Passage, Any]]) -> dict[int, list[Any]]:
+    """The variables of the passages by each end."""
+    at: dict[int, list[Any]] = {}
+    for passages in goes:
+        for passage, variable in passages.items():
+            for end in passage:
+                at.setdefault(end, []).append(variable)
+    return at
 
 
-def _cells_on(mesh: Mesh, end: int, port: int, to_port: Sequence[int]) -> int:
+def _cells_on(mesh: Mesh, end: int, port: int) -> int:
     """The fewest cells from ``end``, where light leaves a cell, to ``port``."""
     beyond = mesh.facing[end]
     if beyond >= 0:
-        return to_port[beyond]
+        return cells_to(mesh, port)[beyond]
     return 0 if beyond == -1 - port else len(mesh.facing)

@@ -7,14 +7,14 @@ rotation cost one search each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, settled
-from controllers.mesh.negotiation import route
+from controllers.mesh.negotiation import cells_to, route, without_one
 from railyard.errors import CircuitError
 from topos.mesh import Mesh
 from topos.plan import MeshPlan
@@ -52,22 +52,9 @@ class MeshLayout:
         both = self.matching.circuits & after.matching.circuits
         return frozenset(port for c in both if self.path(c) != after.path(c) for port in c.ports)
 
-    @cached_property
-    def crossed(self) -> frozenset[int]:
-        """The cells that the light of some circuit crosses; the states of all others do not matter."""
-        return frozenset(cell for cells in self.routed.paths.values() for cell in cells)
-
     def over(self, before: MeshLayout) -> MeshLayout:
         """A copy of the layout in which cells that no light crosses keep their states in ``before``."""
-        return MeshLayout(self.matching, settled(before.routed.states, self.routed), self.behind)
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """The reason why a matching cannot be laid, and the length of the search behind it (inf: proved)."""
-
-    reason: str
-    search_s: float
+        return replace(self, routed=settled(before.routed.states, self.routed))
 
 
 class MeshLayouts:
@@ -81,12 +68,15 @@ class MeshLayouts:
         self._port = {mesh_port: port for port, mesh_port in self.behind.items()}
         self._found: dict[Matching, list[MeshLayout]] = {}
         self._unfound: dict[_Search, float] = {}
-        self._refused: dict[Matching, _Refusal] = {}
+        self._refused: dict[Matching, tuple[str, float]] = {}
+        """The reason why a matching cannot be laid, and the length of the search behind it (inf: proved)."""
+        for port in plan.ports:
+            cells_to(self.mesh, port)  # kept from now on, so that the first request does not wait for it
 
     @cached_property
     def nothing(self) -> MeshLayout:
         """The layout without circuits, with all cells in state bar."""
-        return MeshLayout(Matching(), Routed((False,) * len(self.mesh.cells), {}, 0), self.behind)
+        return MeshLayout(Matching(), Routed((False,) * len(self.mesh.cells), {}), self.behind)
 
     def find(self, after: Matching, now: MeshLayout, search_s: float = SEARCH_S) -> MeshLayout:
         """The layout of ``after`` in place of ``now``: circuits of both keep their paths if possible.
@@ -101,9 +91,9 @@ class MeshLayouts:
             if not now.moved(layout):
                 return layout.over(now)
         layout = (
-            self._keeping_all(after, now, search_s)
+            self._search(after, now, after.circuits & now.matching.circuits, search_s)
             or self._keeping_all_but_one(after, now)
-            or self._least_moved(known, now)
+            or min(known, key=lambda layout: len(now.moved(layout)), default=None)
             or self._from_scratch(after, search_s)
         )
         return layout.over(now)
@@ -120,21 +110,19 @@ class MeshLayouts:
             light = self.mesh.trace(states, self.behind[port])
             far = self._port.get(light.port_out)
             if far is None or far in dark:
-                where = f"mesh port {light.port_out}, which is no port of {self.name}" if far is None else f"port {far}"
-                also = f"list {port} as blocked too" if far is not None else f"list {port} as blocked"
+                where = self._named(light.port_out) + ("" if far is None else ", which is to be blocked")
                 raise CircuitError(
-                    f"with these cells the light of port {port} comes out at {where}"
-                    f"{'' if far is None else ', which is to be blocked'}; set other states, or {also}"
+                    f"with these cells the light of port {port} comes out at {where}; set other states, or list {port} "
+                    f"as blocked{'' if far is None else ' too'}"
                 )
             circuits.append(Circuit(port, far))
             if self.behind[port] < light.port_out:
                 paths[self.behind[port], light.port_out] = light.cells
-        routed = Routed(tuple(states), paths, sum(map(len, paths.values())))
-        return MeshLayout(Matching(circuits), routed, self.behind)
+        return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
 
     def joined(self, kept: MeshLayout, back: Iterable[Circuit], before: MeshLayout) -> MeshLayout:
         """``kept`` with those circuits of ``back`` that can return to their paths in ``before``."""
-        states, taken = list(kept.routed.states), set(kept.crossed)
+        states, taken = list(kept.routed.states), set(kept.routed.crossed)
         paths, circuits = dict(kept.routed.paths), list(kept.matching)
         for circuit in sorted(back):
             cells = before.path(circuit)
@@ -145,7 +133,7 @@ class MeshLayouts:
             taken.update(cells)
             paths[self._pair(circuit)] = before.routed.paths[self._pair(circuit)]
             circuits.append(circuit)
-        return MeshLayout(Matching(circuits), Routed(tuple(states), paths, sum(map(len, paths.values()))), self.behind)
+        return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
@@ -158,12 +146,7 @@ class MeshLayouts:
         if after == now.matching:
             return now
         paths = {pair: now.routed.paths[pair] for pair in map(self._pair, after)}
-        routed = Routed(now.routed.states, paths, sum(map(len, paths.values())))
-        return MeshLayout(after, routed, self.behind)
-
-    def _keeping_all(self, after: Matching, now: MeshLayout, search_s: float) -> MeshLayout | None:
-        """The layout of ``after`` in which all present circuits keep their paths; None if none was found."""
-        return self._search(after, now, after.circuits & now.matching.circuits, search_s)
+        return MeshLayout(after, Routed(now.routed.states, paths), self.behind)
 
     def _keeping_all_but_one(self, after: Matching, now: MeshLayout) -> MeshLayout | None:
         """The layout of ``after`` in which one of the present circuits may move; None if none was found."""
@@ -174,6 +157,7 @@ class MeshLayouts:
     def _search(
         self, after: Matching, now: MeshLayout, staying: Iterable[Circuit], search_s: float
     ) -> MeshLayout | None:
+        """The layout of ``after`` in which the circuits ``staying`` keep their paths; None if none was found."""
         kept = {pair: now.routed.paths[pair] for pair in map(self._pair, staying)}
         key = after, frozenset(kept.items())
         if self._unfound.get(key, 0.0) >= search_s:
@@ -186,14 +170,11 @@ class MeshLayouts:
             return None
         return self._keep(after, routed)
 
-    def _least_moved(self, known: Sequence[MeshLayout], now: MeshLayout) -> MeshLayout | None:
-        return min(known, key=lambda layout: len(now.moved(layout)), default=None)
-
     def _from_scratch(self, after: Matching, search_s: float) -> MeshLayout:
         """The layout of ``after`` with all paths free; ``CircuitError`` if it is impossible or none was found."""
-        before = self._refused.get(after)
-        if before is not None and before.search_s >= search_s:
-            raise CircuitError(before.reason)
+        reason, searched_s = self._refused.get(after, ("", 0.0))
+        if reason and searched_s >= search_s:
+            raise CircuitError(reason)
         layout = self._search(after, self.nothing, (), search_s)
         if layout is not None:
             return layout
@@ -203,9 +184,9 @@ class MeshLayouts:
         if isinstance(found, Routed):
             return self._keep(after, found)
         proved = isinstance(found, Infeasible)
-        refusal = _Refusal(self._reason(after, proved), inf if proved else search_s)
-        self._refused[after] = refusal
-        raise CircuitError(refusal.reason)
+        reason = self._reason(after, proved)
+        self._refused[after] = reason, inf if proved else search_s
+        raise CircuitError(reason)
 
     def _keep(self, after: Matching, routed: Routed) -> MeshLayout:
         check(self.mesh, routed, map(self._pair, after))
@@ -231,14 +212,15 @@ class MeshLayouts:
         lost = dead_end(self.mesh, [self._pair(circuit) for circuit in after])
         if lost is None:
             return ""
-        port, out = self._port[lost[0]], self._port.get(lost[1])
-        where = f"mesh port {lost[1]}, which is no port of {self.name}" if out is None else f"port {out}"
-        return f": light of port {port} can only come out at {where}"
+        return f": light of port {self._port[lost[0]]} can only come out at {self._named(lost[1])}"
+
+    def _named(self, mesh_port: int) -> str:
+        """The port of the switch before ``mesh_port``, in words."""
+        port = self._port.get(mesh_port)
+        return f"mesh port {mesh_port}, which is no port of {self.name}" if port is None else f"port {port}"
 
     def _suggestion(self, after: Matching) -> str:
         """A circuit whose removal makes the others possible, as part of an error; empty if there is none."""
-        for circuit in sorted(after, reverse=True):
-            rest = [self._pair(other) for other in after if other != circuit]
-            if rest and route(self.mesh, rest, time_s=HINT_S) is not None:
-                return f"without {circuit} it works, and "
-        return ""
+        circuits = {self._pair(circuit): circuit for circuit in sorted(after, reverse=True)}
+        found = without_one(self.mesh, list(circuits), time_s=HINT_S)
+        return "" if found is None else f"without {circuits[found]} it works, and "

@@ -6,7 +6,8 @@ The cost of a path is the number of cells it crosses: loss and latency are propo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from controllers.circuits.circuits import Matching
 from railyard.errors import CircuitError
@@ -26,14 +27,23 @@ CellStep = tuple[int, bool]
 class Routed:
     """Circuits laid on a mesh, with the states of its cells.
 
-    ``states[i]``: cell i is in state cross (else bar; False also for cells without light); ``cells``: the number of
-    cells crossed by all paths together; ``proved``: no other way to lay the circuits crosses fewer.
+    ``states[i]``: cell i is in state cross (else bar; False also for cells without light); ``proved``: no other way to
+    lay the circuits crosses fewer cells.
     """
 
     states: tuple[bool, ...]
     paths: Paths
-    cells: int
     proved: bool = False
+
+    @property
+    def cells(self) -> int:
+        """The number of cells crossed by all paths together."""
+        return sum(map(len, self.paths.values()))
+
+    @cached_property
+    def crossed(self) -> frozenset[int]:
+        """The cells that the light of some circuit crosses; the states of all others do not matter."""
+        return frozenset(cell for cells in self.paths.values() for cell in cells)
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,12 @@ def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[CellStep, ...]:
     """
     end, found = mesh.ports[pair[0]].end, []
     for cell, after in zip(cells, [*cells[1:], None], strict=True):
-        states = [crossed for crossed in (False, True) if _leads_to(mesh, end, crossed, after, pair[1])]
-        if end < 0 or end >> 2 != cell or not states:
+        ends = {mesh.onward(end, crossed): crossed for crossed in (False, True)} if end >> 2 == cell else {}
+        beyond = next((e for e in ends if (e == -1 - pair[1] if after is None else e >> 2 == after)), None)
+        if beyond is None:
             break
-        found.append((end, states[0]))
-        end = mesh.facing[end ^ 3 if states[0] else end ^ 2]
+        found.append((end, ends[beyond]))
+        end = beyond
     if len(found) < len(cells) or end != -1 - pair[1]:
         raise CircuitError(
             f"cells {list(cells)} are no path from port {pair[0]} to port {pair[1]} of a mesh of {mesh.width} x "
@@ -86,11 +97,6 @@ def fixed_steps(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[CellStep, .
     return steps
 
 
-def _leads_to(mesh: Mesh, end: int, crossed: bool, cell: int | None, port: int) -> bool:
-    beyond = mesh.facing[end ^ 3 if crossed else end ^ 2]
-    return beyond == -1 - port if cell is None else beyond >= 0 and beyond >> 2 == cell
-
-
 def laid(mesh: Mesh, steps: Mapping[Pair, Sequence[CellStep]], *, proved: bool = False) -> Routed:
     """The configuration of the mesh for these paths; ``CircuitError`` if they need a cell in two states."""
     states: dict[int, bool] = {}
@@ -100,7 +106,7 @@ def laid(mesh: Mesh, steps: Mapping[Pair, Sequence[CellStep]], *, proved: bool =
                 raise CircuitError(f"circuit {pair[0]}-{pair[1]} needs cell {end >> 2} in a state that it is not in")
     every = tuple(states.get(cell.number, False) for cell in mesh.cells)
     paths = {pair: tuple(end >> 2 for end, _ in steps[pair]) for pair in sorted(steps)}
-    return Routed(every, paths, sum(map(len, paths.values())), proved)
+    return Routed(every, paths, proved)
 
 
 def check(mesh: Mesh, routed: Routed, pairs: Iterable[Pair]) -> None:
@@ -127,11 +133,8 @@ def check(mesh: Mesh, routed: Routed, pairs: Iterable[Pair]) -> None:
 
 def settled(before: Sequence[bool], after: Routed) -> Routed:
     """A copy of ``after`` in which every cell that no path crosses keeps its state in ``before``."""
-    crossed_cells = {cell for cells in after.paths.values() for cell in cells}
-    states = tuple(
-        new if cell in crossed_cells else old for cell, (old, new) in enumerate(zip(before, after.states, strict=True))
-    )
-    return Routed(states, after.paths, after.cells, after.proved)
+    both = enumerate(zip(before, after.states, strict=True))
+    return replace(after, states=tuple(new if cell in after.crossed else old for cell, (old, new) in both))
 
 
 def flips(before: Sequence[bool], after: Sequence[bool] | Routed) -> int:
@@ -141,13 +144,3 @@ def flips(before: Sequence[bool], after: Sequence[bool] | Routed) -> int:
     """
     states = settled(before, after).states if isinstance(after, Routed) else after
     return sum(old != new for old, new in zip(before, states, strict=True))
-
-
-def path_latency_s(cells: Sequence[int], cell_latency_s: float) -> float:
-    """Latency of light through ``cells`` in seconds, at ``cell_latency_s`` each (it depends on the chip)."""
-    return len(cells) * cell_latency_s
-
-
-def path_loss_db(cells: Sequence[int], cell_loss_db: float) -> float:
-    """Optical loss along ``cells`` in dB, at ``cell_loss_db`` each (it depends on the chip)."""
-    return len(cells) * cell_loss_db

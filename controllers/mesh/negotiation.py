@@ -13,6 +13,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import Any
 
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, fixed_steps, laid, ordered_pairs
@@ -71,24 +72,31 @@ def route(
     return None
 
 
+def without_one(mesh: Mesh, pairs: Sequence[Pair], *, seed: int = 0, time_s: float) -> Pair | None:
+    """The first of ``pairs`` without which the others can be laid; None if none is found in ``time_s`` seconds each."""
+    for pair in pairs:
+        rest = [other for other in pairs if other != pair]
+        if rest and route(mesh, rest, seed=seed, time_s=time_s) is not None:
+            return pair
+    return None
+
+
 @lru_cache(maxsize=512)
 def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     """For every end by which light can enter a cell: the fewest cells that it crosses to come out at ``port``."""
-    far = len(mesh.facing)
-    left = [far] * len(mesh.facing)
-    # Light can be followed backwards: light that leaves by an end came in by one of the two at the other vertex.
-    front = [mesh.ports[port].end]
-    crossed = 0
-    while front:
-        crossed += 1
-        before = []
-        for leaving in front:
-            for entering in (leaving ^ 2, leaving ^ 3):
-                if left[entering] > crossed:
-                    left[entering] = crossed
-                    before.append(mesh.facing[entering])
-        front = [end for end in before if end >= 0]
-    return tuple(left)
+    import networkx  # here and below, because it takes 0.1 s and few fabrics have a mesh
+
+    found = networkx.single_source_shortest_path_length(_backwards(mesh), -1 - port)
+    return tuple(found.get(end, len(mesh.facing)) for end in range(len(mesh.facing)))
+
+
+@lru_cache(maxsize=16)
+def _backwards(mesh: Mesh) -> Any:
+    """The ways of light backwards, as a graph: from an end (or ``-1 - port``) to the ends that lead there by a cell."""
+    import networkx
+
+    ends = range(len(mesh.facing))
+    return networkx.DiGraph((mesh.onward(end, crossed), end) for end in ends for crossed in (False, True))
 
 
 def _length(steps: Mapping[Pair, Sequence[CellStep]], pairs: Iterable[Pair]) -> int:

@@ -13,11 +13,10 @@ from functools import lru_cache
 from random import Random
 
 from controllers.circuits.matchings import one_factorization
-from controllers.mesh.corners import dead_end, forced_exits
-from controllers.mesh.exact import route_exact
-from controllers.mesh.light_paths import Infeasible, Pair, Paths, Routed, ordered_pairs
+from controllers.mesh.corners import forced_exits
+from controllers.mesh.light_paths import Pair, Routed
 from controllers.mesh.negotiation import route
-from railyard.errors import CircuitError, ConfigError
+from railyard.errors import ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
 SEARCH_S = 60.0
@@ -34,9 +33,6 @@ DRAWN = 40
 
 TRIES = (2, 8, 40)
 """Negotiations for each matching: few for all choices first, then more."""
-
-PROOF_S = 20.0
-"""The limit of ``why_not`` for a proof, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -154,39 +150,3 @@ def _all_routed(mesh: Mesh, matchings: Iterable[Sequence[Pair]], tries: int, unt
             return None
         found.append(routed)
     return tuple(found)
-
-
-def why_not(mesh: Mesh, pairs: Iterable[Pair], *, fixed: Paths | None = None, time_s: float = PROOF_S) -> str | None:
-    """The reason why the mesh cannot carry ``pairs`` and what it could carry, in one sentence; None if it carries them.
-
-    The circuits ``fixed`` stay as they are. Errors are as in ``route``.
-    """
-    asked = ordered_pairs(mesh, [*pairs, *(fixed or {})])
-    if route(mesh, asked, fixed=fixed, time_s=time_s / 4) is not None:
-        return None
-    found = route_exact(mesh, asked, fixed=fixed, time_s=time_s)
-    if isinstance(found, Routed):
-        return None
-    size = f"a mesh of {mesh.width} x {mesh.height}"
-    circuits = ", ".join(f"{a}-{b}" for a, b in asked)
-    finding = (
-        f"no configuration of {size} carries the circuits {circuits} at once (proved{_why(mesh, asked)})"
-        if isinstance(found, Infeasible)
-        else f"no paths were found for the circuits {circuits} at once on {size} (not proved impossible)"
-    )
-    return f"{finding}; {_suggestion(mesh, asked, fixed, time_s)}"
-
-
-def _why(mesh: Mesh, pairs: Sequence[Pair]) -> str:
-    lost = dead_end(mesh, pairs)
-    return "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
-
-
-def _suggestion(mesh: Mesh, pairs: Sequence[Pair], fixed: Paths | None, time_s: float) -> str:
-    if fixed and route(mesh, pairs, time_s=time_s / 4) is not None:
-        return "it can if the present circuits may take other paths"
-    try:
-        other = choose(mesh, 2 * len(pairs), time_s=time_s)
-    except (ConfigError, CircuitError):
-        return "use fewer ports or a larger mesh"
-    return f"between ports {', '.join(map(str, other.ports))}, in this order, every matching can be laid ({other.how})"

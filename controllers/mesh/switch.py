@@ -32,8 +32,9 @@ class LaidMatching(Matching):
 
 @dataclass(frozen=True)
 class Relaying(Change):
-    """A change with its new layout; ``ports`` includes those whose circuit stays and whose path moves."""
+    """A change from one layout to another; ``ports`` includes those whose circuit stays and whose path moves."""
 
+    former: MeshLayout = field(compare=False, kw_only=True)
     layout: MeshLayout = field(compare=False, kw_only=True)
 
 
@@ -51,7 +52,6 @@ class PipSwitch(OpticalSwitch):
         self.layouts = MeshLayouts(plan.name, plan.mesh, numbers)
         self.layout = self.layouts.nothing
         self.latency = "not emulated"
-        self._before: dict[int, MeshLayout] = {}
 
     def change_to(self, after: Matching) -> Change | None:
         """The change that leads to ``after``, as of any OCS; ``CircuitError`` if no paths were found on the mesh."""
@@ -59,7 +59,7 @@ class PipSwitch(OpticalSwitch):
         layout = after.layout if isinstance(after, LaidMatching) else self.layouts.find(after, self.layout)
         ports = self.target.changed_ports(after) | self.layout.moved(layout)
         if ports:
-            return Relaying(ports, self.target, after, layout=layout)
+            return Relaying(ports, self.target, after, former=self.layout, layout=layout)
         self.layout = layout  # cells that no light crosses may change at any time
         return None
 
@@ -68,14 +68,9 @@ class PipSwitch(OpticalSwitch):
         layout = change.layout if isinstance(change, Relaying) else self.layouts.find(change.after, self.layout)
         if not self.layout.moved(layout) <= change.ports:
             raise CircuitError(f"{self.name} has changed since this reconfiguration was planned; plan it again")
-        super().begin(change, reconfiguration_id)
-        self._before[reconfiguration_id] = self.layout
+        begun = Relaying(change.ports, change.before, change.after, former=self.layout, layout=layout)
+        super().begin(begun, reconfiguration_id)
         self.layout, self.target = layout, layout.matching
-
-    def finish(self, reconfiguration_id: int) -> Change:
-        """End a reconfiguration, as of any OCS; its former layout is forgotten."""
-        self._before.pop(reconfiguration_id, None)
-        return super().finish(reconfiguration_id)
 
     def abort(self, reconfiguration_id: int) -> Change:
         """Undo a reconfiguration, as of any OCS, with the former paths.
@@ -83,10 +78,11 @@ class PipSwitch(OpticalSwitch):
         A circuit whose cells other circuits have used since does not return.
         """
         change = super().abort(reconfiguration_id)
-        before, own = self._before.pop(reconfiguration_id), change.ports - self.dark
+        assert isinstance(change, Relaying)  # as ``begin`` made it
+        own = change.ports - self.dark
         back = [circuit for circuit in self.target if own.issuperset(circuit.ports)]
         kept = self.layouts.find(self.target.without_ports(own), self.layout)
-        self.layout = self.layouts.joined(kept, back, before)
+        self.layout = self.layouts.joined(kept, back, change.former)
         self.target = self.layout.matching
         return change
 

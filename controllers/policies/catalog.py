@@ -1,34 +1,32 @@
-"""Catalog of policies: those of Railyard by name, and those of others (``railyard.plugin``)."""
+"""Catalog of policies: those of Railyard by name, and those of others (``railyard.plugin``).
+
+A package offers a policy as an entry point of the group ``railyard.policies``; a user's own is named ``module:Class``
+or ``path/to/file.py:Class``. A module is imported when its policy is needed.
+"""
 
 from __future__ import annotations
 
-from controllers.policies.electrical import ElectricalPolicy
-from controllers.policies.follow import FollowPolicy
-from controllers.policies.lumion import LumionPolicy
-from controllers.policies.morphlux import MorphluxPolicy
-from controllers.policies.oneshot import OneShotPolicy
-from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
-from controllers.policies.rotor import DemandPolicy, RotorPolicy
-from controllers.policies.static import StaticPolicy
-from controllers.policies.torus import MigratePolicy, TorusPolicy
 from railyard.plugin import load_class
 from topos.plan import FabricPlan
 
-POLICIES: dict[str, type[Policy]] = {
-    "opus": OpusPolicy,
-    "electrical": ElectricalPolicy,
-    "one-shot": OneShotPolicy,
-    "static": StaticPolicy,
-    "follow": FollowPolicy,
-    "rotor": RotorPolicy,
-    "demand": DemandPolicy,
-    "lumion": LumionPolicy,
-    "morphlux": MorphluxPolicy,
-    "torus": TorusPolicy,
-    "migrate": MigratePolicy,
+POLICIES = {
+    "opus": "controllers.policies.opus:OpusPolicy",
+    "electrical": "controllers.policies.electrical:ElectricalPolicy",
+    "one-shot": "controllers.policies.static:OneShotPolicy",
+    "static": "controllers.policies.static:StaticPolicy",
+    "follow": "controllers.policies.follow:FollowPolicy",
+    "rotor": "controllers.policies.rotor:RotorPolicy",
+    "demand": "controllers.policies.rotor:DemandPolicy",
+    "lumion": "controllers.policies.lumion:LumionPolicy",
+    "morphlux": "controllers.policies.morphlux:MorphluxPolicy",
+    "torus": "controllers.policies.torus:TorusPolicy",
+    "migrate": "controllers.policies.torus:MigratePolicy",
 }
-"""The policies of Railyard by name."""
+"""The policies of Railyard: name -> ``module:Class``."""
+
+GROUP = "railyard.policies"
+"""The group of entry points by which installed packages offer policies."""
 
 
 def load_policy(name: str, plan: FabricPlan) -> Policy:
@@ -38,6 +36,4 @@ def load_policy(name: str, plan: FabricPlan) -> Policy:
 
 def policy_class(name: str) -> type[Policy]:
     """The class of policy ``name``; ``ConfigError`` if there is none or it cannot be imported."""
-    if name in POLICIES:
-        return POLICIES[name]
-    return load_class(name, Policy, "railyard.policies", "a policy", "policy", POLICIES)
+    return load_class(POLICIES.get(name, name), Policy, GROUP, "a policy", "policy", POLICIES)

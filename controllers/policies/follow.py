@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from controllers.circuits.circuits import Matching
 from controllers.policies.policy import Policy, Wiring
-from controllers.policies.wiring import group_paths, path_circuits, rail_of_group
+from controllers.policies.wiring import group_paths, path_circuits, paths_in, rail_of_group
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from workloads.program import Group
@@ -52,11 +52,7 @@ class FollowPolicy(Policy):
         """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""
         if group.name in self._parents:
             return ()
-        switch, own = rail_of_group(self.plan, group), self._own_paths(group)
-        if switch.kind != "ocs":
-            return own
-        here = current.get(switch.name, Matching())
-        return tuple(p for p, c in zip(own, path_circuits(switch, own), strict=True) if c in here)
+        return paths_in(rail_of_group(self.plan, group), self._own_paths(group), current)
 
     def _own_paths(self, group: Group) -> tuple[Hop, ...]:
         if group.lanes is None:

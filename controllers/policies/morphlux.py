@@ -18,6 +18,7 @@ from controllers.policies.lumion import LumionPolicy
 from controllers.policies.policy import ClusterState, Wiring
 from controllers.policies.shares import PortDemand, Shares, share
 from controllers.policies.split import split_ports
+from controllers.policies.wiring import fitting
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan, Tenant
 from workloads.program import Group
@@ -58,7 +59,7 @@ class MorphluxPolicy(LumionPolicy):
         shares = self._shared(scale_out, own)
         mine = self._demands(scale_out)
         circuits = [circuit for demand in mine for circuit in demand.circuits(shares.counts[demand.name])]
-        wiring = self.matchings(circuits)
+        wiring = fitting(circuits)
         self._own, self._lanes = own, lanes
         self._counts = {demand.name: shares.counts[demand.name] for demand in mine}
         self._routes = {circuit: shares.routes[circuit] for circuit in circuits}
@@ -72,13 +73,8 @@ class MorphluxPolicy(LumionPolicy):
 
         Empty if no spare allows one circuit per hop for each group.
         """
-        best: tuple[int, int] | None = None
-        chosen: dict[int, int] = {}
-        for spare in free:
-            cost = self._cost(groups, dead, spare)
-            if cost is not None and (best is None or cost < best):
-                best, chosen = cost, {dead: spare}
-        return chosen
+        costs = [(cost, spare) for spare in free if (cost := self._cost(groups, dead, spare)) is not None]
+        return {dead: min(costs, key=lambda priced: priced[0])[1]} if costs else {}
 
     @property
     def circuits_per_hop(self) -> Mapping[str, int]:
@@ -116,7 +112,7 @@ class MorphluxPolicy(LumionPolicy):
         new = [circuit for demand, count in counts for circuit in demand.circuits(count) if circuit not in self._routes]
         return -sum(count for _, count in counts), sum(len(shares.routes[circuit]) - 1 for circuit in new)
 
-    def _shared(self, groups: Sequence[Group], own: Sequence[Tenant]) -> Shares:
+    def _shared(self, groups: Sequence[Group], own: Sequence[Tenant]) -> Shares[SwitchCircuit]:
         """The shares of ``groups`` given other jobs and tenants; ``ConfigError`` if a group gets no circuit.
 
         Present circuits keep their routes. Caps on the circuits per hop are tried from the highest down, since removing
@@ -126,7 +122,7 @@ class MorphluxPolicy(LumionPolicy):
         plant = self._plant()
         taken = self._taken(plant)
         planned = self._plan_of_tenants(plant) if taken or self._routes else {}
-        best: tuple[tuple[int, int], Shares] | None = None
+        best: tuple[tuple[int, int], Shares[SwitchCircuit]] | None = None
         for level in range(max((len(demand.rounds) for demand in mine), default=0), -1, -1):
             capped = [changed(demand, rounds=demand.rounds[:level]) for demand in mine]
             stay = {c: self._routes[c] for demand in capped for c in demand.circuits(level) if c in self._routes}
@@ -146,12 +142,14 @@ class MorphluxPolicy(LumionPolicy):
                 )
         return best[1]
 
-    def _in_order(self, mine: Sequence[PortDemand], own: Sequence[Tenant]) -> list[PortDemand]:
+    def _in_order(
+        self, mine: Sequence[PortDemand[SwitchCircuit]], own: Sequence[Tenant]
+    ) -> list[PortDemand[SwitchCircuit]]:
         """``mine`` and the demands of tenants without a job, in the order of the plan, so that all policies agree.
 
         The demands of a job that has circuits already go first.
         """
-        demands: list[PortDemand] = []
+        demands: list[PortDemand[SwitchCircuit]] = []
         waiting = list(mine)
         if self._routes:
             demands, waiting = waiting, []
@@ -199,21 +197,18 @@ class MorphluxPolicy(LumionPolicy):
             self._planned = share(plant, demands).routes
         return self._planned
 
-    def _demands_of(self, tenant: Tenant) -> list[PortDemand]:
+    def _demands_of(self, tenant: Tenant) -> list[PortDemand[SwitchCircuit]]:
         """The demand of a tenant without a job: one ring over all its chips."""
         return self._demands([Group(f"tenant {tenant.name}", "dp", tenant.ranks)])
 
-    def _demands(self, groups: Sequence[Group]) -> list[PortDemand]:
+    def _demands(self, groups: Sequence[Group]) -> list[PortDemand[SwitchCircuit]]:
         """The demand of each of ``groups``: all circuits that its ports allow, in rounds of one circuit per hop.
 
         A group of two members has one hop, so each of its rounds is one circuit.
         """
         lanes, demands = split_ports(self.plan, groups), []
         for group in groups:
-            ends = [
-                ((switch, circuit), (path[0], path[2]))
-                for switch, path, circuit in self._own_paths(group, lanes.get(group.name, ()))
-            ]
+            ends = [(circuit, (path.rank, path.peer)) for circuit, path in self._circuits(group, lanes)]
             hops = 1 if len(group.members) == 2 else len(group.members)
             rounds = tuple(dict(ends[first : first + hops]) for first in range(0, len(ends), hops))
             demands.append(PortDemand(group.name, rounds))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.arcs import arcs_of
 from controllers.policies.policy import Policy, Wiring
-from controllers.policies.wiring import group_paths, path_circuits, rail_of_group
+from controllers.policies.wiring import group_paths, path_circuits, paths_in, rail_of_group
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import Hop
 from topos.plan import SwitchPlan
@@ -133,11 +133,7 @@ class OpusPolicy(Policy):
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group`` whose circuits are in ``current``; an EP group has those of the ring it uses."""
-        rail = self._rail(group)
-        here = current.get(rail.switch.name, NO_CIRCUITS)
-        own = self._arcs.get(group.name) or group_paths(group)
-        circuits = path_circuits(rail.switch, own)
-        return tuple(path for path, circuit in zip(own, circuits, strict=True) if circuit in here)
+        return paths_in(self._rail(group).switch, self._arcs.get(group.name) or group_paths(group), current)
 
     def _rail(self, group: Group) -> RailGroups:
         return self._rails[rail_of_group(self.plan, group).name]

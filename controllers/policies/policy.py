@@ -96,6 +96,18 @@ class Policy:
         return tuple(circuit_paths(self.plan, group, current))
 
 
+class StandingPolicy(Policy):
+    """Base of policies whose circuits stay up while a job runs: groups get their paths once, at check-in."""
+
+    def asks(self, group: Group) -> bool:
+        """Always false: groups send no requests."""
+        return False
+
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        """No changes: the circuits of ``start`` stay up."""
+        return {}
+
+
 def slots_alone(policy: Policy, group: Group, cycle: Cycle | None) -> tuple[Slot, ...]:
     """The slots of ``group`` under a new ``policy``, as the only group of its job."""
     policy.prepare(cycle)

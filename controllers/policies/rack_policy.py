@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controllers.policies.policy import Policy, Wiring
+from controllers.policies.policy import StandingPolicy
 from controllers.policies.wiring import rails_of_group
 from railyard.errors import ConfigError
 from topos.plan import RackPlan, SwitchKind
@@ -12,16 +12,8 @@ from topos.torus import Torus
 from workloads.program import Group
 
 
-class RackPolicy(Policy):
+class RackPolicy(StandingPolicy):
     """Base of the policies of racks: groups get their paths at check-in and send no requests."""
-
-    def asks(self, group: Group) -> bool:
-        """Always false: groups get their paths once, at check-in."""
-        return False
-
-    def wanted(self, group: Group, current: Wiring) -> Wiring:
-        """No changes: circuits stay up while a job runs."""
-        return {}
 
     @property
     def rack(self) -> RackPlan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from controllers.circuits.circuits import SwitchCircuit
-from controllers.circuits.fibres import FibrePlant, Route
+from controllers.circuits.fibres import FibrePlant, Key, Route
 from railyard.errors import CircuitError
 
 Ends = tuple[int, int]
@@ -19,34 +19,34 @@ Ends = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class PortDemand:
+class PortDemand(Generic[Key]):
     """The circuits that a ring can use: ``rounds[k]`` are those that it gains with k + 1 per hop instead of k."""
 
     name: str
-    rounds: tuple[Mapping[SwitchCircuit, Ends], ...]
+    rounds: tuple[Mapping[Key, Ends], ...]
 
-    def circuits(self, count: int) -> dict[SwitchCircuit, Ends]:
+    def circuits(self, count: int) -> dict[Key, Ends]:
         """The circuits of the ring with ``count`` per hop, and the chips that each joins."""
         return {circuit: ends for added in self.rounds[:count] for circuit, ends in added.items()}
 
 
 @dataclass(frozen=True)
-class Shares:
+class Shares(Generic[Key]):
     """The result of sharing: ``routes`` of all circuits, and by name of the demand its circuits per hop (``counts``)
     and the reason why it got no more (``limits``).
     """
 
-    routes: Mapping[SwitchCircuit, Route]
+    routes: Mapping[Key, Route]
     counts: Mapping[str, int]
     limits: Mapping[str, str]
 
 
 def share(
     plant: FibrePlant,
-    demands: Sequence[PortDemand],
-    kept: Mapping[SwitchCircuit, Route] | None = None,
-    preferred: Mapping[SwitchCircuit, Route] | None = None,
-) -> Shares:
+    demands: Sequence[PortDemand[Key]],
+    kept: Mapping[Key, Route] | None = None,
+    preferred: Mapping[Key, Route] | None = None,
+) -> Shares[Key]:
     """Share the fibres of ``plant`` that ``kept`` leaves free among ``demands``.
 
     First all rings get the highest number of circuits per hop that fits for all; then each ring gets one more, in the
@@ -56,27 +56,22 @@ def share(
     limits: dict[str, str] = {}
     level, routes = _level(plant, demands, kept or {}, preferred or {})
     counts = {demand.name: min(level, len(demand.rounds)) for demand in demands}
-    growing = [demand for demand in demands if counts[demand.name] < len(demand.rounds)]
-    while growing:
-        for demand in list(growing):
+    while growing := [d for d in demands if counts[d.name] < len(d.rounds) and d.name not in limits]:
+        for demand in growing:
             try:
                 routes = plant.routed(demand.rounds[counts[demand.name]], routes, preferred)
+                counts[demand.name] += 1
             except CircuitError as error:
                 limits[demand.name] = str(error)
-                growing.remove(demand)
-                continue
-            counts[demand.name] += 1
-            if counts[demand.name] == len(demand.rounds):
-                growing.remove(demand)
     return Shares(routes, counts, limits)
 
 
 def _level(
     plant: FibrePlant,
-    demands: Iterable[PortDemand],
-    kept: Mapping[SwitchCircuit, Route],
-    preferred: Mapping[SwitchCircuit, Route],
-) -> tuple[int, dict[SwitchCircuit, Route]]:
+    demands: Iterable[PortDemand[Key]],
+    kept: Mapping[Key, Route],
+    preferred: Mapping[Key, Route],
+) -> tuple[int, dict[Key, Route]]:
     """The most circuits per hop that all demands can have at once, and the routes, including ``kept``."""
     for level in range(max((len(demand.rounds) for demand in demands), default=0), 0, -1):
         wanted = {circuit: ends for demand in demands for circuit, ends in demand.circuits(level).items()}

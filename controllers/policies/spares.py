@@ -10,6 +10,7 @@ lack a spare only with probability Z(K + 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from random import Random
 
 from railyard.errors import ConfigError
@@ -24,14 +25,11 @@ def at_least_failed(probabilities: Sequence[float]) -> list[float]:
     for p in probabilities:
         if not 0 <= p <= 1:
             raise ConfigError(f"a probability of failure is {p:g}; it must be 0 to 1")
-        grown = [probability * (1 - p) for probability in exactly] + [0.0]
-        for failed, probability in enumerate(exactly):
-            grown[failed + 1] += probability * p
-        exactly = grown
-    tails = [0.0]
-    for probability in reversed(exactly):
-        tails.append(tails[-1] + probability)
-    return [min(1.0, tail) for tail in reversed(tails[1:])]
+        exactly = [
+            same * (1 - p) + one_less * p for same, one_less in zip([*exactly, 0.0], [0.0, *exactly], strict=True)
+        ]
+    tails = list(accumulate(reversed(exactly)))
+    return [min(1.0, tail) for tail in reversed(tails)]
 
 
 def spares_needed(probabilities: Sequence[float], slo: float) -> int:

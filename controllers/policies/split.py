@@ -57,9 +57,7 @@ def _check_need(groups: Sequence[Group], ports: Mapping[int, int]) -> None:
 
     That is also sufficient: if the even share of a ring is one port, the shares of the chip's other groups are one too.
     """
-    needed: Counter[int] = Counter()
-    for group in groups:
-        needed.update(dict.fromkeys(group.members, ports_needed(group)))
+    needed = Counter(rank for group in groups for rank in group.members for _ in range(ports_needed(group)))
     promised: Counter[int] = Counter()
     for group in groups:
         promised.update(dict.fromkeys(group.members, ports_needed(group)))

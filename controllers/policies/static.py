@@ -1,20 +1,25 @@
-"""Static circuits, set up once without requests afterwards (mode ``native`` on electrical rails)."""
+"""Static circuits, set up once without requests afterwards (mode ``native`` on electrical rails).
+
+One-shot circuits ("Ideal" in Opus, arXiv 2602.12521, baselines) are static too: every dimension has its own at once. A
+GPU then has four ports, lanes 0 and 1 for the data-parallel ring, lanes 2 and 3 for the pipeline chain. The bandwidth
+of the GPU is the same as with two ports; it is split between the two by the square root of their traffic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import fsum, sqrt
 
-from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.arcs import arcs_of
-from controllers.policies.policy import Policy, Wiring
-from controllers.policies.wiring import group_paths, path_circuits, rail_of_group, rails_of_group
-from railyard.errors import CircuitError, ConfigError
+from controllers.policies.policy import StandingPolicy, Wiring
+from controllers.policies.wiring import fitting, group_paths, path_circuits, paths_in, rail_of_group, rails_of_group
+from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
 
-class StaticPolicy(Policy):
+class StaticPolicy(StandingPolicy):
     """Sets up the circuits of all groups at the start; groups send no requests.
 
     On optical rails the circuits of all groups must fit at once, or ``start`` raises ``ConfigError``; an EP group uses
@@ -30,39 +35,18 @@ class StaticPolicy(Policy):
         one_port = self.plan.ports_per_gpu == 1 and rail_of_group(self.plan, group).kind == "electrical"
         return 0, 0 if one_port else 1
 
-    def asks(self, group: Group) -> bool:
-        """Always false: groups get their paths once, at check-in."""
-        return False
-
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all groups together."""
         self._arcs = arcs_of(group for group in groups if self._is_optical(group))
-        circuits: dict[str, list[Circuit]] = {}
-        for group in groups:
-            if self._is_optical(group) and group.name not in self._arcs:
-                switch = rail_of_group(self.plan, group)
-                circuits.setdefault(switch.name, []).extend(path_circuits(switch, self._own_paths(group)))
-        try:
-            return {name: Matching(found) for name, found in circuits.items()}
-        except CircuitError as error:
-            raise ConfigError(
-                f"the circuits of all groups do not fit at once: {error}; use more ports per GPU", key="fabric.ports"
-            ) from None
-
-    def wanted(self, group: Group, current: Wiring) -> Wiring:
-        """No changes: the circuits of the start stay up."""
-        return {}
+        wired = [group for group in groups if self._is_optical(group) and group.name not in self._arcs]
+        rails = [(group, rail_of_group(self.plan, group)) for group in wired]
+        return fitting((rail.name, c) for group, rail in rails for c in path_circuits(rail, self._own_paths(group)))
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group``; on an optical rail those whose circuits are in ``current``."""
         if self._found_by_packets(group):
             return ()
-        switch = rail_of_group(self.plan, group)
-        own = self._own_paths(group)
-        if switch.kind != "ocs":
-            return own
-        here = current.get(switch.name, Matching())
-        return tuple(p for p, c in zip(own, path_circuits(switch, own), strict=True) if c in here)
+        return paths_in(rail_of_group(self.plan, group), self._own_paths(group), current)
 
     def _found_by_packets(self, group: Group) -> bool:
         """Whether ``group`` spans several rails of packet switches (a hierarchical collective) and needs no paths."""
@@ -80,3 +64,30 @@ class StaticPolicy(Policy):
             return self._arcs[group.name]
         low, high = self.lanes(group)
         return group_paths(group, low, high)
+
+
+class OneShotPolicy(StaticPolicy):
+    """Rings on lanes 0 and 1, pipeline pairs on lanes 2 and 3."""
+
+    def lanes(self, group: Group) -> tuple[int, int]:
+        """The (low, high) lanes of the dimension of ``group``."""
+        return (2, 3) if group.dimension == "pp" else (0, 1)
+
+
+def split_bandwidth(total: float, traffic: Mapping[str, float]) -> dict[str, float]:
+    """Shares of ``total`` (any unit of rate) in proportion to the square root of each entry's traffic (bytes).
+
+    The square root minimises the time of phases that follow one another: minimise sum(t_i / b_i) for a given sum(b_i).
+    An entry without traffic gets 0; ``ConfigError`` for traffic below 0 or if no entry has traffic.
+
+    >>> split_bandwidth(300.0, {"dp": 4.0, "pp": 1.0})
+    {'dp': 200.0, 'pp': 100.0}
+    """
+    for name, size in traffic.items():
+        if not size >= 0:
+            raise ConfigError(f"traffic of {name} is {size:g} bytes; it must be 0 or more")
+    roots = {name: sqrt(size) for name, size in traffic.items()}
+    root_sum = fsum(roots.values())
+    if not root_sum > 0:
+        raise ConfigError("no dimension has traffic to split the bandwidth by; at least one must")
+    return {name: total * root / root_sum for name, root in roots.items()}

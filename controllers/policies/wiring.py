@@ -5,10 +5,10 @@ Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring uses b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from controllers.circuits.circuits import Circuit
-from railyard.errors import ConfigError
+from controllers.circuits.circuits import Circuit, Matching, SwitchCircuit
+from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
@@ -16,15 +16,7 @@ from workloads.program import Group
 
 def ring_paths(members: Sequence[int], low: int = 0, high: int = 1) -> tuple[Hop, ...]:
     """The ring of ``members``: lane ``high`` of each to lane ``low`` of the next (two members: two paths)."""
-    if len(members) < 2:
-        return ()
-    following = [*members[1:], members[0]]
-    return tuple(Hop(rank, high, peer, low) for rank, peer in zip(members, following, strict=True))
-
-
-def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Hop, ...]:
-    """The ring of ``members`` over all ``lanes``, the same for every member."""
-    return matched_paths(members, [lanes] * len(members))
+    return matched_paths(members, [(low, high)] * len(members))
 
 
 def matched_paths(members: Sequence[int], lanes: Sequence[Sequence[int]]) -> tuple[Hop, ...]:
@@ -54,17 +46,16 @@ def ring_neighbours(members: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(r for r in dict.fromkeys(beside) if r != rank)
 
 
-def pair_paths(upstream: int, downstream: int, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
-    """The path of a pipeline pair: lane ``high`` of the upstream rank to lane ``low`` of the downstream rank."""
-    return (Hop(upstream, high, downstream, low),)
-
-
 def group_paths(group: Group, low: int = 0, high: int = 1) -> tuple[Hop, ...]:
-    """The paths that ``group`` needs: a pair in dimension pp, a ring in every other; ``ConfigError`` for a bad pair."""
+    """The paths that ``group`` needs: a pair in dimension pp, a ring in every other; ``ConfigError`` for a bad pair.
+
+    A pair joins lane ``high`` of the upstream rank to lane ``low`` of the downstream rank.
+    """
     if group.dimension == "pp":
         if len(group.members) != 2:
             raise ConfigError(f"group {group.name} has {len(group.members)} members; a pipeline pair must have 2")
-        return pair_paths(group.members[0], group.members[1], low, high)
+        upstream, downstream = group.members
+        return (Hop(upstream, high, downstream, low),)
     return ring_paths(group.members, low, high)
 
 
@@ -82,6 +73,27 @@ def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ..
             ) from None
 
     return tuple(Circuit(port(rank, lane), port(peer, peer_lane)) for rank, lane, peer, peer_lane in paths)
+
+
+def paths_in(switch: SwitchPlan, paths: Sequence[Hop], current: Mapping[str, Matching]) -> tuple[Hop, ...]:
+    """Those of ``paths`` whose circuits on ``switch`` are in ``current``; all of them on a packet switch."""
+    if switch.kind != "ocs":
+        return tuple(paths)
+    here = current.get(switch.name, Matching())
+    return tuple(path for path, circuit in zip(paths, path_circuits(switch, paths), strict=True) if circuit in here)
+
+
+def fitting(circuits: Iterable[SwitchCircuit]) -> dict[str, Matching]:
+    """The matching of each switch with ``circuits``; ``ConfigError`` if two of them use the same port."""
+    by_switch: dict[str, list[Circuit]] = {}
+    for switch, circuit in circuits:
+        by_switch.setdefault(switch, []).append(circuit)
+    try:
+        return {name: Matching(found) for name, found in by_switch.items()}
+    except CircuitError as error:
+        raise ConfigError(
+            f"the circuits of all groups do not fit at once: {error}; use more ports per GPU", key="fabric.ports"
+        ) from None
 
 
 def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:

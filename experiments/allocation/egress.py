@@ -7,13 +7,13 @@ steers all ports of a chip to peers in its slice, as far as there are fibres bet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
 from controllers.allocation.boxes import closed_rings
-from controllers.circuits.fibres import FibrePlant, Route
-from railyard.errors import CircuitError
+from controllers.circuits.fibres import FibrePlant
+from controllers.policies.shares import PortDemand, share
 from topos.plan import RackPlan
 from topos.slices import Slice
 from topos.torus import Extents, Torus
@@ -38,28 +38,18 @@ def steered_shares(torus: Torus, slices: Sequence[Slice], fibres: int) -> tuple[
     """The share of a chip's egress that each slice of a rack can use with a photonic fabric; None for one chip.
 
     Each slice has one ring that goes server by server, with one circuit for each hop and lane; with P ports at most
-    P // 2 lanes (P for two chips). Lanes are added round-robin over the slices, as long as all circuits of a lane find
-    fibres (``fibres`` between two adjacent servers).
+    P // 2 lanes (P for two chips). The rings share the ``fibres`` between two adjacent servers as jobs do (``share``).
     """
     plant = FibrePlant(RackPlan(torus.shape, torus.server, 1, ()), torus.chips, per_pair=fibres)
     rings = [server_ring(torus, each) for each in slices]
     ports = len(torus.directions)
     most = [0 if len(ring) < 2 else ports if len(ring) == 2 else max(1, ports // 2) for ring in rings]
-    lanes = [0] * len(slices)
-    growing = [number for number in range(len(slices)) if most[number]]
-    routes: Mapping[tuple[int, int, int], Route] = {}
-    while growing:
-        for number in list(growing):
-            circuits = {(number, lanes[number], hop): ends for hop, ends in enumerate(_hops(rings[number]))}
-            try:
-                routes = plant.routed(circuits, routes)
-            except CircuitError:
-                growing.remove(number)
-                continue
-            lanes[number] += 1
-            if lanes[number] == most[number]:
-                growing.remove(number)
-    return tuple(have / may if may else None for have, may in zip(lanes, most, strict=True))
+    demands = [
+        PortDemand(str(number), tuple({(number, lane, a): (a, b) for a, b in _hops(ring)} for lane in range(lanes)))
+        for number, (ring, lanes) in enumerate(zip(rings, most, strict=True))
+    ]
+    lanes_of = share(plant, demands).counts
+    return tuple(lanes_of[str(number)] / lanes if lanes else None for number, lanes in enumerate(most))
 
 
 def server_ring(torus: Torus, slice_: Slice) -> tuple[int, ...]:

@@ -24,8 +24,8 @@ from matplotlib.path import Path as Curve
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
+from controllers.mesh.switch import STATES
 from experiments.mesh.report import routable_in_words
-from experiments.mesh.study import STATES
 from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
 from measure.results.ownership import hand_over
 from measure.results.row import Row

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from experiments.mesh.study import STATES, Answer, MeshStudy, Used, costs
+from controllers.mesh.switch import STATES
+from experiments.mesh.study import Answer, MeshStudy, Used, costs
 from measure.results.row import ResultRow
 
 

@@ -18,11 +18,11 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from controllers.circuits.circuits import Matching
-from controllers.circuits.matchings import perfect_matchings
+from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
-from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, path_latency_s, path_loss_db, settled
-from controllers.mesh.negotiation import route
+from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
+from controllers.mesh.negotiation import route, without_one
 from controllers.mesh.ports import choose
 from experiments.settings import Option, Settings
 from railyard.errors import CircuitError, ConfigError
@@ -38,7 +38,6 @@ FEWER_SHARE = 0.2
 WITHOUT_S = 0.5
 """Seconds of search per circuit, to find out whether an infeasible matching is routable without that circuit."""
 FORMS = ("svg", "png")
-STATES = ("bar", "cross")
 EVENLY, NAMED = "evenly spaced", "named"
 
 
@@ -115,7 +114,7 @@ class MeshStudy(Settings):
             evenly_spaced(self.mesh, self.n)
             if self.n % 2:
                 raise ConfigError(f"{self.n} ports have no perfect matching; use an even number", key="ports")
-        count = 1 if self.matching is not None else len(perfect_matchings(self.n))
+        count = 1 if self.matching is not None else len(one_factorization(self.n))
         if self.only is not None and self.only not in range(count):
             raise ConfigError(f"there is no matching {self.only}; use 0 to {count - 1}", key="only")
 
@@ -241,7 +240,7 @@ def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     if study.matching is not None:
         chosen: Sequence[Sequence[Pair]] = [study.matching]
     else:
-        chosen = [[(used.ports[a], used.ports[b]) for a, b in matching] for matching in perfect_matchings(study.n)]
+        chosen = [[(used.ports[a], used.ports[b]) for a, b in matching] for matching in one_factorization(study.n)]
     return tuple(tuple((min(pair), max(pair)) for pair in matching) for matching in chosen)
 
 
@@ -289,8 +288,8 @@ def costs(study: MeshStudy, answer: Answer) -> dict[str, Any]:
         "path_min": min(answer.lengths),
         "path_mean": mean(answer.lengths),
         "path_max": len(longest),
-        "loss_db": path_loss_db(longest, study.cell_loss_db),
-        "latency_ps": path_latency_s(longest, study.cell_latency_ps * 1e-12) * 1e12,
+        "loss_db": len(longest) * study.cell_loss_db,
+        "latency_ps": len(longest) * study.cell_latency_ps,
     }
 
 
@@ -322,7 +321,7 @@ def _try(study: MeshStudy) -> str:
 
 
 def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
-    without = _without(study, pairs)
+    without = without_one(study.mesh, pairs[::-1], seed=study.seed, time_s=WITHOUT_S)
     found = [] if without is None else [f"without {without[0]}-{without[1]} there is one"]
     for n in range(2 * len(pairs), 1, -2):
         share = 1.0 if n == 2 * len(pairs) else FEWER_SHARE
@@ -330,12 +329,3 @@ def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
             found.append(f"all matchings have one with --ports {','.join(map(str, chosen.ports))}")
             break
     return ", and ".join(found) or "a larger mesh may have one"
-
-
-def _without(study: MeshStudy, pairs: Sequence[Pair]) -> Pair | None:
-    """One circuit without which the other circuits are routable; None if there is no such circuit."""
-    for pair in reversed(pairs):
-        rest = [other for other in pairs if other != pair]
-        if rest and route(study.mesh, rest, seed=study.seed, time_s=WITHOUT_S) is not None:
-            return pair
-    return None

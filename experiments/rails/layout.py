@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controllers.policies.oneshot import split_bandwidth
+from controllers.policies.static import split_bandwidth
 from experiments.rails.settings import RailSettings
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale

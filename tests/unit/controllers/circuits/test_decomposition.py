@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import inf, nan
 
@@ -14,19 +14,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.circuits.decomposition import (
+    Choice,
     DemandSlot,
+    _heaviest,
+    _in_demand_unit,
+    _largest_first,
+    _slots_by,
+    _to_integers,
     birkhoff_von_neumann,
     check_demand,
     covering_matchings,
-    greedy_matchings,
-    optimal_matching,
-    optimal_matchings,
 )
 from controllers.circuits.matchings import one_factorization
 from railyard.errors import ConfigError
 
 Matrix = list[list[float]]
 whole, fractions = st.integers(0, 9), st.floats(0, 1e12) | st.just(0.0)
+
+
+def slots_by(choice: Choice) -> Callable[[Sequence[Sequence[float]]], tuple[DemandSlot, ...]]:
+    """One of the methods that ``covering_matchings`` compares."""
+
+    def make(matrix: Sequence[Sequence[float]]) -> tuple[DemandSlot, ...]:
+        demand, unit = _to_integers(check_demand(matrix, len(matrix)))
+        return _in_demand_unit(list(_slots_by(demand, choice)), unit)
+
+    return make
+
+
+greedy_matchings, optimal_matchings = slots_by(_largest_first), slots_by(_heaviest)
 undirected = [greedy_matchings, optimal_matchings, covering_matchings]
 
 
@@ -200,12 +216,11 @@ def test_no_matching_is_heavier_than_the_optimal_one(matrix: Matrix) -> None:
         joined = (matrix[first][p] + matrix[p][first] + heaviest(tuple(q for q in rest if q != p)) for p in rest)
         return max(heaviest(rest), *joined)
 
-    assert weight(matrix, optimal_matching(matrix)) == heaviest(tuple(range(len(matrix))))
+    assert weight(matrix, optimal_matchings(matrix)[0].pairs) == heaviest(tuple(range(len(matrix))))
 
 
 def test_greedy_takes_the_largest_pair_where_the_optimal_takes_two_others() -> None:
     matrix = [[0, 5, 0, 0], [0, 0, 6, 0], [0, 0, 0, 5], [0, 0, 0, 0]]
-    assert optimal_matching(matrix) == ((0, 1), (2, 3))
     assert optimal_matchings(matrix) == (DemandSlot(((0, 1), (2, 3)), 5.0), DemandSlot(((1, 2),), 6.0))
     assert greedy_matchings(matrix) == (DemandSlot(((1, 2),), 6.0), DemandSlot(((0, 1), (2, 3)), 5.0))
 
@@ -247,7 +262,7 @@ def test_what_is_no_demand_is_named(matrix: Matrix, reason: str) -> None:
 
 
 def test_every_decomposition_checks_its_demand() -> None:
-    for make in (*undirected, birkhoff_von_neumann, optimal_matching):
+    for make in (*undirected, birkhoff_von_neumann):
         with pytest.raises(ConfigError, match=r"^demand: "):
             make([[0, -1], [0, 0]])
     for bounded in (birkhoff_von_neumann, covering_matchings):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.mesh.light_paths import Routed, check, flips, hops, laid, path_latency_s, path_loss_db, settled
+from controllers.mesh.light_paths import Routed, check, flips, hops, laid, settled
 from controllers.mesh.negotiation import route
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh
@@ -68,8 +68,3 @@ def test_cells_without_light_keep_their_state_and_do_not_count(routed: Routed) -
         assert flips(before, routed) == flips(before, after.states) == sum(routed.states[c] != before[c] for c in lit)
     assert flips(routed.states, routed) == 0
     assert flips((False, True), (True, True)) == 1
-
-
-def test_loss_and_latency_grow_with_the_cells_crossed() -> None:
-    assert path_latency_s((4, 5, 6), 2e-12) == pytest.approx(6e-12)
-    assert path_loss_db((4, 5, 6), 0.5) == pytest.approx(1.5)

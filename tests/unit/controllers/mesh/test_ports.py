@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end, forced_exits
-from controllers.mesh.exact import route_exact
-from controllers.mesh.light_paths import Infeasible, check
+from controllers.mesh.light_paths import check
 from controllers.mesh.negotiation import route
-from controllers.mesh.ports import choices, choose, choose_ports, spaced_clear, why_not
+from controllers.mesh.ports import choices, choose, choose_ports, spaced_clear
 from railyard.errors import ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
@@ -78,35 +77,3 @@ def test_what_the_corners_forbid_no_solver_finds(order: list[int], count: int) -
     pairs = [(min(p), max(p)) for p in zip(order[:count], order[count : 2 * count], strict=True)]
     if dead_end(mesh, pairs) is not None:
         assert _Program(mesh, pairs, {}, None).solve(5, 0, None) == "INFEASIBLE"
-
-
-def test_why_not_says_what_is_proved_and_what_works() -> None:
-    mesh = Mesh.of(9, 9)
-    assert why_not(mesh, [(7, 40), (13, 50)]) is None
-    said = why_not(mesh, [(7, 40), (12, 50)])
-    assert said is not None
-    assert "carries the circuits 7-40, 12-50 at once (proved: light of port 7 can only come out at port 12)" in said
-    assert "between ports 0, 19, 38, 57, in this order, every matching can be laid (evenly spaced)" in said
-
-
-def test_why_not_offers_to_move_what_stands() -> None:
-    mesh = Mesh.of(1, 3)
-    pairs, fixed = _in_the_way(mesh)
-    said = why_not(mesh, pairs, fixed=fixed)
-    assert said is not None
-    assert "proved" in said
-    assert said.endswith("it can if the present circuits may take other paths")
-
-
-def _in_the_way(mesh: Mesh) -> tuple[list[tuple[int, int]], dict[tuple[int, int], tuple[int, ...]]]:
-    """Two circuits that a mesh carries, unless the first is laid as it is when it is alone."""
-    count = len(mesh.ports)
-    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
-    for first in pairs:
-        alone = route(mesh, [first], tries=1)
-        for second in pairs if alone else ():
-            if alone and not set(first) & set(second) and route(mesh, [first, second], tries=1):
-                blocked = route(mesh, [second], fixed=alone.paths, tries=1) is None
-                if blocked and isinstance(route_exact(mesh, [second], fixed=alone.paths), Infeasible):
-                    return [first, second], dict(alone.paths)
-    raise AssertionError("no circuit stands in another one's way")

@@ -177,7 +177,8 @@ def layouts_of(switch: PipSwitch, circuit: Circuit) -> list[LaidMatching]:
 def test_cells_as_given_stand_with_the_circuits_that_light_makes_of_them() -> None:
     other, switch = pip(8), pip(8)
     go(other, 1, (1, 2), (3, 4), (5, 8), (6, 7))
-    states = [bool(state) or cell not in other.layout.crossed for cell, state in enumerate(other.layout.routed.states)]
+    routed = other.layout.routed
+    states = [bool(state) or cell not in routed.crossed for cell, state in enumerate(routed.states)]
     laid = switch.with_cells(states)
     change = switch.change_to(laid)
     assert change is not None and change.after == laid == other.target

@@ -12,7 +12,7 @@ from rack_plans import electrical_plan, photonic_plan
 
 from controllers.circuits.circuits import Matching
 from controllers.policies.lumion import LumionPolicy
-from controllers.policies.wiring import steered_paths
+from controllers.policies.wiring import matched_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
@@ -37,7 +37,7 @@ def test_all_ports_go_to_the_ring_and_every_path_stands() -> None:
     policy, ring = LumionPolicy(photonic_plan(RACK)), Group("a", "dp", (0, 1, 4, 5))
     wiring = policy.start([ring])
     assert len(wiring["rack0"]) == 4 * 4 // 2
-    assert policy.paths(ring, wiring) == steered_paths(ring.members, range(4))
+    assert policy.paths(ring, wiring) == matched_paths(ring.members, [range(4)] * len(ring.members))
     assert not policy.asks(ring) and policy.wanted(ring, wiring) == {}
 
 

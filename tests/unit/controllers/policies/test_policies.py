@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Matching
 from controllers.policies.arcs import arcs_of
-from controllers.policies.catalog import POLICIES, load_policy
+from controllers.policies.catalog import POLICIES, installed_policies, load_policy
 from controllers.policies.electrical import ElectricalPolicy
-from controllers.policies.oneshot import OneShotPolicy, split_bandwidth
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
-from controllers.policies.static import StaticPolicy
+from controllers.policies.static import OneShotPolicy, StaticPolicy, split_bandwidth
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -231,7 +230,8 @@ def test_a_split_without_traffic_is_refused(traffic: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_our_policies_are_found_by_name(name: str) -> None:
-    assert type(load_policy(name, rail_plan(2))) is POLICIES[name]
+    found = type(load_policy(name, rail_plan(2)))
+    assert f"{found.__module__}:{found.__name__}" == POLICIES[name]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,9 @@ def test_our_policies_are_found_by_name(name: str) -> None:
         (
             "opsu",
             "'opsu' is not a policy; use one of opus, electrical, one-shot, static, follow, rotor, demand, lumion, "
-            "morphlux, torus, migrate, or module:Class",
+            'morphlux, torus, migrate, or module:Class of your own; did you mean "opus"\\?',
         ),
+        ("wholly-unlike", "or module:Class of your own$"),
         (":Class", "is not a policy"),
         ("no_such_module:Class", "there is no module no_such_module"),
         ("controllers.no_such:Class", "there is no module controllers.no_such"),
@@ -263,6 +264,35 @@ def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
     file.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match=r"mine.py cannot be imported: ModuleNotFoundError"):
         load_policy(f"{file}:Mine", rail_plan(2))
+
+
+def test_a_policy_of_an_installed_package_is_found_by_its_entry_point(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shipped_policies.py").write_text(
+        "from controllers.policies.policy import Policy\nclass Shipped(Policy):\n    pass\n"
+    )
+    info = tmp_path / "shipped-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shipped\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[railyard.policies]\nshipped = shipped_policies:Shipped\nopus = shipped_policies:Shipped\n"
+        "broken = shipped_policies:Absent\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed_policies().keys() == {"shipped", "broken"}, "names of our own are not for others"
+    assert type(load_policy("shipped", rail_plan(2))).__name__ == "Shipped"
+    assert type(load_policy("opus", rail_plan(2))) is OpusPolicy
+    with pytest.raises(ConfigError, match="module shipped_policies has no class Absent"):
+        load_policy("broken", rail_plan(2))
+    with pytest.raises(ConfigError, match=r'migrate, shipped, broken, or module.*; did you mean "shipped"\?$'):
+        load_policy("shiped", rail_plan(2))
+
+
+def test_installed_packages_are_searched_for_unknown_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controllers.policies.catalog.entry_points", lambda **_: pytest.fail("they were searched"))
+    load_policy("opus", rail_plan(2))
+    load_policy("controllers.policies.follow:FollowPolicy", rail_plan(2))
 
 
 @pytest.mark.parametrize("policy", [ElectricalPolicy, StaticPolicy])

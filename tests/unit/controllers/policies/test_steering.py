@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from fabric_plans import rail_plan
@@ -11,10 +12,16 @@ from hypothesis import strategies as st
 from rack_plans import electrical_plan
 
 from controllers.policies.split import ports_needed, split_ports
-from controllers.policies.wiring import matched_paths, ring_neighbours, ring_paths, steered_paths
+from controllers.policies.wiring import matched_paths, ring_neighbours, ring_paths
 from railyard.errors import ConfigError
+from railyard.protocol import Hop
 from topos.torus import Torus
 from workloads.program import Group
+
+
+def steered_paths(members: Sequence[int], lanes: Sequence[int]) -> tuple[Hop, ...]:
+    """The ring of ``members`` over all ``lanes``, the same for every member."""
+    return matched_paths(members, [lanes] * len(members))
 
 
 def test_a_ring_of_four_ports_is_two_rings_of_two() -> None:

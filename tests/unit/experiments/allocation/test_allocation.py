@@ -84,7 +84,7 @@ def test_no_fibres_no_splice() -> None:
     rack.reserve(range(60, 64))
     rack.allocate(32, "half")
     splicer = Splicer(rack, tuple(range(60, 64)))
-    for (a, b), links in rack.graph.links.items():
+    for (a, b), links in rack.plant.links.items():
         if 15 in (a, b):  # the server of the spares
             for number in range(links):
                 splicer._routes[-1, a * 100 + b, number] = (a, b)

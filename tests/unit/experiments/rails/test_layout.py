@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from reports import fabric_plan, forecast
 
-from controllers.policies.oneshot import split_bandwidth
+from controllers.policies.static import split_bandwidth
 from experiments.rails.job import resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, topology_options
 from experiments.rails.settings import make_settings
