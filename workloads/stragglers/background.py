@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
-from railyard.child import end_child, request_stop, start_child
-from railyard.errors import ConfigError, MachineError
+from railyard.child import Child, read_settings
+from railyard.errors import ConfigError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.kernel.namespaces import inside
 from topos.plan import FabricPlan
@@ -84,7 +81,7 @@ class Drip:
         return max(0.0, self._paid_until + size / self._rate - now)
 
 
-class Background:
+class Background(Child):
     """Traffic of ``rate_mbps`` (as the port counts it, headers included) from ``source`` to ``target``.
 
     It begins with ``start`` and ends with ``stop``, after ``most_s`` seconds, or with this process. Raises
@@ -102,15 +99,15 @@ class Background:
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
         if not 0 < most_s <= MOST_S:
             raise ConfigError(f"must be above 0 and at most {MOST_S:g} s, not {most_s:g}", key="most_s")
-        self._fds = {source.netns_fd, target.netns_fd}
-        self._settings = {
+        settings = {
             "source": asdict(source),
             "target": asdict(target),
             "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu),
             "frame_bytes": mtu - TCP_IP_HEADER_BYTES,
             "most_s": most_s,
         }
-        self._process: subprocess.Popen[str] | None = None
+        fds = {source.netns_fd, target.netns_fd}
+        super().__init__("workloads.stragglers.background", settings, fds, "the background traffic")
 
     @staticmethod
     def on(
@@ -142,43 +139,9 @@ class Background:
         source, target = (TrafficEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
 
-    def start(self) -> Background:
-        """Start the traffic; returns when the two ends are connected."""
-        self._process = start_child(
-            "workloads.stragglers.background", self._settings, self._fds, "background traffic", own_session=True
-        )
-        return self
-
     def stop(self) -> Sent:
         """End the traffic and return its result; raises ``MachineError`` if it ended early."""
-        process, self._process = self._process, None
-        if process is None:
-            raise MachineError("the background traffic was not started")
-        assert process.stdout
-        try:
-            request_stop(process)
-            ready, _, _ = select.select([process.stdout], [], [], _END_S + _DRAIN_S)
-            line = process.stdout.readline() if ready else ""
-        finally:
-            end_child(process, _END_S)
-        try:
-            return Sent(**json.loads(line))
-        except (json.JSONDecodeError, TypeError):
-            raise MachineError("the background traffic ended without a result; its message is above") from None
-
-    def close(self) -> None:
-        """End the process if it still runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            end_child(process)
-
-    def __enter__(self) -> Background:
-        return self if self._process else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return Sent(**self.answer(_END_S + _DRAIN_S))
 
 
 def _connect(
@@ -255,8 +218,7 @@ def main() -> None:
 
     Standard input gives the settings as a line of JSON and ends the traffic with the next line; the result is printed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = json.loads(sys.stdin.readline())
+    settings = read_settings()
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
         sender, receiver = _connect(
