@@ -10,11 +10,12 @@ A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apa
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
+
+import numpy as np
 
 from measure.metrics.intervals import Interval, difference, overlap, total, union
 from measure.metrics.point import Point
@@ -164,30 +165,19 @@ def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark])
     return found
 
 
-class _Lasting(Protocol):
-    """An object with a duration, from ``t`` to ``end``."""
-
-    @property
-    def t(self) -> float: ...
-
-    @property
-    def end(self) -> float: ...
-
-
-_T = TypeVar("_T", bound=_Lasting)
+_T = TypeVar("_T", Dark, _Wait)
 
 
 class _ByTime(Generic[_T]):
     """Index of intervals by time, which finds those that overlap another one."""
 
     def __init__(self, items: Iterable[_T]) -> None:
-        self._items = sorted(items, key=lambda i: i.t)
-        self._starts = [i.t for i in self._items]
-        self._longest = max((i.end - i.t for i in self._items), default=0.0)
+        self._items = list(items)
+        self._starts = np.array([item.t for item in self._items])
+        self._ends = np.array([item.end for item in self._items])
 
     def overlapping(self, t: float, end: float) -> list[_T]:
-        low, high = bisect_left(self._starts, t - self._longest), bisect_left(self._starts, end)
-        return [i for i in self._items[low:high] if i.end > t]
+        return [self._items[place] for place in np.flatnonzero((self._starts < end) & (self._ends > t))]
 
 
 def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:

@@ -1,4 +1,4 @@
-"""Sets up interfaces, addresses, routes, neighbours and queues, with many requests per call to the kernel.
+"""Sets up interfaces, addresses, routes and neighbours, with many requests per call to the kernel.
 
 The messages are pyroute2's; this module sends up to 64 of them at a time. A neighbour is encoded once, and only the
 index is written for each interface that needs it: a rail of 64 GPUs with two ports has 16,000 neighbour entries, and
@@ -27,9 +27,6 @@ from pyroute2.netlink.rtnl.ifaddrmsg import IFA_F_NOPREFIXROUTE, ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT, ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
-from pyroute2.netlink.rtnl.tcmsg import tcmsg
-from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET
-from pyroute2.netlink.rtnl.tcmsg.sched_tbf import options as tbf_options
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
@@ -38,7 +35,6 @@ LO_INDEX = 1
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
 _REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
 _TABLE_MAIN = 254
-_MOST_32 = 0xFFFFFFFF
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
 _TOGETHER = 64
 """Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
@@ -190,49 +186,6 @@ def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
     packed = bytearray(template.packed)
     struct.pack_into("=i", packed, _NEIGHBOUR_INDEX_AT, index)
     return NetlinkRequest(packed, template.what)
-
-
-class _Shaping(netlink.nlmsg):  # type: ignore[misc]
-    """pyroute2's ``tcmsg`` plus two attributes of a tbf that it lacks: a 64-bit rate and a burst in bytes.
-
-    A subclass of ``tcmsg`` would share its compiled table of attributes, so this is a class of its own.
-    """
-
-    fields = tcmsg.fields
-    nla_map = (("TCA_UNSPEC", "none"), ("TCA_KIND", "asciiz"), ("TCA_OPTIONS", "tbf"))
-
-    class tbf(netlink.nla):  # type: ignore[misc]
-        """Attributes ``TCA_TBF_...`` of ``linux/pkt_sched.h``."""
-
-        nla_map = (
-            ("TCA_TBF_UNSPEC", "none"),
-            ("TCA_TBF_PARMS", "parms"),
-            ("TCA_TBF_RTAB", "hex"),
-            ("TCA_TBF_PTAB", "hex"),
-            ("TCA_TBF_RATE64", "uint64"),
-            ("TCA_TBF_PRATE64", "uint64"),
-            ("TCA_TBF_BURST", "uint32"),
-        )
-
-        class parms(netlink.nla):  # type: ignore[misc]
-            """Fields of ``tc_tbf_qopt``, without the rate table that kernels before 3.8 need."""
-
-            fields = tbf_options.tbf_parms.fields
-
-
-def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> NetlinkRequest:
-    """Shape the traffic leaving interface ``index`` by a token bucket (tc-tbf)."""
-    rate = round(rate_mbps * 1e6 / 8)
-    parameters = {"rate": min(rate, _MOST_32), "rate___reserved": LINKLAYER_ETHERNET, "limit": limit_bytes}
-    options = {
-        "TCA_TBF_PARMS": parameters,
-        "TCA_TBF_RATE64": rate if rate > _MOST_32 else None,
-        "TCA_TBF_BURST": burst_bytes,
-    }
-    fields = {"index": index, "handle": 0x10000, "parent": rtnl.TC_H_ROOT}
-    attributes = {"TCA_KIND": "tbf", "TCA_OPTIONS": _nest(options)}
-    what = f"shaping {name} to {rate_mbps:g} Mb/s"
-    return _request(what, rtnl.RTM_NEWQDISC, _REPLACE, _Shaping(), fields, attributes)
 
 
 class Netlink:

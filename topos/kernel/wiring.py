@@ -12,11 +12,11 @@ from typing import Any
 from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
 from topos.kernel import netlink, tuning
-from topos.kernel.link_queue import link_queue
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
 from topos.kernel.nodes import RailSwitch
+from topos.kernel.queues import link_queue, token_bucket
 
 LINK_GROUP = 77
 """Interface group of all links of a yard, by which they are deleted at once."""
@@ -70,7 +70,7 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
                 if isinstance(_far(intf).node, RailSwitch):
                     yield from link_queue(intf.index, intf.name, rate, burst, queue)
                 else:
-                    yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
+                    yield token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def host_requests(
             rate = intf.rate_mbps
             if rate is not None:
                 burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
-                requests.append(netlink.token_bucket(intf.index, intf.name, rate, burst, queue))
+                requests.append(token_bucket(intf.index, intf.name, rate, burst, queue))
         yield host.name, requests
 
 

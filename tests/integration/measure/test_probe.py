@@ -15,7 +15,8 @@ from measure.live.sampler import HostInterface, Sampler, queue_events
 from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
-from topos.kernel.netlink import Netlink, VethEnd, address, link_up, neighbour, route, token_bucket, veth
+from topos.kernel.netlink import Netlink, VethEnd, address, link_up, neighbour, route, veth
+from topos.kernel.queues import token_bucket
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 pytestmark = pytest.mark.root

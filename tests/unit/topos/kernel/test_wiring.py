@@ -7,10 +7,10 @@ import pytest
 from mininet.net import Mininet
 
 from railyard.scale import bucket_burst_bytes
-from topos.kernel import netlink
 from topos.kernel.links import RecordedLink
 from topos.kernel.netlink import RouteTuning
 from topos.kernel.nodes import RailHost, RailSwitch
+from topos.kernel.queues import token_bucket
 from topos.kernel.tuning import HostTuning, route_tuning, unsent_limit
 from topos.kernel.wiring import host_requests, link_requests, number_interfaces, switch_shaping
 from topos.rails import RailTopo
@@ -51,7 +51,7 @@ def test_only_electrical_switches_shape(monkeypatch) -> None:  # type: ignore[no
 def test_bucket_holds_two_frames_at_least() -> None:
     assert bucket_burst_bytes(1, 9000) == 2 * 9014
     assert bucket_burst_bytes(1000, 9000) == 500_000
-    packed = bytes(netlink.token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
+    packed = bytes(token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
     assert struct.unpack_from("=I", packed, 16 + 4)[0] == 5
     assert struct.pack("=I", 12_500_000) in packed and struct.pack("=HHI", 8, 6, 50_000) in packed
 
