@@ -109,7 +109,7 @@ def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> lis
 
 def _received(receiver: socket.socket) -> list[int]:
     """The numbers of the probes that wait in a socket."""
-    numbers = []
+    numbers: list[int] = []
     while True:
         try:
             payload = frame_payload(receiver.recv(64, socket.MSG_DONTWAIT))

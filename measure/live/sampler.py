@@ -136,9 +136,9 @@ def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
         lanes = {p.interface: p.lane for _, p in plan.host_ports(rank)}
         with Counters(fd) as counters:
             t = time.monotonic()
-            for name, queue in counters.queues().items():
+            for name, dropped in counters.queue_drops().items():
                 if name in lanes:
-                    fields = {"interface": name, "rank": rank, "lane": lanes[name], "dropped": queue.dropped}
+                    fields = {"interface": name, "rank": rank, "lane": lanes[name], "dropped": dropped}
                     events.append(Event(t, "link", "qdisc", None, fields))
     return events
 

@@ -172,7 +172,7 @@ class _ByTime(Generic[_T]):
     """Index of intervals by time, which finds those that overlap another one."""
 
     def __init__(self, items: Iterable[_T]) -> None:
-        self._items = list(items)
+        self._items: list[_T] = list(items)
         self._starts = np.array([item.t for item in self._items])
         self._ends = np.array([item.end for item in self._items])
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Interface
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pyroute2 import netlink
 from pyroute2.netlink import rtnl
@@ -188,6 +188,9 @@ def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
     return NetlinkRequest(packed, template.what)
 
 
+_N = TypeVar("_N", bound="Netlink")
+
+
 class Netlink:
     """A netlink routing socket in one namespace (None: that of the calling thread).
 
@@ -235,7 +238,7 @@ class Netlink:
         """Close the netlink socket of this object."""
         self._socket.close()
 
-    def __enter__(self) -> Netlink:
+    def __enter__(self: _N) -> _N:
         return self
 
     def __exit__(self, *_: object) -> None:

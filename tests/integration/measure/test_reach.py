@@ -14,7 +14,7 @@ from raw_frames import forget_caches
 from controllers.circuits.matchings import one_factorization
 from experiments.session import Session
 from experiments.settings import Settings
-from measure.live.delivery import Delivery, delivery, payload, read_at_rest, read_port_counters
+from measure.live.delivery import Delivery, PortCounters, delivery, payload, read_port_counters
 from measure.live.ping_matrix import PingMatrix
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -119,6 +119,16 @@ def account(session: Session, streams: Pairs, count: int = 10) -> Delivery:
             for _ in range(count):
                 out.sendto(bytes(8000), (_ip(session.plan, b), 9))
     return delivery(before, read_at_rest(session.plan, fds))
+
+
+def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> PortCounters:
+    """The counters of all rail ports once traffic has stopped: two readings 10 ms apart are equal."""
+    end = time.monotonic() + longest_s
+    last, now = None, read_port_counters(plan, netns_fds)
+    while now != last and time.monotonic() < end:
+        time.sleep(0.01)
+        last, now = now, read_port_counters(plan, netns_fds)
+    return now
 
 
 def _ip(plan: FabricPlan, rank: int) -> str:
