@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from measure.figures.link_throughput import throughputs
 from measure.live.probe import ProbeTrain, Receiver, Sender
 from measure.live.sampler import HostInterface, Sampler, queue_events
-from measure.metrics.throughput import throughputs
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
 from topos.kernel.netlink import Netlink, VethEnd, address, link_up, neighbour, route, veth
