@@ -22,7 +22,7 @@ _MAX_LABELS = 40
 
 @dataclass(frozen=True)
 class Throughput:
-    """Throughput of one interface: ``tx_gbps[i]`` and ``rx_gbps[i]`` from ``edges_s[i]`` to ``edges_s[i + 1]``.
+    """Throughput of one interface: ``tx_gbps[i]`` sent from ``edges_s[i]`` to ``edges_s[i + 1]``.
 
     Edges are wall-clock seconds (the clock of the events); rates are those of the real system, in Gb/s, Ethernet
     headers included.
@@ -33,7 +33,6 @@ class Throughput:
     lane: int
     edges_s: tuple[float, ...]
     tx_gbps: tuple[float, ...]
-    rx_gbps: tuple[float, ...]
 
 
 def throughputs(events: Iterable[Event], scale: Scale) -> tuple[Throughput, ...]:
@@ -49,16 +48,15 @@ def throughputs(events: Iterable[Event], scale: Scale) -> tuple[Throughput, ...]
 
 def _series(interface: str, samples: list[Event], scale: Scale) -> Throughput:
     ordered = sorted(samples, key=lambda e: e.t)
-    edges, tx, rx = [ordered[0].t], [], []
+    edges, tx = [ordered[0].t], []
     for one, other in pairwise(ordered):
         seconds = other.t - one.t
         if seconds <= 0:
             continue
         edges.append(other.t)
         tx.append(_gbps(other["tx_bytes"] - one["tx_bytes"], seconds, scale))
-        rx.append(_gbps(other["rx_bytes"] - one["rx_bytes"], seconds, scale))
     first = ordered[0]
-    return Throughput(interface, first["rank"], first["lane"], tuple(edges), tuple(tx), tuple(rx))
+    return Throughput(interface, first["rank"], first["lane"], tuple(edges), tuple(tx))
 
 
 def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from measure.live.packets import Packet, open_packets, pack_record, read_spool
 from railyard.child import Child, read_settings, stop_requested
 from railyard.errors import ConfigError
-from topos.plan import FabricPlan, Network
+from topos.plan import FabricPlan
 
 MAX_BYTES = 256 << 20
 _INTERVAL_S = 0.02
@@ -57,13 +57,13 @@ class Captured:
     full: bool
 
 
-def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int], networks: Sequence[Network] = ("rail",)) -> list[Tap]:
-    """Taps on all ports of some hosts on ``networks``; ``netns_fds``: rank -> descriptor of its namespace."""
+def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int]) -> list[Tap]:
+    """Taps on all rail ports of some hosts; ``netns_fds``: rank -> descriptor of its namespace."""
     return [
         Tap(fd, port.interface)
         for rank, fd in netns_fds.items()
         for switch, port in plan.host_ports(rank)
-        if switch.network in networks
+        if switch.network == "rail"
     ]
 
 
@@ -71,7 +71,6 @@ class Capture(Child):
     """A running capture. Needs root. ``spool`` is a new file, which the caller removes.
 
     ``start`` returns when every further packet is captured; packets captured before a crash are in the spool.
-    ``received``: capture incoming packets only, so that every packet that arrives is captured once and no lost one is.
     Raises ``ConfigError`` without taps or for a ``max_bytes`` below 1.
 
     >>> with Capture(folder / "packets.spool", taps_of(plan, fds)) as capture:   # doctest: +SKIP
@@ -79,7 +78,7 @@ class Capture(Child):
     ...     captured = capture.stop()
     """
 
-    def __init__(self, spool: Path, taps: Sequence[Tap], max_bytes: int = MAX_BYTES, *, received: bool = False) -> None:
+    def __init__(self, spool: Path, taps: Sequence[Tap], max_bytes: int = MAX_BYTES) -> None:
         if not taps:
             raise ConfigError("a capture needs at least one port", key="capture")
         if max_bytes < 1:
@@ -90,7 +89,6 @@ class Capture(Child):
             "taps": [asdict(tap) for tap in taps],
             "spool": str(spool.absolute()),
             "max_bytes": max_bytes,
-            "received": received,
         }
         fds = {tap.netns_fd for tap in taps}
         super().__init__("measure.live.capture", settings, fds, "the capture", patience_s=_PATIENCE_S)
@@ -102,8 +100,8 @@ class Capture(Child):
         return Captured(tuple(packets), answer["missed"], answer["full"])
 
 
-def _open(tap: Mapping[str, Any], received: bool) -> socket.socket:
-    tapped = open_packets(tap["netns_fd"], tap["interface"], _ETH_P_ALL, _ROOM_BYTES, outgoing=not received)
+def _open(tap: Mapping[str, Any]) -> socket.socket:
+    tapped = open_packets(tap["netns_fd"], tap["interface"], _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
     tapped.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     tapped.setblocking(False)
     return tapped
@@ -151,7 +149,7 @@ def main() -> None:
     os.nice(_NICENESS)
     with ExitStack() as stack:
         out = stack.enter_context(open(settings["spool"], "wb"))
-        taps = [stack.enter_context(_open(tap, settings["received"])) for tap in settings["taps"]]
+        taps = [stack.enter_context(_open(tap)) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])
         print("ready", flush=True)
         ended, missed = False, 0

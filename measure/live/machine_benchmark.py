@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
@@ -79,8 +79,7 @@ def message_times(sender: socket.socket, receiver: socket.socket, count: int) ->
     return _quantiles(times, "small messages")
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """The two ends of one directed connection."""
 
     sender: socket.socket
@@ -117,13 +116,11 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
     return [8 * count / window_s / 1e6 for count in counted]
 
 
-@dataclass(frozen=True)
-class HighestRate:
-    """The highest rate that passed (``value``), whether a higher one failed, and the number of rates tried."""
+class HighestRate(NamedTuple):
+    """The highest rate that passed (``value``), and whether a higher one failed."""
 
     value: float
     limited: bool
-    tried: int
 
 
 def highest_rate(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> HighestRate:
@@ -132,28 +129,21 @@ def highest_rate(passes: Callable[[float], bool], start: float, ceiling: float, 
     ``start`` is halved, at most three times, if it fails itself; raises ``MachineError`` if the lowest fails too. Stops
     at ``ceiling``; ``halvings`` is the number of bisection steps.
     """
-    tried = 0
-
-    def test(value: float) -> bool:
-        nonlocal tried
-        tried += 1
-        return passes(value)
-
     low, high = start, None
-    while not test(low):
+    while not passes(low):
+        if low < start / 4:
+            raise MachineError(f"this machine does not carry {low:g} Mb/s; try again when it is idle")
         high, low = low, low / 2
-        if tried > 3:
-            raise MachineError(f"this machine does not carry {high:g} Mb/s; try again when it is idle")
     while high is None and low < ceiling:
         following = min(low * 2, ceiling)
-        if test(following):
+        if passes(following):
             low = following
         else:
             high = following
     for _ in range(halvings if high is not None else 0):
         middle = (low * (high or low)) ** 0.5
-        if test(middle):
+        if passes(middle):
             low = middle
         else:
             high = middle
-    return HighestRate(low, high is not None, tried)
+    return HighestRate(low, high is not None)

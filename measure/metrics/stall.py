@@ -41,11 +41,6 @@ class Dark:
     group: str
     asked: float | None
 
-    @property
-    def gaining(self) -> frozenset[int]:
-        """The ranks that get a new circuit."""
-        return frozenset(rank for pair in self.joined for rank in pair)
-
     def connects(self, members: frozenset[int]) -> bool:
         """Whether a new circuit connects two of ``members``."""
         return any(members.issuperset(pair) for pair in self.joined)
@@ -98,7 +93,7 @@ def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Seq
     counts: dict[int, int] = defaultdict(int)
     wanted = set(measured)
     for dark in darks:
-        for rank in dark.gaining:
+        for rank in {rank for pair in dark.joined for rank in pair}:
             if steps.at(rank, dark.t) in wanted:
                 counts[rank] += 1
     return max(counts.values(), default=0) / len(measured) if measured else 0.0
@@ -227,15 +222,12 @@ def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
     return median(longest) or 0.0
 
 
-def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
+def stall_law(windows_s: Sequence[float], delay_s: float) -> float:
     """Exposed stall of a step, in seconds: the sum over its reconfigurations of max(0, T_reconf - T_window).
 
-    ``delays_s`` is one delay for all windows, or one for each. Source: Opus, arXiv 2507.08119, section 4.
+    Source: Opus, arXiv 2507.08119, section 4.
 
     >>> stall_law([0.0, 0.1, 0.3], 0.2)
     0.30000000000000004
     """
-    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
-    if len(delays) != len(windows_s):
-        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; give one per window, or one for all")
-    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))
+    return sum(max(0.0, delay_s - window) for window in windows_s)

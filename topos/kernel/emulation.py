@@ -37,8 +37,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
     - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
     - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
-      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
-    - ``host_tuning``: settings of the hosts' network stacks.
+      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
     daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.
@@ -50,7 +49,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         run_dir: str | os.PathLike[str] | None = None,
         datapath: Datapath = "auto",
         openflow: tuple[str, int] | None = _CONTROLLER,
-        host_tuning: tuning.HostTuning | None = None,
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -60,7 +58,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._fds: dict[str, int] = {}
         self._cut: set[str] = set()
         self.openflow = openflow
-        self.host_tuning = host_tuning or tuning.HostTuning()
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
         try:
@@ -137,14 +134,14 @@ class Emulation(Mininet):  # type: ignore[misc]
         for host in self.hosts:
             ports = [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
             with namespaces.inside(self._fds[host.name]):
-                namespaces.write_sysctls(self.host_tuning.sysctls(ports))
+                namespaces.write_sysctls(tuning.host_sysctls(ports))
 
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
         wiring.number_interfaces(self.links)
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(wiring.link_requests(self.links, self._fds))
-        for name, requests in wiring.host_requests(self.hosts, self.switches, self.host_tuning):
+        for name, requests in wiring.host_requests(self.hosts, self.switches):
             with Netlink(self._fds[name]) as kernel:
                 kernel.run(requests)
 
@@ -196,7 +193,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         if host_name not in self._cut:
             return
         with Netlink(self._fds[host_name]) as kernel:
-            kernel.run(wiring.mend_requests(host, self.switches, self.host_tuning))
+            kernel.run(wiring.mend_requests(host, self.switches))
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_up(intf.index, intf.name) for intf in wiring.own_ends(host, self.switches))
         self._cut.discard(host_name)

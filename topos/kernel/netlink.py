@@ -35,6 +35,9 @@ LO_INDEX = 1
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
 _REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
 _TABLE_MAIN = 254
+_RTAX_RTO_MIN = 13
+_INITIAL_WINDOW = 200
+"""Segments that a connection sends, and accepts, at once when it starts."""
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
 _TOGETHER = 64
 """Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
@@ -121,32 +124,24 @@ def address(index: int, name: str, ip: str, prefix: int) -> NetlinkRequest:
     return _request(what, rtnl.RTM_NEWADDR, _NEW, ifaddrmsg(), fields, attributes)
 
 
-_RTAX_RTO_MIN = 13
+def _tcp_settings(rto_min_ms: int) -> dict[str, Any]:
+    """TCP settings of a route: large initial windows, quick acknowledgements, minimum retransmission time-out in ms.
 
-
-@dataclass(frozen=True)
-class RouteTuning:
-    """TCP settings of a route: windows in segments, minimum retransmission time-out in milliseconds.
-
-    The time-out must exceed the time that packets wait in the queue of a port; ``topos.kernel.tuning.route_tuning``
-    makes it longer for slow ports.
+    The time-out must exceed the time that packets wait in the queue of a port (``topos.kernel.tuning.rto_min_ms``).
     """
-
-    initial_window: int = 200
-    rto_min_ms: int = 25
-    quick_ack: bool = True
-
-    def metrics(self) -> dict[str, Any]:
-        """The settings as attributes of a netlink route message."""
-        windows = {"RTAX_INITCWND": self.initial_window, "RTAX_INITRWND": self.initial_window}
-        rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": self.rto_min_ms}  # without the lock TCP ignores it
-        return _nest(windows | rto | {"RTAX_QUICKACK": int(self.quick_ack)})
+    windows = {"RTAX_INITCWND": _INITIAL_WINDOW, "RTAX_INITRWND": _INITIAL_WINDOW}
+    rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": rto_min_ms}  # without the lock TCP ignores it
+    return _nest(windows | rto | {"RTAX_QUICKACK": 1})
 
 
 def route(
-    index: int, ip: str, prefix: int, metric: int, tuning: RouteTuning | None, table: int = _TABLE_MAIN
+    index: int, ip: str, prefix: int, metric: int, rto_min_ms: int | None, table: int = _TABLE_MAIN
 ) -> NetlinkRequest:
-    """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``."""
+    """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
+
+    ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP settings for fast starts;
+    None leaves the kernel's defaults.
+    """
     fields = {
         "family": socket.AF_INET,
         "dst_len": prefix,
@@ -160,7 +155,7 @@ def route(
         "RTA_PRIORITY": metric,
         "RTA_PREFSRC": ip,
         "RTA_TABLE": table,
-        "RTA_METRICS": tuning.metrics() if tuning else None,
+        "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
     }
     what = f"routing the network of {ip}/{prefix} over interface {index}"
     return _request(what, rtnl.RTM_NEWROUTE, _NEW, rtmsg(), fields, attributes)
