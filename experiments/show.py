@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.command import run_script
-from measure.metrics.bounds import bound_s, rounds_after_straggler
+from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
 from workloads.catalog import DEFAULT_PORT_GBPS

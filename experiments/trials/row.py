@@ -7,8 +7,8 @@ from statistics import fmean
 
 from experiments.trials.plan import TrialPlan
 from experiments.trials.trial import Trial
-from measure.metrics.bounds import bound_s
 from measure.metrics.collective import CollectiveTimes
+from measure.metrics.critical import bound_s
 from measure.metrics.fidelity import Verdict
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point

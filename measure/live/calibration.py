@@ -12,7 +12,8 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
@@ -129,19 +130,14 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
     except FileNotFoundError:
         return None
     try:
-        calibration = _from_json(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError):
+        calibration = TypeAdapter(Calibration).validate_json(text, extra="forbid")
+        if calibration.format != FORMAT:
+            raise ValueError(calibration.format)
+    except ValueError:
         raise MachineError(
             f"{path} is not a calibration that this version reads; write a new one with sudo scripts/calibrate.py"
         ) from None
     return calibration if calibration.is_of_this_machine() else None
-
-
-def _from_json(data: dict[str, Any]) -> Calibration:
-    if data["format"] != FORMAT:
-        raise ValueError(data["format"])
-    timers = {key: TimerError(**data[key]) for key in ("timer_idle", "timer_loaded")}
-    return Calibration(**{**data, **timers})
 
 
 def pick_scale(

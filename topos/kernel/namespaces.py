@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,15 @@ from railyard.errors import MachineError
 _CLONE_NEWNET = 0x40000000
 _SYSCTL = Path("/proc/sys")
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """One end of a flow at a host: the descriptor of the host's namespace, the interface and its address."""
+
+    netns_fd: int
+    interface: str
+    ip: str
 
 
 def _own_namespace() -> int:

@@ -20,7 +20,7 @@ from typing import Any
 from railyard.child import Child, read_settings
 from railyard.errors import ConfigError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
-from topos.kernel.namespaces import inside
+from topos.kernel.namespaces import HostEnd, inside
 from topos.plan import FabricPlan
 
 MOST_S = 3600.0
@@ -35,15 +35,6 @@ _BUFFER_S = 0.1
 _LEAST_BUFFER_BYTES = 1 << 17
 _SO_BINDTODEVICE = 25
 _SO_SNDBUFFORCE = 32
-
-
-@dataclass(frozen=True)
-class TrafficEnd:
-    """One end of the traffic: the namespace of a host (a descriptor), the interface and its address."""
-
-    netns_fd: int
-    interface: str
-    ip: str
 
 
 @dataclass(frozen=True)
@@ -92,9 +83,7 @@ class Background(Child):
     ...     print(traffic.stop().mbps(plan.mtu))
     """
 
-    def __init__(
-        self, source: TrafficEnd, target: TrafficEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S
-    ) -> None:
+    def __init__(self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S) -> None:
         if not 0 < rate_mbps < float("inf"):
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
         if not 0 < most_s <= MOST_S:
@@ -136,7 +125,7 @@ class Background(Child):
             raise ConfigError(f"ranks {rank} and {peer} do not share port {lane} of a rail", key="background")
         rail = plan.rail_of(rank)
         ports = [rail.port(r, lane) for r in (rank, peer)]
-        source, target = (TrafficEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
+        source, target = (HostEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
 
     def stop(self) -> Sent:
@@ -145,7 +134,7 @@ class Background(Child):
 
 
 def _connect(
-    source: TrafficEnd, target: TrafficEnd, buffer_bytes: int, stack: ExitStack
+    source: HostEnd, target: HostEnd, buffer_bytes: int, stack: ExitStack
 ) -> tuple[socket.socket, socket.socket]:
     """The sending and the receiving end of a connection; the data in flight is bounded by the sender's buffer."""
     with inside(target.netns_fd):
@@ -221,9 +210,7 @@ def main() -> None:
     settings = read_settings()
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
-        sender, receiver = _connect(
-            TrafficEnd(**settings["source"]), TrafficEnd(**settings["target"]), buffer_bytes, stack
-        )
+        sender, receiver = _connect(HostEnd(**settings["source"]), HostEnd(**settings["target"]), buffer_bytes, stack)
         print("ready", flush=True)
         print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from topos.describe import plan
+from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
-from workloads.stragglers.background import Background, Drip, Sent, TrafficEnd
+from workloads.stragglers.background import Background, Drip, Sent
 
 FDS = dict.fromkeys(range(6), 0)
 
@@ -72,6 +73,6 @@ def test_what_cannot_be_is_refused(fabric: str, options: dict[str, int], says: s
 
 @pytest.mark.parametrize("options", [{"rate_mbps": 0.0}, {"rate_mbps": float("nan")}, {"rate_mbps": 1, "most_s": 1e9}])
 def test_a_rate_and_an_end_are_needed(options: dict[str, float]) -> None:
-    end = TrafficEnd(0, "eth0", "10.0.0.1")
+    end = HostEnd(0, "eth0", "10.0.0.1")
     with pytest.raises(ConfigError):
         Background(end, end, mtu=9000, **options)
