@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from railyard.child import Child, read_settings
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
-from topos.kernel.namespaces import HostEnd, inside
+from topos.kernel.namespaces import HostEnd, connect
 from topos.plan import FabricPlan
 
 MOST_S = 3600.0
@@ -33,7 +33,6 @@ _MEMORY_S = 0.05
 """Traffic that could not be sent for this long is dropped, so that a blocked port causes no burst later."""
 _BUFFER_S = 0.1
 _LEAST_BUFFER_BYTES = 1 << 17
-_SO_BINDTODEVICE = 25
 _SO_SNDBUFFORCE = 32
 
 
@@ -133,29 +132,6 @@ class Background(Child):
         return Sent(**self.answer(_END_S + _DRAIN_S))
 
 
-def _connect(
-    source: HostEnd, target: HostEnd, buffer_bytes: int, stack: ExitStack
-) -> tuple[socket.socket, socket.socket]:
-    """The sending and the receiving end of a connection; the data in flight is bounded by the sender's buffer."""
-    with inside(target.netns_fd):
-        listener = stack.enter_context(socket.create_server((target.ip, 0)))
-    with inside(source.netns_fd):
-        sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    sender.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, source.interface.encode())
-    sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, buffer_bytes)
-    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sender.settimeout(_CONNECT_S)
-    listener.settimeout(_CONNECT_S)
-    try:
-        sender.connect(listener.getsockname())
-        receiver = stack.enter_context(listener.accept()[0])
-    except OSError as error:
-        raise SystemExit(f"background traffic from {source.ip} cannot connect to {target.ip}: {error}") from None
-    sender.setblocking(False)
-    receiver.setblocking(False)
-    return sender, receiver
-
-
 def _receive(receiver: socket.socket, into: bytearray) -> int | None:
     """Read the available data; returns its number of bytes, None at the end of the stream."""
     try:
@@ -210,7 +186,15 @@ def main() -> None:
     settings = read_settings()
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
-        sender, receiver = _connect(HostEnd(**settings["source"]), HostEnd(**settings["target"]), buffer_bytes, stack)
+        try:
+            ends = connect(HostEnd(**settings["source"]), HostEnd(**settings["target"]), _CONNECT_S)
+        except MachineError as error:
+            raise SystemExit(f"background traffic from {error}") from None
+        sender, receiver = map(stack.enter_context, ends)
+        sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, buffer_bytes)
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sender.setblocking(False)
+        receiver.setblocking(False)
         print("ready", flush=True)
         print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
 
