@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments.options import Parser
 from experiments.report import Column, Table, as_rich
-from measure.metrics.bounds import bound_s, rounds_after_straggler
+from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
 from workloads.catalog import DEFAULT_PORT_GBPS

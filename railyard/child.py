@@ -1,7 +1,7 @@
-"""Child processes that accompany a run: samplers, probes, background traffic.
+"""Child processes that accompany a run: samplers, probes, captures, background traffic.
 
 A child runs one module, reads its settings as one line of JSON on standard input and prints ``ready`` once it works.
-It is stopped by a line on its standard input or killed by its process id.
+It is stopped by a line on its standard input or killed by its process id, and may print a result, one line of JSON.
 """
 
 from __future__ import annotations
@@ -9,60 +9,107 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from railyard.checkout import ROOT
 from railyard.errors import MachineError
 
 _START_S = 10.0
+_PARENT = os.getppid()
+_C = TypeVar("_C", bound="Child")
 
 
-def start_child(
-    module: str, settings: Mapping[str, Any], fds: Collection[int], what: str, *, own_session: bool = False
-) -> subprocess.Popen[str]:
-    """Run ``module`` as a child process and return once it has printed ``ready``.
+class Child:
+    """The child process that runs ``module``; ``what`` names it in errors. Its end is close or the end of a ``with``.
 
-    The descriptors ``fds`` (namespaces, sockets) stay open in the child under the same numbers. With ``own_session``
-    the child has a session of its own, so Ctrl-C in the terminal does not reach it. Raises ``MachineError`` naming
-    ``what`` if the child is not ready within 10 s.
+    The descriptors ``fds`` (namespaces, sockets) stay open in the child under the same numbers. The child has a session
+    of its own, so Ctrl-C in the terminal does not reach it. After it was asked to stop, it has ``patience_s`` seconds
+    to end before it is killed.
     """
-    root = str(ROOT)
-    process = subprocess.Popen(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=tuple(fds),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))},
-        start_new_session=own_session,
-        text=True,
-    )
-    assert process.stdin and process.stdout
-    try:
-        with suppress(BrokenPipeError):  # the child has ended already; the missing ``ready`` is reported below
-            process.stdin.write(json.dumps(settings) + "\n")
-            process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], _START_S)
-        if not ready or process.stdout.readline() != "ready\n":
-            raise MachineError(f"{what} did not start; its message is above")
-    except BaseException:
-        end_child(process)
-        raise
-    return process
+
+    def __init__(
+        self, module: str, settings: Mapping[str, Any], fds: Collection[int], what: str, *, patience_s: float = 0.0
+    ) -> None:
+        self._module, self._settings, self._fds = module, settings, tuple(fds)
+        self._what = what
+        self._patience_s = patience_s
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self: _C) -> _C:
+        """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 10 s."""
+        paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=self._fds,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+            text=True,
+        )
+        assert process.stdin and process.stdout
+        try:
+            with suppress(BrokenPipeError):  # the child has ended already; the missing ``ready`` is reported below
+                process.stdin.write(json.dumps(self._settings) + "\n")
+                process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], _START_S)
+            if not ready or process.stdout.readline() != "ready\n":
+                raise MachineError(f"{self._what} did not start; its message is above")
+        except BaseException:
+            self._process = None
+            end_child(process)
+            raise
+        return self
+
+    def answer(self, longest_s: float, *, stop: bool = True) -> dict[str, Any]:
+        """The result that the child prints within ``longest_s`` seconds, after it is asked to stop if ``stop``.
+
+        Raises ``MachineError`` if there is none. The child has ended when this returns.
+        """
+        process = self._process
+        if process is None:
+            raise MachineError(f"{self._what} was not started")
+        assert process.stdout
+        try:
+            if stop:
+                _request_stop(process)
+            printed, _, _ = select.select([process.stdout], [], [], longest_s)
+            result: dict[str, Any] = json.loads(process.stdout.readline() if printed else "")
+        except json.JSONDecodeError:
+            raise MachineError(f"{self._what} ended without a result; its message is above") from None
+        finally:
+            self.close()
+        return result
+
+    def close(self) -> None:
+        """Ask the child to stop and end it; does nothing if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            _request_stop(process)
+            end_child(process, self._patience_s)
+
+    def __enter__(self: _C) -> _C:
+        return self if self._process else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def request_stop(process: subprocess.Popen[str]) -> None:
+def _request_stop(process: subprocess.Popen[str]) -> None:
     """Ask a child to stop by a line on its standard input.
 
     Closing the pipe would not be enough, since other processes may hold it open.
     """
     assert process.stdin
     with suppress(BrokenPipeError):
-        process.stdin.write("stop\n")
-        process.stdin.close()
+        if not process.stdin.closed:
+            process.stdin.write("stop\n")
+            process.stdin.close()
 
 
 def end_child(process: subprocess.Popen[str], patience_s: float = 0.0) -> None:
@@ -76,3 +123,15 @@ def end_child(process: subprocess.Popen[str], patience_s: float = 0.0) -> None:
         if stream is not None:
             with suppress(BrokenPipeError):
                 stream.close()
+
+
+def read_settings() -> dict[str, Any]:
+    """The settings of this process, which is a child, as its parent gave them; from now on Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings: dict[str, Any] = json.loads(sys.stdin.readline())
+    return settings
+
+
+def stop_requested(longest_s: float) -> bool:
+    """In a child: wait up to ``longest_s`` seconds; whether the parent has asked this process to stop, or has ended."""
+    return bool(select.select([sys.stdin], [], [], longest_s)[0]) or os.getppid() != _PARENT

@@ -12,15 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def set_priority(nice: int) -> None:
-    """Set the priority of this process, and of its session if it leads one; -20 is the highest.
+def set_priority(nice: int, process: int = 0) -> None:
+    """Set the priority of a process (0: this one), and of its session if it leads one; -20 is the highest.
 
     Best effort: a value that the kernel refuses is ignored.
     """
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
-    if os.getsid(0) == os.getpid():
-        set_session_priority(os.getpid(), nice)
+        os.setpriority(os.PRIO_PROCESS, process, nice)
+    if os.getsid(process) == (process or os.getpid()):
+        set_session_priority(process or os.getpid(), nice)
 
 
 def set_session_priority(leader: int, nice: int) -> None:

@@ -6,11 +6,9 @@ time is from the first probe that no receiver got to the first that a receiver g
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 from controllers.northbound.client import ChannelClient
@@ -58,11 +56,10 @@ def _limited(name: str, value_ms: float, limit_ms: float) -> Measurement:
 class _Bench:
     """Four hosts on one OCS; probes leave port 1 and arrive at port 3 or 5."""
 
-    def __init__(self, net: Emulation, client: ChannelClient, folder: Path) -> None:
+    def __init__(self, net: Emulation, client: ChannelClient) -> None:
         self._client = client
-        self._folder = folder
         ports = {port.number: port for port in net.plan.switches[0].ports}
-        self._sender = Sender(net.netns_fd(ports[1].host), ports[1].interface, ports[3].ip)
+        self._sender = Sender(net.netns_fd(ports[1].host), ports[1].interface, ports[3].mac)
         self._receivers = [
             Receiver(str(number), net.netns_fd(ports[number].host), ports[number].interface) for number in (3, 5)
         ]
@@ -78,11 +75,10 @@ class _Bench:
         old = WIRINGS[self._now][0][1]
         self._now = 1 - self._now
         new = WIRINGS[self._now][0][1]
-        train = ProbeTrain(self._sender, self._receivers, seconds=_LEAD_S + delay_s + _TAIL_S, folder=self._folder)
-        with train:
+        with ProbeTrain(self._sender, self._receivers, seconds=_LEAD_S + delay_s + _TAIL_S) as train:
             time.sleep(_LEAD_S)
             self._rewire(delay_s)
-            seen = train.result().dark_time(str(old), str(new))
+            seen = train.dark_time(str(old), str(new))
         if seen.up_t is None and seen.first_lost_t is not None:
             raise NotMeasured(f"the dark time at {delay_s * 1e3:g} ms: no probe came out again within "
                               f"{_TAIL_S * 1e3:g} ms of the end of the delay")  # fmt: skip
@@ -95,9 +91,5 @@ class _Bench:
 
 @contextmanager
 def _bench(framework: str) -> Iterator[_Bench]:
-    with (
-        controlled(servers=4, framework=framework) as (net, channel),
-        ChannelClient(channel) as client,
-        tempfile.TemporaryDirectory(prefix="railyard-dark-") as folder,
-    ):
-        yield _Bench(net, client, Path(folder))
+    with controlled(servers=4, framework=framework) as (net, channel), ChannelClient(channel) as client:
+        yield _Bench(net, client)

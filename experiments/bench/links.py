@@ -38,7 +38,7 @@ def links(hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0, basel
     """Goodput of the slowest host and spread over all hosts, with ``baseline`` also for stock Mininet; needs root."""
     shape: dict[str, Any] = {"servers": hosts, "gpus": 1, "ports": 1, "fabric": "electrical", "rate_mbps": rate_mbps}
     with Emulation(RailTopo(**shape), openflow=None) as net:
-        ours = ring_goodput(net.hosts, seconds)
+        ours = ring_goodput(net.hosts, rate_mbps, seconds)
     shares = share_of_line(ours, rate_mbps)
     name, least, apart = f"links_{hosts}x{rate_mbps:g}", None, None
     missing = []

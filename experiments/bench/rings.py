@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
+import os
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 from experiments.bench import NotMeasured
+from measure.live.machine_benchmark import connected_ring, ring_goodputs
+from railyard.errors import MachineError
+from topos.kernel.namespaces import HostEnd
 
-_ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE_S = 60.0
-"""Seconds after the measurement within which the processes of the hosts must end."""
-
-
-def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
-    """Goodput received by each of ``hosts`` in Mb/s, over ``seconds``; ``NotMeasured`` names the first host without."""
-    program = [sys.executable, "-m", "experiments.bench.goodput", "--seconds", str(seconds)]
-    children: list[subprocess.Popen[bytes]] = []
-    try:
-        for place, host in enumerate(hosts):
-            to = hosts[(place + 1) % len(hosts)]
-            command = [*program, "--listen", host.IP(), "--to", to.IP()]
-            children.append(host.popen(command, cwd=str(_ROOT)))
-        deadline = time.monotonic() + seconds + _PATIENCE_S
-        return [_goodput(host.name, child, deadline) for host, child in zip(hosts, children, strict=True)]
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
+_WARM_UP_S = 0.5
 
 
-def _goodput(host: str, child: subprocess.Popen[bytes], deadline: float) -> float:
-    """Goodput in Mb/s that the measuring process of ``host`` printed."""
-    try:
-        output, errors = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise NotMeasured(f"the goodput of host {host}: its process did not end in time") from None
-    try:
-        return float(output)
-    except ValueError:
-        said = (errors or b"").decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"its process ended with status {child.returncode} without output"
-        raise NotMeasured(f"the goodput of host {host}: {why}") from None
+def ring_goodput(hosts: Sequence[Any], rate_mbps: float, seconds: float) -> list[float]:
+    """Goodput in Mb/s that each host sends to the next one over ``seconds``, on links of ``rate_mbps``.
+
+    The same code measures Railyard and stock Mininet. ``NotMeasured`` if hosts cannot connect, or one has no goodput.
+    """
+    with ExitStack() as stack:
+        ends = []
+        for host in hosts:
+            namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, namespace)
+            ends.append(HostEnd(namespace, host.defaultIntf().name, host.IP()))
+        try:
+            found = ring_goodputs(stack.enter_context(connected_ring(ends)), rate_mbps, _WARM_UP_S, seconds)
+        except MachineError as error:
+            raise NotMeasured(f"the goodput of a ring: {error}") from None
+    silent = [host.name for host, goodput in zip(hosts, found, strict=True) if not goodput]
+    if silent:
+        raise NotMeasured(f"the goodput of host {silent[0]}: nothing that it sent was received")
+    return found

@@ -84,7 +84,7 @@ def measure(shape: dict[str, Any], ring_s: float, datapath: str) -> dict[str, An
     net.start()
     result: dict[str, Any] = {"up_s": time.monotonic() - start}
     if ring_s:
-        result["goodput_mbps"] = ring_goodput(net.hosts, ring_s)
+        result["goodput_mbps"] = ring_goodput(net.hosts, shape["rate_mbps"], ring_s)
     start = time.monotonic()
     net.stop()
     result["down_s"] = time.monotonic() - start

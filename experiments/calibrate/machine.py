@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from measure.live import machine_benchmark
 from measure.live.calibration import FORMAT, Calibration
 from measure.live.processor import Processor
-from railyard.errors import MachineError
 from railyard.scale import goodput_share
-from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
-from topos.plan import HostPort
+from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
 
 FAITHFUL_SHARE = 0.95
@@ -27,34 +24,12 @@ FAITHFUL_SHARE = 0.95
 BUSY_SHARE = 0.15
 """Highest load of a machine that counts as idle, as a share of all processors."""
 HOSTS = 16
-_PORT = 5001
 _TRIES = 2
 """Measurements of a rate before it counts as too high: other users of a shared machine disturb single ones."""
 _START_MBPS = 1600.0
 _CEILING_MBPS = 25_600.0
 
 Say = Callable[[str], None]
-
-
-def _connect(net: Emulation, source: HostPort, target: HostPort) -> machine_benchmark.Lane:
-    """A TCP connection from one port to another, with its ends in the namespaces of their hosts."""
-    with ExitStack() as closing:
-        with namespaces.inside(net.netns_fd(target.host)):
-            listener = closing.enter_context(socket.create_server((target.ip.split("/")[0], _PORT)))
-        with namespaces.inside(net.netns_fd(source.host)):
-            sender = closing.enter_context(socket.socket())
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, source.interface.encode())
-        sender.settimeout(10)
-        listener.settimeout(10)
-        try:
-            sender.connect((target.ip.split("/")[0], _PORT))
-            receiver = listener.accept()[0]
-        except OSError as error:
-            raise MachineError(f"{source.interface} does not reach {target.interface}: {error}") from error
-        closing.pop_all()
-        listener.close()
-    sender.settimeout(None)
-    return machine_benchmark.Lane(sender, receiver)
 
 
 @contextmanager
@@ -64,17 +39,11 @@ def ring(hosts: int, rate_mbps: float) -> Iterator[tuple[list[machine_benchmark.
     Yields the connections and the name of the datapath in use (``system`` or ``netdev``).
     """
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    lanes: list[machine_benchmark.Lane] = []
     with Emulation(topo, openflow=None) as net:
         ports = net.plan.rail_of(0).ports
-        try:
-            for host in range(hosts):
-                lanes.append(_connect(net, ports[host], ports[(host + 1) % hosts]))
+        ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
+        with machine_benchmark.connected_ring(ends) as lanes:
             yield lanes, net.yard.datapath
-        finally:
-            for lane in lanes:
-                lane.sender.close()
-                lane.receiver.close()
 
 
 def calibrate_machine(quick: bool = False, say: Say = lambda _: None) -> Calibration:

@@ -19,11 +19,12 @@ from experiments.racks.run import RackResult, RackRun, Say
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, server_fabric_row
 from experiments.server_fabric.settings import PAPER_EPOCH_S, PORT_GBPS, ServerFabricExperiment
 from experiments.session import Session
-from measure.live.iperf import IperfEnd, IperfLane, IperfResult, iperf_verdict, measure_iperf
+from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
 from measure.results.row import Row
 from railyard.errors import AgentError
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
+from topos.kernel.namespaces import HostEnd
 from topos.plan import FabricPlan, HostPort
 
 RECOVERY_SHAPE, KILL = "2x1x1", "1@2.5"
@@ -190,6 +191,6 @@ def _lane(session: Session, path: Hop) -> IperfLane:
     return IperfLane(_end(session, rank, lane), _end(session, peer, peer_lane))
 
 
-def _end(session: Session, rank: int, lane: int) -> IperfEnd:
+def _end(session: Session, rank: int, lane: int) -> HostEnd:
     port: HostPort = session.plan.rail_of(rank).port(rank, lane)
-    return IperfEnd(session.net.netns_fd(port.host), port.interface, port.ip)
+    return HostEnd(session.net.netns_fd(port.host), port.interface, port.ip)

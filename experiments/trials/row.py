@@ -8,8 +8,8 @@ from typing import Annotated
 
 from experiments.runner import Measured
 from experiments.trials.trial import WORLD, Trial
-from measure.metrics.bounds import bound_s
 from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
 from measure.results.row import MeasuredRow
 from railyard.scale import Scale, goodput_share

@@ -76,18 +76,10 @@ def draw(axes: Axes, drawn: Mapping[str, Curve]) -> None:
             )
         for point in curve.measured:
             bad = point in curve.unfaithful
-            face = "white" if bad else look.colour
-            axes.plot(
-                *point,
-                color=look.colour,
-                marker=look.marker,
-                markersize=look.size,
-                markerfacecolor=face,
-                linestyle="",
-                zorder=4,
-            )
+            (dot,) = axes.plot(*point, color=look.colour, marker=look.marker, markersize=look.size, zorder=4)
             if bad:
-                axes.plot(*point, color=BLACK, marker="x", markersize=11, linestyle="", zorder=5)
+                dot.set_markerfacecolor("white")
+                axes.plot(*point, color=BLACK, marker="x", markersize=11, zorder=5)
     axes.grid(color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
 
@@ -109,19 +101,13 @@ def label_far(axes: Axes, far: Mapping[str, Curve], unit: str) -> None:
     """Label the curves that lie above the panel, with their lowest value."""
     for place, curve in enumerate(far.values()):
         text = f"↑ {curve.look.name}, {min(y for _, y in curve.measured or curve.model):.3g} {unit}"
-        axes.text(
-            0.99,
-            0.98 - 0.07 * place,
-            text,
-            transform=axes.transAxes,
-            color=curve.look.colour,
-            fontsize=9,
-            va="top",
-            ha="right",
-            fontweight="bold",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            zorder=6,
-        )
+        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        _name(axes, 0.99, 0.98 - 0.07 * place, text, curve.look, va="top", ha="right", bbox=behind, zorder=6)
+
+
+def _name(axes: Axes, x: float, y: float, text: str, look: Look, **options: Any) -> None:
+    """Write ``text`` in the colour of a curve at a place given in shares of the panel."""
+    axes.text(x, y, text, transform=axes.transAxes, color=look.colour, fontsize=9, fontweight="bold", **options)
 
 
 def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
@@ -133,16 +119,7 @@ def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
             height = axes.transAxes.inverted().transform(axes.transData.transform(points[-1]))[1]
             ends.append((float(height), curve.look))
     for height, look in zip(_apart([end for end, _ in ends]), [look for _, look in ends], strict=True):
-        axes.text(
-            1.02,
-            height,
-            look.name,
-            transform=axes.transAxes,
-            color=look.colour,
-            fontsize=9,
-            va="center",
-            fontweight="bold",
-        )
+        _name(axes, 1.02, height, look.name, look, va="center")
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
@@ -161,17 +138,12 @@ def _apart(heights: Sequence[float]) -> list[float]:
 def mark_vertical(axes: Axes, x: float, text: str, *, left: bool = False) -> None:
     """Draw a dashed vertical line at a predicted value, with its name above the panel."""
     axes.axvline(x, color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    axes.annotate(
-        text,
-        (x, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-2 if left else 2, 3),
-        textcoords="offset points",
-        fontsize=8,
-        color=TEXT,
-        ha="right" if left else "left",
-        va="bottom",
-    )
+    place: dict[str, Any] = {
+        "xycoords": ("data", "axes fraction"),
+        "xytext": (-2 if left else 2, 3),
+        "textcoords": "offset points",
+    }
+    axes.annotate(text, (x, 1.0), fontsize=8, color=TEXT, ha="right" if left else "left", va="bottom", **place)
 
 
 def panel_title(axes: Axes, title: str, x: str, y: str) -> None:

@@ -71,18 +71,13 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     unfinished = "" if step in steps.complete else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
-    style_axes(axes, f"{_title(point)}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
+    style_axes(axes, f"{point.title}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
     _legend(figure, used)
     return figure
 
 
 def _span(events: Sequence[Event]) -> Interval:
     return min(e.t for e in events), max(e.end or e.t for e in events)
-
-
-def _title(point: Point) -> str:
-    delay = f", reconfiguration delay {point.reconfiguration_delay_s * 1e3:g} ms" if point.dark_s else ""
-    return f"{point.mode}{delay}"
 
 
 def _rows(point: Point, changed: Sequence[str]) -> _Rows:

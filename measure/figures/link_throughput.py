@@ -1,8 +1,11 @@
-"""Figure of link throughput over time: a heat map with one row per port, and the sum of all ports."""
+"""Link throughput over time from the sampler's counters, and its figure: a heat map of ports, and their sum."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,11 +13,55 @@ from numpy.typing import NDArray
 
 from measure.figures.style import BLUE, GREY, LIGHT, TEXT, new_figure, style_axes, time_unit
 from measure.metrics.point import Point
-from measure.metrics.throughput import Throughput, throughputs
+from railyard.scale import Scale
 from railyard.timeline import Event
 
 _BINS = 600
 _MAX_LABELS = 40
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Throughput of one interface: ``tx_gbps[i]`` sent from ``edges_s[i]`` to ``edges_s[i + 1]``.
+
+    Edges are wall-clock seconds (the clock of the events); rates are those of the real system, in Gb/s, Ethernet
+    headers included.
+    """
+
+    interface: str
+    rank: int
+    lane: int
+    edges_s: tuple[float, ...]
+    tx_gbps: tuple[float, ...]
+
+
+def throughputs(events: Iterable[Event], scale: Scale) -> tuple[Throughput, ...]:
+    """Throughput of every interface, sorted by rank and lane; a counter that was reset gives 0 for that sample."""
+    samples: dict[str, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.source == "link" and e.kind == "bytes":
+            samples[e["interface"]].append(e)
+    return tuple(
+        sorted((_series(i, s, scale) for i, s in samples.items() if len(s) > 1), key=lambda t: (t.rank, t.lane))
+    )
+
+
+def _series(interface: str, samples: list[Event], scale: Scale) -> Throughput:
+    ordered = sorted(samples, key=lambda e: e.t)
+    edges, tx = [ordered[0].t], []
+    for one, other in pairwise(ordered):
+        seconds = other.t - one.t
+        if seconds <= 0:
+            continue
+        edges.append(other.t)
+        tx.append(_gbps(other["tx_bytes"] - one["tx_bytes"], seconds, scale))
+    first = ordered[0]
+    return Throughput(interface, first["rank"], first["lane"], tuple(edges), tuple(tx))
+
+
+def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:
+    """Rate in Gb/s of the real system; the time scale of bytes and seconds cancels out."""
+    return max(0.0, scale.real_bytes(emulated_bytes) * 8 / scale.real_s(wall_s) / 1e9)
 
 
 def link_throughput(point: Point, events: Sequence[Event]) -> Figure | None:
@@ -52,8 +99,7 @@ def _draw(
     places = range(0, len(series), every)
     heat.set_yticks([i + 0.5 for i in places], [series[i].interface for i in places], fontsize=7)
     heat.invert_yaxis()
-    delay = f", reconfiguration delay {point.reconfiguration_delay_s * 1e3:g} ms" if point.dark_s else ""
-    style_axes(heat, f"{point.mode}{delay}: what each port sends", "", "")
+    style_axes(heat, f"{point.title}: what each port sends", "", "")
     heat.tick_params(axis="y", length=0, labelsize=7)
     bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
     bar.set_label("of line rate (%)", color=TEXT)
@@ -62,9 +108,8 @@ def _draw(
     whole.stairs(together, edges, fill=True, color=BLUE, alpha=0.35)
     whole.stairs(together, edges, color=BLUE, linewidth=1.1, baseline=None)
     whole.axhline(all_lines, color=GREY, linewidth=1, linestyle="--")
-    whole.text(
-        1.005, all_lines, "line rate", transform=whole.get_yaxis_transform(), fontsize=8, color=TEXT, va="center"
-    )
+    at_right = whole.get_yaxis_transform()
+    whole.text(1.005, all_lines, "line rate", transform=at_right, fontsize=8, color=TEXT, va="center")
     whole.set_ylim(0, all_lines * 1.08)
     whole.grid(color=LIGHT, linewidth=0.7)
     style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")

@@ -7,6 +7,7 @@ without pyplot, so no global state is changed and no display is needed.
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,37 +18,22 @@ from matplotlib.patheffects import withStroke
 from measure.metrics.fidelity import NOT_FAITHFUL
 from railyard.scale import Scale
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
 
 DIMENSION_COLOURS = {"dp": BLUE, "edp": VERMILION, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
-MODE_COLOURS = {
-    "native": BLACK,
-    "electrical": GREEN,
-    "one-shot": PURPLE,
-    "on-demand": VERMILION,
-    "provisioned": BLUE,
-    "rotor": ORANGE,
-    "demand": SKY,
+_MODES = {
+    "native": (BLACK, "*"),
+    "electrical": (GREEN, "s"),
+    "one-shot": (PURPLE, "D"),
+    "on-demand": (VERMILION, "o"),
+    "provisioned": (BLUE, "^"),
+    "rotor": (ORANGE, "P"),
+    "demand": (SKY, "X"),
 }
-MODE_MARKERS = {
-    "native": "*",
-    "electrical": "s",
-    "one-shot": "D",
-    "on-demand": "o",
-    "provisioned": "^",
-    "rotor": "P",
-    "demand": "X",
-}
+MODE_COLOURS = {mode: colour for mode, (colour, _) in _MODES.items()}
+MODE_MARKERS = {mode: marker for mode, (_, marker) in _MODES.items()}
 DPI = 150
 
 
@@ -77,23 +63,14 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") 
     ``scale`` None: the data was computed and no packet was sent.
     """
     said = "Computed; no packets." if scale is None else f"Real units. Emulated at {scale_in_words(scale)}."
-    figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
-    figure.text(0.99, 0.008, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
+    footer: dict[str, Any] = {"fontsize": 7.5, "color": "#666666", "va": "bottom"}
+    figure.text(0.01, 0.008, f"{said} {note}".strip(), ha="left", **footer)
+    figure.text(0.99, 0.008, "Railyard", ha="right", **footer)
     if not faithful:
-        figure.text(
-            0.5,
-            0.5,
-            NOT_FAITHFUL,
-            fontsize=min(60.0, 6.6 * figure.get_figwidth()),
-            color=VERMILION,
-            alpha=0.2,
-            path_effects=[withStroke(linewidth=3, foreground="white", alpha=0.25)],
-            ha="center",
-            va="center",
-            rotation=20,
-            fontweight="bold",
-            zorder=1000,
-        )
+        size = min(60.0, 6.6 * figure.get_figwidth())
+        outline = withStroke(linewidth=3, foreground="white", alpha=0.25)
+        stamp = figure.text(0.5, 0.5, NOT_FAITHFUL, color=VERMILION, alpha=0.2, path_effects=[outline], zorder=1000)
+        stamp.set(fontsize=size, fontweight="bold", ha="center", va="center", rotation=20)
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=DPI, metadata={"Software": "Railyard"})
     return out.getvalue()

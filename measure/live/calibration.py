@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
 
@@ -131,7 +133,7 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
         return None
     try:
         calibration = from_json(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except ValueError:
         raise MachineError(
             f"{path} is not a calibration that this version reads; write a new one with sudo railyard calibrate"
         ) from None
@@ -140,10 +142,10 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
 
 def from_json(data: Mapping[str, Any]) -> Calibration:
     """Read the fields of a calibration; ``ValueError`` for another format."""
-    if data["format"] != FORMAT:
-        raise ValueError(data["format"])
-    timers = {key: TimerError(**data[key]) for key in ("timer_idle", "timer_loaded")}
-    return Calibration(**{**data, **timers})
+    found = TypeAdapter(Calibration).validate_python(data, extra="forbid")
+    if found.format != FORMAT:
+        raise ValueError(found.format)
+    return found
 
 
 def pick_scale(

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, nla, nlmsg
@@ -19,6 +20,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
+from topos.kernel.netlink import Netlink
 
 _RECEIVE_BYTES = 1 << 18
 _OTHERHOST = struct.Struct("=Q")
@@ -42,34 +44,17 @@ class LinkCounters:
     otherhost: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounters:
-    """Counters of the root queue (qdisc) of one interface."""
-
-    bytes: int
-    packets: int
-    dropped: int
-    backlog_bytes: int
-
-
-class Counters:
+class Counters(Netlink):
     """Reads counters through a netlink socket in one namespace (None: that of the caller).
 
     Raises ``MachineError`` if the kernel refuses a request.
     """
 
     def __init__(self, netns_fd: int | None = None) -> None:
+        super().__init__(netns_fd)
         self._parser = MarshalRtnl()
-        if netns_fd is None:
-            self._open()
-        else:
-            with inside(netns_fd):
-                self._open()
-
-    def _open(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
-        self._socket.settimeout(10)
-        self.names = dict(socket.if_nameindex())
+        with nullcontext() if netns_fd is None else inside(netns_fd):
+            self.names = dict(socket.if_nameindex())
 
     def links(self) -> dict[str, LinkCounters]:
         """Counters of every interface, by name; interfaces made after this object are left out."""
@@ -82,13 +67,13 @@ class Counters:
                 found[name] = LinkCounters(stats["rx_bytes"], stats["tx_bytes"], dropped, *packets, _otherhost(stats))
         return found
 
-    def queues(self) -> dict[str, QueueCounters]:
-        """Counters of the root queue of every interface that has one, by name."""
+    def queue_drops(self) -> dict[str, int]:
+        """Packets that the root queue (qdisc) of every interface has dropped, by name; without queue none."""
         found = {}
         for message in self._dump(RTM_GETQDISC, tcmsg, {}):
             name, stats = self.names.get(message["index"]), message.get_attr("TCA_STATS")
             if message["parent"] == TC_H_ROOT and name is not None and stats is not None:
-                found[name] = QueueCounters(stats["bytes"], stats["packets"], stats["drop"], stats["backlog"])
+                found[name] = stats["drop"]
         return found
 
     def _dump(self, kind: int, message_class: type[nlmsg], fields: dict[str, int]) -> Iterator[nlmsg]:
@@ -105,16 +90,6 @@ class Counters:
                     number = answer["header"]["error"].code
                     raise MachineError(f"reading the interface counters failed ({os.strerror(number)})")
                 yield answer
-
-    def close(self) -> None:
-        """Close the netlink socket of this object."""
-        self._socket.close()
-
-    def __enter__(self) -> Counters:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _otherhost(stats: nla) -> int | None:

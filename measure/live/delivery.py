@@ -5,7 +5,6 @@ The counters of all rail ports are read at the hosts' ends of the links, before 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from measure.live.counters import Counters, LinkCounters
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
-_PAUSE_S = 0.01
 Port = tuple[int, int]
 """(rank, lane) of a port on the rails."""
 PortCounters = Mapping[Port, LinkCounters]
@@ -73,19 +71,6 @@ def read_port_counters(plan: FabricPlan, netns_fds: Sequence[int]) -> PortCounte
             if switch.network == "rail":
                 found[rank, port.lane] = links[port.interface]
     return found
-
-
-def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> PortCounters:
-    """Read the counters of all rail ports once traffic has stopped: two readings 10 ms apart are equal.
-
-    After ``longest_s`` seconds the last reading is returned in any case.
-    """
-    end = time.monotonic() + longest_s
-    last, now = None, read_port_counters(plan, netns_fds)
-    while now != last and time.monotonic() < end:
-        time.sleep(_PAUSE_S)
-        last, now = now, read_port_counters(plan, netns_fds)
-    return now
 
 
 def delivery(before: PortCounters, after: PortCounters) -> Delivery:

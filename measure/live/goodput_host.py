@@ -27,7 +27,7 @@ def send(sender: socket.socket, end: float) -> None:
 
 
 def count(receiver: socket.socket, begin: float, end: float) -> int:
-    """Bytes received between the two monotonic times."""
+    """Bytes received between the two monotonic times; ends the process if the sender hangs up before ``end``."""
     buffer = bytearray(_CHUNK_BYTES)
     receiver.settimeout(0.05)
     arrived = 0
@@ -37,7 +37,7 @@ def count(receiver: socket.socket, begin: float, end: float) -> int:
         except TimeoutError:
             continue
         if not got:
-            break
+            sys.exit("the sender hung up before the measurement was over")
         if begin <= now < end:
             arrived += got
     return arrived

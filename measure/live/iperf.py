@@ -19,7 +19,7 @@ from typing import Any
 from measure.metrics.fidelity import Check, Limits, Verdict
 from railyard.child import end_child
 from railyard.errors import ConfigError, MachineError
-from topos.kernel.namespaces import inside
+from topos.kernel.namespaces import HostEnd, inside
 
 PROGRAM = "iperf3"
 FIRST_PORT = 5201
@@ -31,25 +31,11 @@ _MOST_S = 3600.0
 
 
 @dataclass(frozen=True)
-class IperfEnd:
-    """One end of a lane: the descriptor of a namespace, and the interface and address of the lane in it."""
-
-    netns_fd: int
-    interface: str
-    ip: str
-
-    @property
-    def bound(self) -> str:
-        """Address and device in iperf3's notation, ``address%device``."""
-        return f"{self.ip}%{self.interface}"
-
-
-@dataclass(frozen=True)
 class IperfLane:
     """A lane to measure: bytes go from ``client`` to ``server``."""
 
-    client: IperfEnd
-    server: IperfEnd
+    client: HostEnd
+    server: HostEnd
 
 
 @dataclass(frozen=True)
@@ -106,20 +92,25 @@ def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
     return Verdict(check.ok, (check,))
 
 
-def _server_words(end: IperfEnd, number: int, seconds: float) -> list[str]:
+def _bound(end: HostEnd) -> str:
+    """Address and device in iperf3's notation, ``address%device``."""
+    return f"{end.ip}%{end.interface}"
+
+
+def _server_words(end: HostEnd, number: int, seconds: float) -> list[str]:
     """Arguments of a server for one measurement, which ends by itself if no client connects."""
     idle_s = str(int(seconds + _START_S + _SLACK_S))
     once = ["-s", "-1", "-i", "0", "--forceflush", "--idle-timeout", idle_s]
-    return [*once, "-B", end.bound, "-p", str(FIRST_PORT + number)]
+    return [*once, "-B", _bound(end), "-p", str(FIRST_PORT + number)]
 
 
 def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float) -> list[str]:
-    words = ["-c", lane.server.ip, "-B", lane.client.bound, "-p", str(FIRST_PORT + number), "--json"]
+    words = ["-c", lane.server.ip, "-B", _bound(lane.client), "-p", str(FIRST_PORT + number), "--json"]
     words += ["-t", f"{seconds:g}", "--connect-timeout", str(_CONNECT_MS)]
     return [*words, "-O", f"{omit_s:g}"] if omit_s else words
 
 
-def _start(end: IperfEnd, words: Sequence[str]) -> subprocess.Popen[str]:
+def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
     """Start iperf3 in the namespace of ``end``, which a child inherits from the thread that starts it."""
     try:
         with inside(end.netns_fd):

@@ -9,18 +9,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
 from railyard.errors import MachineError
+from railyard.priority import set_priority
+from topos.kernel.namespaces import HostEnd, connect
 
 _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))\n"
 _STREAM = Path(__file__).with_name("goodput_host.py")
 _BUFFER_S = 0.04
 _LEAST_BUFFER_BYTES = 1 << 18
+_NICE = -10
+"""Priority of the processes of hosts, the same as for agents."""
+_PATIENCE_S = 30.0
 _SLEEPS_S = (0.0005, 0.001, 0.002, 0.005)
 
 
@@ -79,12 +84,19 @@ def message_times(sender: socket.socket, receiver: socket.socket, count: int) ->
     return _quantiles(times, "small messages")
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """The two ends of one directed connection."""
 
     sender: socket.socket
     receiver: socket.socket
+
+
+@contextmanager
+def connected_ring(ends: Sequence[HostEnd]) -> Iterator[list[Lane]]:
+    """A TCP connection from each host to the next, from the last one to the first; ``MachineError`` if one fails."""
+    with ExitStack() as stack:
+        pairs = zip(ends, [*ends[1:], *ends[:1]], strict=True)
+        yield [Lane(*map(stack.enter_context, connect(source, target))) for source, target in pairs]
 
 
 def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
@@ -92,7 +104,7 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
 
     Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1. The
     rate of the links, ``rate_mbps``, sets the send buffers, since an endless stream would otherwise fill a queue of a
-    second. Raises ``MachineError`` if a process stops early.
+    second. Raises ``MachineError`` naming a host whose process stops early.
     """
     buffer_bytes = max(_LEAST_BUFFER_BYTES, int(rate_mbps * 1e6 / 8 * _BUFFER_S))
     start = time.monotonic() + 0.2 + 0.03 * len(lanes)
@@ -102,28 +114,32 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
             ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
             arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
             command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
-            workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE))
-        received = [int(worker.communicate(timeout=30 + warm_up_s + window_s)[0] or -1) for worker in workers]
-    except (ValueError, subprocess.TimeoutExpired):
-        received = [-1]
+            workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE, start_new_session=True))
+            set_priority(_NICE, workers[-1].pid)
+        deadline = start + warm_up_s + window_s + _PATIENCE_S
+        received = [_received(host, worker, deadline) for host, worker in enumerate(workers)]
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
-    if min(received) < 0:
-        raise MachineError("a process that measures streams stopped early")
+            worker.communicate()
     # Worker i counted lane i - 1.
     counted = received[1:] + received[:1]
     return [8 * count / window_s / 1e6 for count in counted]
 
 
-@dataclass(frozen=True)
-class HighestRate:
-    """The highest rate that passed (``value``), whether a higher one failed, and the number of rates tried."""
+def _received(host: int, worker: subprocess.Popen[bytes], deadline: float) -> int:
+    """The bytes that the process of a host counted."""
+    try:
+        return int(worker.communicate(timeout=max(0.0, deadline - time.monotonic()))[0])
+    except (ValueError, subprocess.TimeoutExpired):
+        raise MachineError(f"the process that measures the goodput of host {host} ended without a result") from None
+
+
+class HighestRate(NamedTuple):
+    """The highest rate that passed (``value``), and whether a higher one failed."""
 
     value: float
     limited: bool
-    tried: int
 
 
 def highest_rate(passes: Callable[[float], bool], start: float, ceiling: float, halvings: int) -> HighestRate:
@@ -132,28 +148,21 @@ def highest_rate(passes: Callable[[float], bool], start: float, ceiling: float, 
     ``start`` is halved, at most three times, if it fails itself; raises ``MachineError`` if the lowest fails too. Stops
     at ``ceiling``; ``halvings`` is the number of bisection steps.
     """
-    tried = 0
-
-    def test(value: float) -> bool:
-        nonlocal tried
-        tried += 1
-        return passes(value)
-
     low, high = start, None
-    while not test(low):
+    while not passes(low):
+        if low < start / 4:
+            raise MachineError(f"this machine does not carry {low:g} Mb/s; try again when it is idle")
         high, low = low, low / 2
-        if tried > 3:
-            raise MachineError(f"this machine does not carry {high:g} Mb/s; try again when it is idle")
     while high is None and low < ceiling:
         following = min(low * 2, ceiling)
-        if test(following):
+        if passes(following):
             low = following
         else:
             high = following
     for _ in range(halvings if high is not None else 0):
         middle = (low * (high or low)) ** 0.5
-        if test(middle):
+        if passes(middle):
             low = middle
         else:
             high = middle
-    return HighestRate(low, high is not None, tried)
+    return HighestRate(low, high is not None)

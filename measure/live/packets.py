@@ -1,18 +1,52 @@
-"""Captured packets: their data type, their format in a spool file, and the TCP segment in a packet."""
+"""Packets on the wire: sockets that see them, their format in a spool file, and the TCP segment in a packet."""
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from topos.kernel.namespaces import inside
+
+ETHERTYPE = 0x88B6
+"""EtherType of the frames that measure reachability, IEEE 802 local experimental 2: no host answers it."""
+_SHORTEST_FRAME = 60
+_SO_RCVBUFFORCE = 33
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
 _RECORD = struct.Struct("<QHBxII")
 _IPV4, _TCP = 0x0800, 6
 _ETHERNET_BYTES = 14
 _SYN = 0x02
 End = tuple[str, int]
 """IPv4 address and TCP port."""
+
+
+def open_packets(
+    netns_fd: int, interface: str, ethertype: int, room_bytes: int, *, outgoing: bool = False
+) -> socket.socket:
+    """A packet socket for the frames of ``ethertype`` at an interface of a namespace.
+
+    ``room_bytes`` is the size of the receive buffer. It sees packets that this host sends only if ``outgoing``.
+    """
+    with inside(netns_fd):
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no packet comes in before the bind
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, room_bytes)
+        opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, int(not outgoing))
+        opened.bind((interface, ethertype))
+    return opened
+
+
+def ethernet_frame(to: str, sender: str, payload: bytes) -> bytes:
+    """An Ethernet frame of ``ETHERTYPE`` from one MAC address to another, which ``frame_payload`` reads."""
+    addresses = bytes.fromhex((to + sender).replace(":", ""))
+    return (addresses + ETHERTYPE.to_bytes(2, "big") + payload).ljust(_SHORTEST_FRAME, b"\0")
+
+
+def frame_payload(frame: bytes) -> bytes:
+    """The payload of an Ethernet frame, with its padding."""
+    return frame[_ETHERNET_BYTES:]
 
 
 @dataclass(frozen=True)

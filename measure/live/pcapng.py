@@ -19,13 +19,11 @@ def write_pcapng(
     comments: Iterable[Sequence[str]] | None = None,
     *,
     interfaces: Sequence[str] = (),
-    snap_bytes: int | None = None,
 ) -> None:
     """Write ``packets`` in order of time, each with its ``comments`` (see ``measure.live.annotation.annotate``).
 
     Each of ``interfaces`` gets a block with its name, also if no packet was captured there; other interfaces of packets
-    follow. Times are in microseconds, as most readers expect. ``snap_bytes`` limits the bytes kept of each packet; its
-    original length is written in any case.
+    follow. Times are in microseconds, as most readers expect.
     """
     from scapy.utils import RawPcapNgWriter  # imported here, since it is slow and only a capture needs it
 
@@ -47,9 +45,8 @@ def write_pcapng(
         out.linktype = _ETHERNET
         out.write_header(None)
         for packet, lines in sorted(zip(packets, comments_of, strict=True), key=lambda pair: pair[0].t_ns):
-            kept = packet.data if snap_bytes is None else packet.data[:snap_bytes]
             out._write_packet(
-                kept,
+                packet.data,
                 linktype=_ETHERNET,
                 sec=Fraction(packet.t_ns, 10**9),  # a float would be off by a fraction of a microsecond
                 wirelen=packet.length,

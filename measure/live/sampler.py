@@ -6,22 +6,15 @@ for all interfaces of the yard and two or three files of /proc, and writes one l
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
-from railyard.child import end_child, request_stop, start_child
+from railyard.child import Child, read_settings, stop_requested
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
@@ -96,8 +89,8 @@ class Changes:
         )
 
 
-class Sampler:
-    """Runs the sampler process. ``netns_fd`` is the namespace with the switches' ends of the links.
+class Sampler(Child):
+    """The sampler process. ``netns_fd`` is the namespace with the switches' ends of the links.
 
     Events are written to ``out`` at once, so that they survive a crash of the run; ``stop`` returns them. Raises
     ``MachineError`` if the process does not start.
@@ -116,42 +109,20 @@ class Sampler:
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._out = out
-        self._netns_fd = netns_fd
-        self._settings = {
+        settings = {
             "out": str(out.absolute()),
             "netns_fd": netns_fd,
             "interfaces": {name: asdict(interface) for name, interface in interfaces.items()},
             "pids": list(datapath_pids),
             "interval_s": interval_s,
         }
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> Sampler:
-        """Start sampling; returns after the first sample."""
-        self._process = start_child(
-            "measure.live.sampler", self._settings, (self._netns_fd,), "the sampler of link counters", own_session=True
-        )
-        return self
+        what = "the sampler of link counters"
+        super().__init__("measure.live.sampler", settings, [netns_fd], what, patience_s=_END_S)
 
     def stop(self) -> list[Event]:
         """Take a last sample, end the process and return all events in order of time."""
         self.close()
         return read_events(self._out) if self._out.exists() else []
-
-    def close(self) -> None:
-        """End the process after a last sample; does nothing if it does not run."""
-        process, self._process = self._process, None
-        if process is not None:
-            request_stop(process)
-            end_child(process, _END_S)
-
-    def __enter__(self) -> Sampler:
-        return self if self._process else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
@@ -165,9 +136,9 @@ def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
         lanes = {p.interface: p.lane for _, p in plan.host_ports(rank)}
         with Counters(fd) as counters:
             t = time.monotonic()
-            for name, queue in counters.queues().items():
+            for name, dropped in counters.queue_drops().items():
                 if name in lanes:
-                    fields = {"interface": name, "rank": rank, "lane": lanes[name], "dropped": queue.dropped}
+                    fields = {"interface": name, "rank": rank, "lane": lanes[name], "dropped": dropped}
                     events.append(Event(t, "link", "qdisc", None, fields))
     return events
 
@@ -202,10 +173,9 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
         start = before = time.monotonic()
         _write(out, changes.take(start, counters.links()))
         print("ready", flush=True)
-        tick, ended, parent = 1, False, os.getppid()
+        tick, ended = 1, False
         while not ended:
-            pause = max(0.0, start + tick * interval - time.monotonic())
-            ended = bool(select.select([sys.stdin], [], [], pause)[0]) or os.getppid() != parent
+            ended = stop_requested(max(0.0, start + tick * interval - time.monotonic()))
             now = time.monotonic()
             events = changes.take(now, counters.links())
             if now - before > interval / 2:
@@ -221,8 +191,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
 
 def main() -> None:
     """Run the sampler process: read settings as one line of JSON, then sample until the next line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = json.loads(sys.stdin.readline())
+    settings = read_settings()
     with open(settings["out"], "a", encoding="utf-8") as out:
         _sample(settings, out)
 

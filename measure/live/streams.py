@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from measure.live.packets import End, Packet, Segment, tcp_segment
+from measure.metrics.intervals import Interval, union
 from railyard.errors import VerifyError
 from workloads.agent.transport.message import HEADER_BYTES, Header
 
@@ -117,22 +119,6 @@ class Place:
     again: bool = False
 
 
-@dataclass
-class _Seen:
-    """The bytes of a stream seen at one port in one direction, as disjoint intervals in order."""
-
-    intervals: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, start: int, end: int) -> bool:
-        """Add an interval; returns whether all of it had been seen before."""
-        before = any(a <= start and end <= b for a, b in self.intervals)
-        touching = [(a, b) for a, b in self.intervals if a <= end and start <= b]
-        apart = [(a, b) for a, b in self.intervals if not (a <= end and start <= b)]
-        merged = (min([start, *(a for a, _ in touching)]), max([end, *(b for _, b in touching)]))
-        self.intervals = sorted([*apart, merged])
-        return before
-
-
 def places(packets: Iterable[Packet]) -> list[Place | None]:
     """The position of each packet; None for one without payload or of a stream whose SYN was not captured.
 
@@ -141,7 +127,7 @@ def places(packets: Iterable[Packet]) -> list[Place | None]:
     """
     ordered = list(packets)
     streams: dict[tuple[End, End], Stream] = {}
-    seen: dict[tuple[Stream, str, bool], _Seen] = {}
+    seen: dict[tuple[Stream, str, bool], list[Interval]] = defaultdict(list)
     found: list[Place | None] = [None] * len(ordered)
     for number in sorted(range(len(ordered)), key=lambda n: ordered[n].t_ns):
         packet = ordered[number]
@@ -156,6 +142,8 @@ def places(packets: Iterable[Packet]) -> list[Place | None]:
             continue
         start = stream.add(segment)
         end = start + segment.length
-        port = seen.setdefault((stream, packet.interface, packet.outgoing), _Seen())
-        found[number] = Place(stream, start, end, port.add(start, end))
+        at = stream, packet.interface, packet.outgoing
+        again = any(first <= start and end <= last for first, last in seen[at])
+        seen[at] = union([*seen[at], (start, end)])
+        found[number] = Place(stream, start, end, again)
     return found

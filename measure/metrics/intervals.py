@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 Interval = tuple[float, float]
 """(start, end), start <= end."""
@@ -23,34 +24,14 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 def overlap(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
     """The time that is in both ``a`` and ``b``, each as ``union`` returns it."""
-    both: list[Interval] = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if start < end:
-            both.append((start, end))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return both
+    both = ((max(one[0], other[0]), min(one[1], other[1])) for one in a for other in b)
+    return [(start, end) for start, end in both if start < end]
 
 
 def difference(a: Sequence[Interval], b: Sequence[Interval]) -> list[Interval]:
     """The time that is in ``a`` and not in ``b``, each as ``union`` returns it."""
-    left: list[Interval] = []
-    for start, end in a:
-        for b_start, b_end in b:
-            if b_end <= start:
-                continue
-            if b_start >= end:
-                break
-            if b_start > start:
-                left.append((start, b_start))
-            start = max(start, b_end)
-        if start < end:
-            left.append((start, end))
-    return left
+    starts, ends = [-inf, *(end for _, end in b)], [*(start for start, _ in b), inf]
+    return overlap(a, list(zip(starts, ends, strict=True)))
 
 
 def total(intervals: Iterable[Interval]) -> float:

@@ -87,7 +87,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         hidden_stall_s=real(stall.hidden_s),
         readiness_wait_s=real(stall.readiness_s),
         control_wait_s=real(stall.control_s),
-        windows_s=tuple(real(w.seconds) for w in windows(phases, measured)),
+        windows_s=tuple(map(real, windows(phases, measured))),
         critical_windows_s=tuple(map(real, critical_windows(phases, last_rank(point, events), measured))),
         bandwidth=bandwidths(point, read_transfers(point, events, measured)),
         packets_lost=lost,

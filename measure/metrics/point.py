@@ -49,6 +49,11 @@ class Point:
         return f"{self.mode}-{self.reconfiguration_delay_s * 1e3:g}ms"
 
     @property
+    def title(self) -> str:
+        """Name of the point in titles of figures: ``on-demand, reconfiguration delay 50 ms``."""
+        return self.mode + (f", reconfiguration delay {self.reconfiguration_delay_s * 1e3:g} ms" if self.dark_s else "")
+
+    @property
     def dark_s(self) -> float:
         """Configured dark time of a port: reconfiguration delay plus link recovery (wall-clock seconds)."""
         return self.scale.emulated_s(self.reconfiguration_delay_s + self.link_recovery_s)
@@ -70,19 +75,10 @@ class Point:
 
     def event(self, t: float, end: float) -> Event:
         """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds."""
-        return Event(
-            t,
-            "run",
-            "point",
-            end,
-            {
-                "point": self.number,
-                "mode": self.mode,
-                "fabric": self.plan.fabric,
-                "delay_s": self.scale.emulated_s(self.reconfiguration_delay_s),
-                "link_recovery_s": self.scale.emulated_s(self.link_recovery_s),
-            },
-        )
+        delays = {"delay_s": self.reconfiguration_delay_s, "link_recovery_s": self.link_recovery_s}
+        fields = {"point": self.number, "mode": self.mode, "fabric": self.plan.fabric}
+        fields |= {name: self.scale.emulated_s(delay) for name, delay in delays.items()}
+        return Event(t, "run", "point", end, fields)
 
 
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -18,24 +21,16 @@ class Quantiles:
     high: float
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The ``share`` quantile (0..1) of a sorted, non-empty sample, linear between its neighbours."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
 def median(sample: Iterable[float]) -> float | None:
     """The median, or None for an empty sample."""
-    ordered = sorted(sample)
-    return quantile(ordered, 0.5) if ordered else None
+    values = list(sample)
+    return statistics.median(values) if values else None
 
 
 def quantiles(sample: Iterable[float]) -> Quantiles | None:
-    """The quantiles of a sample, or None if it is empty."""
-    ordered = sorted(sample)
-    if not ordered:
+    """The quantiles of a sample, linear between neighbours, or None if it is empty."""
+    values = list(sample)
+    if not values:
         return None
-    p50, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.95, 0.99))
-    return Quantiles(len(ordered), ordered[0], p50, p95, p99, ordered[-1])
+    low, p50, p95, p99, high = np.quantile(values, (0.0, 0.5, 0.95, 0.99, 1.0)).tolist()
+    return Quantiles(len(values), low, p50, p95, p99, high)

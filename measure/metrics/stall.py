@@ -10,11 +10,12 @@ A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apa
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
+
+import numpy as np
 
 from measure.metrics.intervals import Interval, difference, overlap, total, union
 from measure.metrics.point import Point
@@ -39,11 +40,6 @@ class Dark:
     joined: frozenset[tuple[int, int]]
     group: str
     asked: float | None
-
-    @property
-    def gaining(self) -> frozenset[int]:
-        """The ranks that get a new circuit."""
-        return frozenset(rank for pair in self.joined for rank in pair)
 
     def connects(self, members: frozenset[int]) -> bool:
         """Whether a new circuit connects two of ``members``."""
@@ -97,7 +93,7 @@ def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Seq
     counts: dict[int, int] = defaultdict(int)
     wanted = set(measured)
     for dark in darks:
-        for rank in dark.gaining:
+        for rank in {rank for pair in dark.joined for rank in pair}:
             if steps.at(rank, dark.t) in wanted:
                 counts[rank] += 1
     return max(counts.values(), default=0) / len(measured) if measured else 0.0
@@ -164,30 +160,19 @@ def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark])
     return found
 
 
-class _Lasting(Protocol):
-    """An object with a duration, from ``t`` to ``end``."""
-
-    @property
-    def t(self) -> float: ...
-
-    @property
-    def end(self) -> float: ...
-
-
-_T = TypeVar("_T", bound=_Lasting)
+_T = TypeVar("_T", Dark, _Wait)
 
 
 class _ByTime(Generic[_T]):
     """Index of intervals by time, which finds those that overlap another one."""
 
     def __init__(self, items: Iterable[_T]) -> None:
-        self._items = sorted(items, key=lambda i: i.t)
-        self._starts = [i.t for i in self._items]
-        self._longest = max((i.end - i.t for i in self._items), default=0.0)
+        self._items: list[_T] = list(items)
+        self._starts = np.array([item.t for item in self._items])
+        self._ends = np.array([item.end for item in self._items])
 
     def overlapping(self, t: float, end: float) -> list[_T]:
-        low, high = bisect_left(self._starts, t - self._longest), bisect_left(self._starts, end)
-        return [i for i in self._items[low:high] if i.end > t]
+        return [self._items[place] for place in np.flatnonzero((self._starts < end) & (self._ends > t))]
 
 
 def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
@@ -237,15 +222,12 @@ def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
     return median(longest) or 0.0
 
 
-def stall_law(windows_s: Sequence[float], delays_s: float | Sequence[float]) -> float:
+def stall_law(windows_s: Sequence[float], delay_s: float) -> float:
     """Exposed stall of a step, in seconds: the sum over its reconfigurations of max(0, T_reconf - T_window).
 
-    ``delays_s`` is one delay for all windows, or one for each. Source: Opus, arXiv 2507.08119, section 4.
+    Source: Opus, arXiv 2507.08119, section 4.
 
     >>> stall_law([0.0, 0.1, 0.3], 0.2)
     0.30000000000000004
     """
-    delays = [delays_s] * len(windows_s) if isinstance(delays_s, (int, float)) else list(delays_s)
-    if len(delays) != len(windows_s):
-        raise ValueError(f"{len(windows_s)} windows but {len(delays)} delays; give one per window, or one for all")
-    return sum(max(0.0, delay - window) for window, delay in zip(windows_s, delays, strict=True))
+    return sum(max(0.0, delay_s - window) for window in windows_s)

@@ -22,17 +22,6 @@ class ObservedPhase:
     end: float
 
 
-@dataclass(frozen=True)
-class ObservedWindow:
-    """The gap after a phase of dimension ``before`` until the first operation of ``after`` could run."""
-
-    rank: int
-    step: int
-    before: str
-    after: str
-    seconds: float
-
-
 def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
     """The phases of all ranks, sorted by rank and time.
 
@@ -66,20 +55,18 @@ def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
     return tuple(sorted(phases, key=lambda p: (p.rank, p.step, p.t)))
 
 
-def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[ObservedWindow, ...]:
-    """The windows of the measured steps (wall-clock seconds); phases that overlap have a window of 0.
+def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[float, ...]:
+    """The windows of the measured steps (wall-clock seconds): the gap after each phase until one of another dimension.
 
-    There are no windows across step boundaries, as in Opus, since no request is made there in advance.
+    Phases that overlap have a window of 0. There are no windows across step boundaries, as in Opus, since no request is
+    made there in advance.
     """
     wanted = set(measured)
-    found = []
-    for one, other in pairwise(phases):
-        same_step = (one.rank, one.step) == (other.rank, other.step)
-        if same_step and one.step in wanted and one.dimension != other.dimension:
-            found.append(
-                ObservedWindow(one.rank, one.step, one.dimension, other.dimension, max(0.0, other.t - one.end))
-            )
-    return tuple(found)
+    return tuple(
+        max(0.0, other.t - one.end)
+        for one, other in pairwise(phases)
+        if (one.rank, one.step) == (other.rank, other.step) and one.step in wanted and one.dimension != other.dimension
+    )
 
 
 def critical_windows(
@@ -97,5 +84,5 @@ def critical_windows(
         before = [p for p in phases if p.rank == rank and p.step == step - 1]
         if here and before:
             first = (0.0,) if before[-1].dimension != here[0].dimension else ()
-            return (*first, *(w.seconds for w in windows(here, (step,))))
+            return (*first, *windows(here, (step,)))
     return ()

@@ -11,8 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 _PIDFD_GETFD = 438
@@ -21,20 +20,6 @@ RECEIVE_BYTES = 8 << 20
 SEND_BYTES = 256 << 20
 """The switch sends on one socket for all ports, whose buffer holds the packets queued at all of them."""
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@contextmanager
-def _borrowed(pidfd: int, fd: int) -> Iterator[socket.socket | None]:
-    """A duplicate of descriptor ``fd`` of another process as a socket; None if it cannot be had."""
-    own = _libc.syscall(_PIDFD_GETFD, pidfd, fd, 0)
-    if own < 0:
-        yield None
-        return
-    borrowed = socket.socket(fileno=own)
-    try:
-        yield borrowed
-    finally:
-        borrowed.close()
 
 
 def widen(pid: int) -> int:
@@ -49,8 +34,11 @@ def widen(pid: int) -> int:
             with suppress(OSError):
                 if not os.readlink(entry).startswith("socket:"):
                     continue
-                with _borrowed(pidfd, int(entry.name)) as sock:
-                    if sock is not None and sock.family == socket.AF_PACKET:
+                own = _libc.syscall(_PIDFD_GETFD, pidfd, int(entry.name), 0)
+                if own < 0:
+                    continue
+                with socket.socket(fileno=own) as sock:
+                    if sock.family == socket.AF_PACKET:
                         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BYTES)
                         sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, SEND_BYTES)
                         widened += 1

@@ -10,8 +10,7 @@ import atexit
 import os
 import resource
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +19,15 @@ from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
 from topos import describe
-from topos.kernel import namespaces, tuning
+from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.links import RecordedLink
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
-from topos.kernel.wiring import (
-    clear_links,
-    cut_requests,
-    host_requests,
-    link_requests,
-    mend_requests,
-    number_interfaces,
-    own_ends,
-    switch_shaping,
-)
 from topos.plan import FabricPlan
 
 _CONTROLLER = ("127.0.0.1", 6653)
-
-
-@dataclass
-class Yard:
-    """The network namespace that holds the switches of a run, with its private Open vSwitch and the run's folder."""
-
-    run_dir: Path
-    netns_fd: int
-    ovs: PrivateOvs
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """Process id of each Open vSwitch daemon."""
-        return self.ovs.pids
-
-    @property
-    def datapath(self) -> str:
-        """Datapath of Open vSwitch: ``system`` (in the kernel) or ``netdev`` (in userspace)."""
-        return self.ovs.datapath
 
 
 class Emulation(Mininet):  # type: ignore[misc]
@@ -67,8 +37,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
     - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
     - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
-      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
-    - ``host_tuning``: settings of the hosts' network stacks.
+      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
     daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.
@@ -80,18 +49,17 @@ class Emulation(Mininet):  # type: ignore[misc]
         run_dir: str | os.PathLike[str] | None = None,
         datapath: Datapath = "auto",
         openflow: tuple[str, int] | None = _CONTROLLER,
-        host_tuning: tuning.HostTuning | None = None,
         **mininet: Any,
     ) -> None:
         self._running = False
         self._closed = False
         self._plan: FabricPlan | None = None
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         self._fds: dict[str, int] = {}
         self._cut: set[str] = set()
         self.openflow = openflow
-        self.host_tuning = host_tuning or tuning.HostTuning()
-        _need_root()
+        if os.geteuid() != 0:
+            raise MachineError("making a net needs root; run it with sudo")
         try:
             self.yard = self._make_yard(run_dir, datapath)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
@@ -101,22 +69,21 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise
         atexit.register(self.stop)
 
-    def _make_yard(self, run_dir: str | os.PathLike[str] | None, datapath: Datapath) -> Yard:
+    def _make_yard(self, run_dir: str | os.PathLike[str] | None, datapath: Datapath) -> PrivateOvs:
         if run_dir is None:
             run = RegisteredRun.open()
-            self._undo.append(run.close)
+            self._undo.callback(run.close)
         else:
             run = RegisteredRun(Path(run_dir))
             run.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.run = run
         (fd,) = namespaces.make(1)
-        self._undo.append(lambda: os.close(fd))
+        self._undo.callback(os.close, fd)
         with namespaces.inside(fd):
             namespaces.write_sysctls(tuning.YARD_SYSCTLS)
         with Netlink(fd) as kernel:
             kernel.run([link_up(LO_INDEX, "lo")])
-        ovs = PrivateOvs(run.path, fd, datapath, run.add_child)
-        return Yard(run.path, fd, ovs)
+        return PrivateOvs(run.path, fd, datapath, run.add_child)
 
     @classmethod
     def init(cls) -> None:
@@ -147,11 +114,11 @@ class Emulation(Mininet):  # type: ignore[misc]
         if self._closed:
             raise MachineError("this net was stopped; make a new Emulation")
         try:
-            self._undo.append(self.yard.ovs.stop)
-            self.yard.ovs.start()
+            self._undo.callback(self.yard.stop)
+            self.yard.start()
             self._make_hosts()
             self._make_links()
-            self.yard.ovs.add([self._bridge(switch) for switch in self.switches])
+            self.yard.add([self._bridge(switch) for switch in self.switches])
             self._shape_switches()
             self._ready()
         except BaseException:
@@ -163,24 +130,24 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Make the hosts' namespaces and set their sysctls."""
         for host, fd in zip(self.hosts, namespaces.make(len(self.hosts)), strict=True):
             self._fds[host.name] = fd
-        self._undo.append(self._close_namespaces)
+        self._undo.callback(self._close_namespaces)
         for host in self.hosts:
             ports = [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
             with namespaces.inside(self._fds[host.name]):
-                namespaces.write_sysctls(self.host_tuning.sysctls(ports))
+                namespaces.write_sysctls(tuning.host_sysctls(ports))
 
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
-        number_interfaces(self.links)
+        wiring.number_interfaces(self.links)
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(link_requests(self.links, self._fds))
-        for name, requests in host_requests(self.hosts, self.switches, self.host_tuning):
+            kernel.run(wiring.link_requests(self.links, self._fds))
+        for name, requests in wiring.host_requests(self.hosts, self.switches):
             with Netlink(self._fds[name]) as kernel:
                 kernel.run(requests)
 
     def _shape_switches(self) -> None:
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(switch_shaping(self.switches))
+            kernel.run(wiring.switch_shaping(self.switches))
 
     def _bridge(self, switch: RailSwitch) -> Bridge:
         targets = () if self.openflow is None else (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)
@@ -199,7 +166,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         for node in (*self.hosts, *self.switches):
             node.on_child = self.run.add_child
             if isinstance(node, RailSwitch):
-                node.environment = self.yard.ovs.environment
+                node.environment = self.yard.environment
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
         for host in self.hosts:
             if host.params.get("defaultRoute"):
@@ -216,9 +183,9 @@ class Emulation(Mininet):  # type: ignore[misc]
             return
         self._cut.add(host_name)
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(cut_requests(own_ends(host, self.switches)))
+            kernel.run(wiring.cut_requests(wiring.own_ends(host, self.switches)))
         with Netlink(self._fds[host_name]) as kernel:
-            kernel.run(cut_requests(host.intfList()))
+            kernel.run(wiring.cut_requests(host.intfList()))
 
     def mend(self, host_name: str) -> None:
         """Undo ``cut``: restore the links, routes and neighbours of a host. Does nothing for a host that is not cut."""
@@ -226,9 +193,9 @@ class Emulation(Mininet):  # type: ignore[misc]
         if host_name not in self._cut:
             return
         with Netlink(self._fds[host_name]) as kernel:
-            kernel.run(mend_requests(host, self.switches, self.host_tuning))
+            kernel.run(wiring.mend_requests(host, self.switches))
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(link_up(intf.index, intf.name) for intf in own_ends(host, self.switches))
+            kernel.run(link_up(intf.index, intf.name) for intf in wiring.own_ends(host, self.switches))
         self._cut.discard(host_name)
 
     def _known(self, host_name: str) -> Any:
@@ -264,8 +231,8 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Wait until every bridge is connected to its controller; False if that takes longer than ``timeout`` s."""
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
         expected = len(self.switches) if self.openflow else 0
-        while not self.yard.ovs.is_connected(expected):
-            self.yard.ovs.check()
+        while not self.yard.is_connected(expected):
+            self.yard.check()
             if end is not None and time.monotonic() > end:
                 return False
             time.sleep(delay)
@@ -287,25 +254,18 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._undo_all()
 
     def _undo_all(self) -> None:
-        """Run all undo steps in reverse order, also after one fails; then raise the first error."""
+        """Run all undo steps in reverse order, also after one fails; then raise the error."""
         self._closed = True
         self._running = False
         atexit.unregister(self.stop)
-        failed: BaseException | None = None
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except Exception as error:
-                failed = failed or error
-        if failed:
-            raise failed
+        self._undo.close()
 
     def _close_namespaces(self) -> None:
         """Delete the links, at the hosts' ends too, then close the hosts' namespaces."""
-        self.yard.ovs.stop()
+        self.yard.stop()
         self.run.end_children()
         try:
-            clear_links(self.yard.netns_fd, self._yard_interfaces())
+            wiring.clear_links(self.yard.netns_fd, self._yard_interfaces())
         finally:
             for fd in self._fds.values():
                 os.close(fd)
@@ -322,8 +282,3 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _need_root() -> None:
-    if os.geteuid() != 0:
-        raise MachineError("making a net needs root; run it with sudo")

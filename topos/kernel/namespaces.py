@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +21,15 @@ from railyard.errors import MachineError
 _CLONE_NEWNET = 0x40000000
 _SYSCTL = Path("/proc/sys")
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """One end of a flow at a host: the descriptor of the host's namespace, the interface and its address."""
+
+    netns_fd: int
+    interface: str
+    ip: str
 
 
 def _own_namespace() -> int:
@@ -47,6 +58,30 @@ def inside(netns_fd: int) -> Iterator[None]:
     finally:
         _check(_libc.setns(home, _CLONE_NEWNET), "returning to the original network namespace")
         os.close(home)
+
+
+def connect(source: HostEnd, target: HostEnd, longest_s: float = 10.0) -> tuple[socket.socket, socket.socket]:
+    """The sending and the receiving end of a TCP connection from one host to another.
+
+    Raises ``MachineError`` if they cannot connect within ``longest_s`` seconds.
+    """
+    with ExitStack() as stack:
+        with inside(target.netns_fd):
+            listener = stack.enter_context(socket.create_server((target.ip, 0)))
+        with inside(source.netns_fd):
+            sender = stack.enter_context(socket.socket())
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, source.interface.encode())
+        sender.settimeout(longest_s)
+        listener.settimeout(longest_s)
+        try:
+            sender.connect(listener.getsockname())
+            receiver = listener.accept()[0]
+        except OSError as error:
+            raise MachineError(f"{source.ip} cannot connect to {target.ip}: {error}") from error
+        stack.pop_all()
+    listener.close()
+    sender.settimeout(None)
+    return sender, receiver
 
 
 def make(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Sets up interfaces, addresses, routes, neighbours and queues, with many requests per call to the kernel.
+"""Sets up interfaces, addresses, routes and neighbours, with many requests per call to the kernel.
 
 The messages are pyroute2's; this module sends up to 64 of them at a time. A neighbour is encoded once, and only the
 index is written for each interface that needs it: a rail of 64 GPUs with two ports has 16,000 neighbour entries, and
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Interface
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pyroute2 import netlink
 from pyroute2.netlink import rtnl
@@ -27,9 +27,6 @@ from pyroute2.netlink.rtnl.ifaddrmsg import IFA_F_NOPREFIXROUTE, ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT, ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
-from pyroute2.netlink.rtnl.tcmsg import tcmsg
-from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET
-from pyroute2.netlink.rtnl.tcmsg.sched_tbf import options as tbf_options
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
@@ -38,7 +35,9 @@ LO_INDEX = 1
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
 _REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
 _TABLE_MAIN = 254
-_MOST_32 = 0xFFFFFFFF
+_RTAX_RTO_MIN = 13
+_INITIAL_WINDOW = 200
+"""Segments that a connection sends, and accepts, at once when it starts."""
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
 _TOGETHER = 64
 """Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
@@ -125,32 +124,24 @@ def address(index: int, name: str, ip: str, prefix: int) -> NetlinkRequest:
     return _request(what, rtnl.RTM_NEWADDR, _NEW, ifaddrmsg(), fields, attributes)
 
 
-_RTAX_RTO_MIN = 13
+def _tcp_settings(rto_min_ms: int) -> dict[str, Any]:
+    """TCP settings of a route: large initial windows, quick acknowledgements, minimum retransmission time-out in ms.
 
-
-@dataclass(frozen=True)
-class RouteTuning:
-    """TCP settings of a route: windows in segments, minimum retransmission time-out in milliseconds.
-
-    The time-out must exceed the time that packets wait in the queue of a port; ``topos.kernel.tuning.route_tuning``
-    makes it longer for slow ports.
+    The time-out must exceed the time that packets wait in the queue of a port (``topos.kernel.tuning.rto_min_ms``).
     """
-
-    initial_window: int = 200
-    rto_min_ms: int = 25
-    quick_ack: bool = True
-
-    def metrics(self) -> dict[str, Any]:
-        """The settings as attributes of a netlink route message."""
-        windows = {"RTAX_INITCWND": self.initial_window, "RTAX_INITRWND": self.initial_window}
-        rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": self.rto_min_ms}  # without the lock TCP ignores it
-        return _nest(windows | rto | {"RTAX_QUICKACK": int(self.quick_ack)})
+    windows = {"RTAX_INITCWND": _INITIAL_WINDOW, "RTAX_INITRWND": _INITIAL_WINDOW}
+    rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": rto_min_ms}  # without the lock TCP ignores it
+    return _nest(windows | rto | {"RTAX_QUICKACK": 1})
 
 
 def route(
-    index: int, ip: str, prefix: int, metric: int, tuning: RouteTuning | None, table: int = _TABLE_MAIN
+    index: int, ip: str, prefix: int, metric: int, rto_min_ms: int | None, table: int = _TABLE_MAIN
 ) -> NetlinkRequest:
-    """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``."""
+    """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
+
+    ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP settings for fast starts;
+    None leaves the kernel's defaults.
+    """
     fields = {
         "family": socket.AF_INET,
         "dst_len": prefix,
@@ -164,7 +155,7 @@ def route(
         "RTA_PRIORITY": metric,
         "RTA_PREFSRC": ip,
         "RTA_TABLE": table,
-        "RTA_METRICS": tuning.metrics() if tuning else None,
+        "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
     }
     what = f"routing the network of {ip}/{prefix} over interface {index}"
     return _request(what, rtnl.RTM_NEWROUTE, _NEW, rtmsg(), fields, attributes)
@@ -192,47 +183,7 @@ def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
     return NetlinkRequest(packed, template.what)
 
 
-class _Shaping(netlink.nlmsg):  # type: ignore[misc]
-    """pyroute2's ``tcmsg`` plus two attributes of a tbf that it lacks: a 64-bit rate and a burst in bytes.
-
-    A subclass of ``tcmsg`` would share its compiled table of attributes, so this is a class of its own.
-    """
-
-    fields = tcmsg.fields
-    nla_map = (("TCA_UNSPEC", "none"), ("TCA_KIND", "asciiz"), ("TCA_OPTIONS", "tbf"))
-
-    class tbf(netlink.nla):  # type: ignore[misc]
-        """Attributes ``TCA_TBF_...`` of ``linux/pkt_sched.h``."""
-
-        nla_map = (
-            ("TCA_TBF_UNSPEC", "none"),
-            ("TCA_TBF_PARMS", "parms"),
-            ("TCA_TBF_RTAB", "hex"),
-            ("TCA_TBF_PTAB", "hex"),
-            ("TCA_TBF_RATE64", "uint64"),
-            ("TCA_TBF_PRATE64", "uint64"),
-            ("TCA_TBF_BURST", "uint32"),
-        )
-
-        class parms(netlink.nla):  # type: ignore[misc]
-            """Fields of ``tc_tbf_qopt``, without the rate table that kernels before 3.8 need."""
-
-            fields = tbf_options.tbf_parms.fields
-
-
-def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> NetlinkRequest:
-    """Shape the traffic leaving interface ``index`` by a token bucket (tc-tbf)."""
-    rate = round(rate_mbps * 1e6 / 8)
-    parameters = {"rate": min(rate, _MOST_32), "rate___reserved": LINKLAYER_ETHERNET, "limit": limit_bytes}
-    options = {
-        "TCA_TBF_PARMS": parameters,
-        "TCA_TBF_RATE64": rate if rate > _MOST_32 else None,
-        "TCA_TBF_BURST": burst_bytes,
-    }
-    fields = {"index": index, "handle": 0x10000, "parent": rtnl.TC_H_ROOT}
-    attributes = {"TCA_KIND": "tbf", "TCA_OPTIONS": _nest(options)}
-    what = f"shaping {name} to {rate_mbps:g} Mb/s"
-    return _request(what, rtnl.RTM_NEWQDISC, _REPLACE, _Shaping(), fields, attributes)
+_N = TypeVar("_N", bound="Netlink")
 
 
 class Netlink:
@@ -282,7 +233,7 @@ class Netlink:
         """Close the netlink socket of this object."""
         self._socket.close()
 
-    def __enter__(self) -> Netlink:
+    def __enter__(self: _N) -> _N:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,27 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
-
-from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
-from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, TC_H_ROOT
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
 from topos.kernel.netlink import Netlink, NetlinkRequest, VethEnd, veth
+from topos.kernel.queues import delay_packets, remove_delay
 
 LEAST_US = 1.0
 """Shorter delays, in microseconds, are not emulated: they are lost in the time that forwarding takes."""
 NO_NETEM = "this kernel has no netem"
-_HANDLE = 0x7B0000
-_KIND, _OPTIONS, _LATENCY64 = 1, 2, 10  # TCA_... of linux/rtnetlink.h, TCA_NETEM_LATENCY64 of linux/pkt_sched.h
-_TICK_NS, _MOST_32 = 64, 0xFFFFFFFF
-_LIMIT_PACKETS = 100_000
-"""Packets that can be delayed at once: more than are in flight on any link, so that none is dropped."""
-
-
 Probe = Callable[[], str | None]
 """Returns why this machine cannot delay packets, None if it can: ``unsupported_reason``, or a fake in tests."""
 
@@ -40,32 +30,6 @@ class Kernel(Protocol):
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:
         """Execute all requests in order; ``MachineError`` for the first that failed."""
-
-
-def _attribute(kind: int, payload: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
-
-
-def _message(kind: int, flags: int, index: int, body: bytes) -> bytes:
-    content = struct.pack("=BxxxiIII", 0, index, _HANDLE, TC_H_ROOT, 0) + body
-    return struct.pack("=IHHII", 16 + len(content), kind, NLM_F_REQUEST | flags, 0, 0) + content
-
-
-def delay_packets(index: int, name: str, delay_us: float) -> NetlinkRequest:
-    """Delay packets that leave interface ``index`` by ``delay_us`` microseconds, in place of any earlier delay."""
-    delay_ns = round(delay_us * 1e3)
-    ticks = min(delay_ns // _TICK_NS, _MOST_32)
-    options = struct.pack("=6I", ticks, _LIMIT_PACKETS, 0, 0, 0, 0) + _attribute(
-        _LATENCY64, struct.pack("=q", delay_ns)
-    )
-    body = _attribute(_KIND, b"netem\0") + _attribute(_OPTIONS, options)
-    packed = _message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, index, body)
-    return NetlinkRequest(packed, f"delaying packets of {name} by {delay_us:g} us")
-
-
-def remove_delay(index: int, name: str) -> NetlinkRequest:
-    """Remove the delay of packets that leave interface ``index``."""
-    return NetlinkRequest(_message(RTM_DELQDISC, 0, index, b""), f"removing the delay of packets of {name}")
 
 
 def unsupported_reason() -> str | None:

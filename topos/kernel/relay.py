@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
 
 from railyard.errors import ControlError
 from topos.kernel import namespaces
@@ -79,5 +78,5 @@ class Relay:
     def __enter__(self) -> Relay:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

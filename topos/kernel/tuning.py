@@ -8,13 +8,12 @@ time-out is small.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from math import ceil
 
 from railyard.scale import ETHERNET_HEADER_BYTES, bucket_burst_bytes
-from topos.kernel.netlink import RouteTuning
 
 _LARGEST_SEGMENT_BYTES = 65536
+_RTO_MIN_MS = 25
 _LARGE_SYSCTLS = {
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
@@ -39,41 +38,28 @@ _PLAIN_SYSCTLS = {
 YARD_SYSCTLS = {key: value for key, value in _PLAIN_SYSCTLS.items() if "ipv6" in key}
 
 
-@dataclass(frozen=True)
-class HostTuning:
-    """Network settings of all hosts of a net.
+def host_sysctls(ports: Iterable[tuple[float, int]]) -> dict[str, str]:
+    """Sysctls of the namespace of a host with these ``ports``, each (rate in Mb/s, MTU in bytes).
 
-    ``min_tso_segments`` (``net.ipv4.tcp_min_tso_segs``): larger values mean fewer and larger packets; None keeps the
-    kernel's default. ``unsent_limit_bytes`` limits the bytes that one socket may have in the queue of its own port
-    (None: ``unsent_limit`` of the fastest port); the shorter that queue, the sooner TCP detects a loss, as RoCE does.
+    They limit the bytes that one socket may have in the queue of its own port to the ``unsent_limit`` of the fastest
+    port; the shorter that queue, the sooner TCP detects a loss, as RoCE does.
     """
-
-    route: RouteTuning = field(default_factory=RouteTuning)
-    min_tso_segments: int | None = None
-    unsent_limit_bytes: int | None = None
-
-    def sysctls(self, ports: Iterable[tuple[float, int]] = ()) -> dict[str, str]:
-        """Sysctls of the namespace of a host with these ``ports``, each (rate in Mb/s, MTU in bytes)."""
-        values = _PLAIN_SYSCTLS | _LARGE_SYSCTLS
-        if self.min_tso_segments is not None:
-            values = values | {"net.ipv4.tcp_min_tso_segs": str(self.min_tso_segments)}
-        limit = self.unsent_limit_bytes or max((unsent_limit(rate, mtu) for rate, mtu in ports), default=None)
-        if limit is not None:
-            values = values | {"net.ipv4.tcp_limit_output_bytes": str(limit)}
-        return values
+    limits = [unsent_limit(rate, mtu) for rate, mtu in ports]
+    limit = {"net.ipv4.tcp_limit_output_bytes": str(max(limits))} if limits else {}
+    return _PLAIN_SYSCTLS | _LARGE_SYSCTLS | limit
 
 
-def route_tuning(route: RouteTuning, rate_mbps: float | None, mtu: int) -> RouteTuning:
-    """``route`` with a retransmission time-out that is long enough for a port of this rate.
+def rto_min_ms(rate_mbps: float | None, mtu: int) -> int:
+    """Minimum retransmission time-out of a port in ms: 25, or what is long enough for a port of this rate.
 
     The time-out is at least twice the time that bytes may wait for the port plus their acknowledgement for the peer's
     port. With 25 ms, on 8 hosts with two ports of 25 Mb/s that sent in both directions, each of the 16 connections
     sent a segment again when the queues were full for the first time; with 50 ms 12 of them did, with 67 ms none.
     """
     if rate_mbps is None:
-        return route
+        return _RTO_MIN_MS
     waits_ms = unsent_limit(rate_mbps, mtu) / (rate_mbps * 1e6 / 8) * 1e3
-    return replace(route, rto_min_ms=max(route.rto_min_ms, ceil(2 * 2 * waits_ms)))
+    return max(_RTO_MIN_MS, ceil(2 * 2 * waits_ms))
 
 
 def largest_segment_bytes(rate_mbps: float, mtu: int) -> int:

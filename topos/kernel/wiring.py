@@ -12,11 +12,11 @@ from typing import Any
 from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
 from topos.kernel import netlink, tuning
-from topos.kernel.link_queue import link_queue
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
 from topos.kernel.nodes import RailSwitch
+from topos.kernel.queues import link_queue, token_bucket
 
 LINK_GROUP = 77
 """Interface group of all links of a yard, by which they are deleted at once."""
@@ -70,7 +70,7 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
                 if isinstance(_far(intf).node, RailSwitch):
                     yield from link_queue(intf.index, intf.name, rate, burst, queue)
                 else:
-                    yield netlink.token_bucket(intf.index, intf.name, rate, burst, queue)
+                    yield token_bucket(intf.index, intf.name, rate, burst, queue)
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ def _far(intf: RecordedIntf) -> Any:
     return link.intf2 if link.intf1 is intf else link.intf1
 
 
-def host_requests(
-    hosts: Sequence[Any], switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning
-) -> Iterator[tuple[str, list[NetlinkRequest]]]:
+def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Iterator[tuple[str, list[NetlinkRequest]]]:
     """(host, requests to its namespace) for each host: addresses, routes, rules, neighbours and shaping."""
     reaches = _reaches(switches)
     for host in hosts:
@@ -130,12 +128,12 @@ def host_requests(
             requests.append(netlink.link_up(intf.index, intf.name, reach.largest_segment(intf)))
             if intf.ip:
                 requests += _addressing(intf, lane)
-                requests += _routing(intf, lane, host_tuning)
+                requests += _routing(intf, lane)
             requests += _neighbours(intf, reach)
             rate = intf.rate_mbps
             if rate is not None:
                 burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
-                requests.append(netlink.token_bucket(intf.index, intf.name, rate, burst, queue))
+                requests.append(token_bucket(intf.index, intf.name, rate, burst, queue))
         yield host.name, requests
 
 
@@ -159,7 +157,7 @@ def _addressing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
         yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
 
 
-def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> Iterator[NetlinkRequest]:
+def _routing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
     """Requests for the routes of one interface.
 
     A host may have several interfaces (lanes) in one subnet. A socket bound to a device uses the route of that device.
@@ -167,10 +165,10 @@ def _routing(intf: RecordedIntf, lane: int, host_tuning: tuning.HostTuning) -> I
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    route = tuning.route_tuning(host_tuning.route, intf.rate_mbps, intf.mtu)
-    yield netlink.route(index, ip, prefix, 10 + lane, route)
+    rto_min_ms = tuning.rto_min_ms(intf.rate_mbps, intf.mtu)
+    yield netlink.route(index, ip, prefix, 10 + lane, rto_min_ms)
     if lane:
-        yield netlink.route(index, ip, prefix, 10, route, _FIRST_TABLE + index)
+        yield netlink.route(index, ip, prefix, 10, rto_min_ms, _FIRST_TABLE + index)
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
@@ -185,7 +183,7 @@ def cut_requests(ends: Iterable[RecordedIntf]) -> list[NetlinkRequest]:
     return [netlink.link_down(intf.index, intf.name) for intf in ends]
 
 
-def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning.HostTuning) -> list[NetlinkRequest]:
+def mend_requests(host: Any, switches: Sequence[RailSwitch]) -> list[NetlinkRequest]:
     """Requests to a host's namespace that bring up the interfaces that ``cut_requests`` took down.
 
     When a link goes down, the kernel drops its routes and neighbours but keeps addresses, rules and queues.
@@ -194,7 +192,7 @@ def mend_requests(host: Any, switches: Sequence[RailSwitch], host_tuning: tuning
     requests: list[NetlinkRequest] = []
     for intf, lane in _lanes(host):
         requests.append(netlink.link_up(intf.index, intf.name))
-        requests += _routing(intf, lane, host_tuning) if intf.ip else ()
+        requests += _routing(intf, lane) if intf.ip else ()
         requests += _neighbours(intf, reaches.get(_far(intf).node, _NOWHERE))
     return requests
 

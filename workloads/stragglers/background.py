@@ -9,21 +9,18 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
-from railyard.child import end_child, request_stop, start_child
+from railyard.child import Child, read_settings
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
-from topos.kernel.namespaces import inside
+from topos.kernel.namespaces import HostEnd, connect
 from topos.plan import FabricPlan
 
 MOST_S = 3600.0
@@ -36,17 +33,7 @@ _MEMORY_S = 0.05
 """Traffic that could not be sent for this long is dropped, so that a blocked port causes no burst later."""
 _BUFFER_S = 0.1
 _LEAST_BUFFER_BYTES = 1 << 17
-_SO_BINDTODEVICE = 25
 _SO_SNDBUFFORCE = 32
-
-
-@dataclass(frozen=True)
-class TrafficEnd:
-    """One end of the traffic: the namespace of a host (a descriptor), the interface and its address."""
-
-    netns_fd: int
-    interface: str
-    ip: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +71,7 @@ class Drip:
         return max(0.0, self._paid_until + size / self._rate - now)
 
 
-class Background:
+class Background(Child):
     """Traffic of ``rate_mbps`` (as the port counts it, headers included) from ``source`` to ``target``.
 
     It begins with ``start`` and ends with ``stop``, after ``most_s`` seconds, or with this process. Raises
@@ -95,22 +82,20 @@ class Background:
     ...     print(traffic.stop().mbps(plan.mtu))
     """
 
-    def __init__(
-        self, source: TrafficEnd, target: TrafficEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S
-    ) -> None:
+    def __init__(self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S) -> None:
         if not 0 < rate_mbps < float("inf"):
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
         if not 0 < most_s <= MOST_S:
             raise ConfigError(f"must be above 0 and at most {MOST_S:g} s, not {most_s:g}", key="most_s")
-        self._fds = {source.netns_fd, target.netns_fd}
-        self._settings = {
+        settings = {
             "source": asdict(source),
             "target": asdict(target),
             "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu),
             "frame_bytes": mtu - TCP_IP_HEADER_BYTES,
             "most_s": most_s,
         }
-        self._process: subprocess.Popen[str] | None = None
+        fds = {source.netns_fd, target.netns_fd}
+        super().__init__("workloads.stragglers.background", settings, fds, "the background traffic")
 
     @staticmethod
     def on(
@@ -139,69 +124,12 @@ class Background:
             raise ConfigError(f"ranks {rank} and {peer} do not share port {lane} of a rail", key="background")
         rail = plan.rail_of(rank)
         ports = [rail.port(r, lane) for r in (rank, peer)]
-        source, target = (TrafficEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
+        source, target = (HostEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
-
-    def start(self) -> Background:
-        """Start the traffic; returns when the two ends are connected."""
-        self._process = start_child(
-            "workloads.stragglers.background", self._settings, self._fds, "background traffic", own_session=True
-        )
-        return self
 
     def stop(self) -> Sent:
         """End the traffic and return its result; raises ``MachineError`` if it ended early."""
-        process, self._process = self._process, None
-        if process is None:
-            raise MachineError("the background traffic was not started")
-        assert process.stdout
-        try:
-            request_stop(process)
-            ready, _, _ = select.select([process.stdout], [], [], _END_S + _DRAIN_S)
-            line = process.stdout.readline() if ready else ""
-        finally:
-            end_child(process, _END_S)
-        try:
-            return Sent(**json.loads(line))
-        except (json.JSONDecodeError, TypeError):
-            raise MachineError("the background traffic ended without a result; its message is above") from None
-
-    def close(self) -> None:
-        """End the process if it still runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            end_child(process)
-
-    def __enter__(self) -> Background:
-        return self if self._process else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _connect(
-    source: TrafficEnd, target: TrafficEnd, buffer_bytes: int, stack: ExitStack
-) -> tuple[socket.socket, socket.socket]:
-    """The sending and the receiving end of a connection; the data in flight is bounded by the sender's buffer."""
-    with inside(target.netns_fd):
-        listener = stack.enter_context(socket.create_server((target.ip, 0)))
-    with inside(source.netns_fd):
-        sender = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    sender.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, source.interface.encode())
-    sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, buffer_bytes)
-    sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sender.settimeout(_CONNECT_S)
-    listener.settimeout(_CONNECT_S)
-    try:
-        sender.connect(listener.getsockname())
-        receiver = stack.enter_context(listener.accept()[0])
-    except OSError as error:
-        raise SystemExit(f"background traffic from {source.ip} cannot connect to {target.ip}: {error}") from None
-    sender.setblocking(False)
-    receiver.setblocking(False)
-    return sender, receiver
+        return Sent(**self.answer(_END_S + _DRAIN_S))
 
 
 def _receive(receiver: socket.socket, into: bytearray) -> int | None:
@@ -255,13 +183,18 @@ def main() -> None:
 
     Standard input gives the settings as a line of JSON and ends the traffic with the next line; the result is printed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = json.loads(sys.stdin.readline())
+    settings = read_settings()
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
-        sender, receiver = _connect(
-            TrafficEnd(**settings["source"]), TrafficEnd(**settings["target"]), buffer_bytes, stack
-        )
+        try:
+            ends = connect(HostEnd(**settings["source"]), HostEnd(**settings["target"]), _CONNECT_S)
+        except MachineError as error:
+            raise SystemExit(f"background traffic from {error}") from None
+        sender, receiver = map(stack.enter_context, ends)
+        sender.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, buffer_bytes)
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sender.setblocking(False)
+        receiver.setblocking(False)
         print("ready", flush=True)
         print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
 

@@ -133,22 +133,6 @@ def test_a_capture_takes_no_more_than_it_may(net: Emulation, tmp_path: Path) -> 
     assert sum(len(packet.data) for packet in found.packets) <= 300
 
 
-def test_what_comes_in_alone(net: Emulation, tmp_path: Path) -> None:
-    fds = _netns_fds(net)
-    taps = taps_of(net.plan, {0: fds[0], 1: fds[1]})
-    with Capture(tmp_path / "spool", taps, received=True) as capture:
-        with inside(fds[1]):
-            far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with inside(fds[0]), far, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-            far.bind((_ip(net, 1), 9))
-            far.settimeout(10)
-            out.sendto(b"once", (_ip(net, 1), 9))
-            assert far.recv(10) == b"once", "it has passed the tap"
-        found = capture.stop()
-    assert [p.interface for p in found.packets if b"once" in p.data and p.data[23] == socket.IPPROTO_UDP] == ["g1-r0"]
-    assert not any(packet.outgoing for packet in found.packets)
-
-
 def _ip(net: Emulation, rank: int) -> str:
     return net.plan.host_ports(rank)[0][1].ip.split("/")[0]
 

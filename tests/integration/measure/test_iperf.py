@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from measure.live import iperf
-from measure.live.iperf import IperfEnd, IperfLane, measure_iperf
+from measure.live.iperf import IperfLane, measure_iperf
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
 from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
@@ -28,9 +29,9 @@ def net() -> Iterator[Emulation]:
 def lanes(net: Emulation) -> list[IperfLane]:
     rail = net.plan.rail_of(0)
 
-    def end(rank: int, lane: int) -> IperfEnd:
+    def end(rank: int, lane: int) -> HostEnd:
         port = rail.port(rank, lane)
-        return IperfEnd(net.netns_fd(port.host), port.interface, port.ip)
+        return HostEnd(net.netns_fd(port.host), port.interface, port.ip)
 
     return [IperfLane(end(0, lane), end(1, lane)) for lane in (0, 1)]
 
@@ -62,7 +63,7 @@ def test_two_lanes_give_twice_one(net: Emulation) -> None:
 @pytest.mark.beside
 def test_a_server_that_cannot_be_bound_is_named(net: Emulation) -> None:
     lane = lanes(net)[0]
-    wrong = IperfEnd(lane.server.netns_fd, lane.server.interface, "192.0.2.1")
+    wrong = HostEnd(lane.server.netns_fd, lane.server.interface, "192.0.2.1")
     with pytest.raises(MachineError, match="did not start: the server of lane 0"):
         measure_iperf([IperfLane(lane.client, wrong)], 1.0)
     assert not children()
@@ -72,7 +73,7 @@ def test_a_server_that_cannot_be_bound_is_named(net: Emulation) -> None:
 def test_no_way_there_is_an_error_and_leaves_nothing(net: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iperf, "_CONNECT_MS", 300)
     good, other = lanes(net)
-    nowhere = IperfEnd(other.client.netns_fd, "lo", "127.0.0.1")
+    nowhere = HostEnd(other.client.netns_fd, "lo", "127.0.0.1")
     with pytest.raises(MachineError, match="failed on lane 1"):
         measure_iperf([good, IperfLane(nowhere, other.server)], 1.0)
     assert not children()

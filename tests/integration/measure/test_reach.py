@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from echoes import answers
 from raw_frames import forget_caches
 
 from controllers.circuits.matchings import one_factorization
 from experiments.session import Session
 from experiments.settings import Settings
-from measure.live.delivery import Delivery, delivery, payload, read_at_rest, read_port_counters
-from measure.live.ping_matrix import PingMatrix, reach
+from measure.live.delivery import Delivery, PortCounters, delivery, payload, read_port_counters
+from measure.live.ping_matrix import PingMatrix
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import read_events
@@ -67,10 +68,10 @@ def test_in_every_matching_partners_hear_each_other_and_nobody_else_does(ranks: 
         for pairs in one_factorization(ranks):
             join(session, pairs)
             assert matrix.reach() == both_ways(pairs)
-            assert matrix.answers() == both_ways(pairs)
+            assert answers(session.plan, session.netns_fds(), QUIET_S, LONGEST_S) == both_ways(pairs)
             met += both_ways(pairs)
         join(session, ())
-        assert matrix.reach() == matrix.answers() == frozenset()
+        assert matrix.reach() == answers(session.plan, session.netns_fds(), QUIET_S, LONGEST_S) == frozenset()
     assert len(met) == ranks * (ranks - 1) and frozenset(met) == everybody(ranks)
 
 
@@ -89,7 +90,6 @@ def test_light_of_a_port_to_send_and_one_to_receive(session: Session) -> None:
         assert matrix.reach((0, 1)) == both_ways(around)
         with pytest.raises(ConfigError, match="no rail port has lane 2"):
             matrix.reach((2,))
-    assert reach(session.plan, session.netns_fds(), (1,)) == set(around)
 
 
 def test_what_comes_out_at_the_wrong_host_is_counted_there(session: Session) -> None:
@@ -121,6 +121,16 @@ def account(session: Session, streams: Pairs, count: int = 10) -> Delivery:
     return delivery(before, read_at_rest(session.plan, fds))
 
 
+def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> PortCounters:
+    """The counters of all rail ports once traffic has stopped: two readings 10 ms apart are equal."""
+    end = time.monotonic() + longest_s
+    last, now = None, read_port_counters(plan, netns_fds)
+    while now != last and time.monotonic() < end:
+        time.sleep(0.01)
+        last, now = now, read_port_counters(plan, netns_fds)
+    return now
+
+
 def _ip(plan: FabricPlan, rank: int) -> str:
     return plan.rail_of(rank).port(rank, 0).ip.split("/")[0]
 
@@ -130,7 +140,7 @@ def test_an_electrical_rail_brings_each_frame_to_its_host_and_bytes_in_are_bytes
     with Emulation(rail(ranks, fabric="electrical"), openflow=None) as net:
         fds = [net.netns_fd(f"g{rank}") for rank in range(ranks)]
         with PingMatrix(net.plan, fds, quiet_s=QUIET_S, longest_s=LONGEST_S) as matrix:
-            assert matrix.answers() == matrix.reach() == everybody(ranks)
+            assert answers(net.plan, fds, QUIET_S, LONGEST_S) == matrix.reach() == everybody(ranks)
         before = read_port_counters(net.plan, fds)
         all_to_all(net, fds, size, tmp_path)
         found = delivery(before, read_at_rest(net.plan, fds))

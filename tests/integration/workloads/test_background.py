@@ -16,8 +16,9 @@ from railyard.errors import MachineError
 from railyard.scale import goodput_share
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
-from workloads.stragglers.background import Background, TrafficEnd
+from workloads.stragglers.background import Background
 
 pytestmark = pytest.mark.root
 
@@ -112,7 +113,7 @@ def test_a_slow_link_is_slow_both_ways_and_its_peers_are_not() -> None:
 @pytest.mark.timed(late_ms=50)  # 0.3 s to a tenth
 def test_it_ends_by_itself_when_its_time_is_over(net: Emulation) -> None:
     ports = [net.plan.rail_of(rank).port(rank, 0) for rank in (0, 1)]
-    ends = [TrafficEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
+    ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
     with Background(ends[0], ends[1], rate_mbps=10, mtu=net.plan.mtu, most_s=0.3) as traffic:
         time.sleep(1.0)
         sent = traffic.stop()
@@ -135,8 +136,8 @@ def test_nothing_of_it_is_left_when_it_is_closed_unasked(net: Emulation) -> None
 def test_no_way_is_one_sentence(net: Emulation, capfd: pytest.CaptureFixture[str]) -> None:
     port = net.plan.rail_of(0).port(0, 0)
     source, nowhere = (
-        TrafficEnd(net.netns_fd("g0"), port.interface, port.ip),
-        TrafficEnd(net.netns_fd("g1"), "lo", "127.0.0.1"),
+        HostEnd(net.netns_fd("g0"), port.interface, port.ip),
+        HostEnd(net.netns_fd("g1"), "lo", "127.0.0.1"),
     )
     with pytest.raises(MachineError, match="background traffic did not start"):
         Background(source, nowhere, 10, net.plan.mtu).start()

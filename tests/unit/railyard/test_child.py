@@ -1,20 +1,22 @@
 from __future__ import annotations
 
-import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from railyard.child import end_child, request_stop, start_child
+from railyard.child import Child, end_child
 from railyard.errors import MachineError
 
 ECHO = """
-import os, sys
-settings = sys.stdin.readline()
+import json, os
+from railyard.child import read_settings, stop_requested
+settings = read_settings()
 print("ready", flush=True)
-assert sys.stdin.readline() == "stop\\n"
-print(settings.strip(), os.getsid(0) == os.getpid(), flush=True)
+while not stop_requested(10):
+    pass
+print(json.dumps({"settings": settings, "leads": os.getsid(0) == os.getpid()}), flush=True)
 """
 
 
@@ -24,21 +26,21 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "a_child_of_the_tests.py"
 
 
-@pytest.mark.parametrize("own_session", [False, True])
-def test_settings_go_in_and_the_child_ends_when_told(module: Path, own_session: bool) -> None:
+def test_settings_go_in_and_the_child_ends_when_told(module: Path) -> None:
     module.write_text(ECHO)
-    process = start_child(module.stem, {"rate": 5}, (), "the child", own_session=own_session)
-    request_stop(process)
-    assert process.stdout and process.stdout.read() == f"{json.dumps({'rate': 5})} {own_session}\n"
-    end_child(process, 5)
-    assert process.returncode == 0 and process.stdout.closed
+    with Child(module.stem, {"rate": 5}, (), "the child", patience_s=5) as child:
+        assert child.answer(10) == {"settings": {"rate": 5}, "leads": True}
+    with pytest.raises(MachineError, match="the child was not started"):
+        child.answer(10)
 
 
 def test_descriptors_stay_open_under_their_numbers(module: Path) -> None:
-    module.write_text("import os, json, sys\nos.write(json.loads(sys.stdin.readline()), b'here')\nprint('ready')\n")
+    module.write_text(
+        "import os, json, sys\nos.write(json.loads(sys.stdin.readline())['fd'], b'here')\nprint('ready')\n"
+    )
     reading, writing = os.pipe()
     try:
-        end_child(start_child(module.stem, writing, (writing,), "the child"), 5)  # type: ignore[arg-type]
+        Child(module.stem, {"fd": writing}, (writing,), "the child", patience_s=5).start().close()
         assert os.read(reading, 10) == b"here"
     finally:
         os.close(reading)
@@ -49,11 +51,18 @@ def test_descriptors_stay_open_under_their_numbers(module: Path) -> None:
 def test_a_child_that_does_not_get_ready_is_an_error_and_gone(module: Path, text: str) -> None:
     module.write_text(text)
     with pytest.raises(MachineError, match="the child did not start"):
-        start_child(module.stem, {}, (), "the child")
+        Child(module.stem, {}, (), "the child").start()
 
 
-def test_a_child_that_does_not_end_is_killed(module: Path) -> None:
-    module.write_text("import signal\nprint('ready', flush=True)\nsignal.pause()\n")
-    process = start_child(module.stem, {}, (), "the child")
+@pytest.mark.parametrize("stop", [True, False])
+@pytest.mark.parametrize("last", ["", "print('not JSON')"])
+def test_a_child_without_a_result_is_an_error(module: Path, stop: bool, last: str) -> None:
+    module.write_text(f"print('ready', flush=True)\n{last}\n")
+    with Child(module.stem, {}, (), "the child") as child, pytest.raises(MachineError, match="without a result"):
+        child.answer(10, stop=stop)
+
+
+def test_a_child_that_does_not_end_is_killed() -> None:
+    process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE, text=True)
     end_child(process)
-    assert process.returncode == -9
+    assert process.returncode == -9 and process.stdout and process.stdout.closed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +27,30 @@ from experiments.bench import (
     slopes,
 )
 from experiments.bench import ring_all_reduce as collective
-from experiments.bench.goodput import receive
 from experiments.command.main import main
+from measure.live.goodput_host import count
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
+from topos.kernel.namespaces import HostEnd
 
 
 class Host:
-    """A host whose measuring process is any shell command."""
+    """A host that is this process: its one interface is the loopback."""
 
-    def __init__(self, name: str, command: str) -> None:
-        self.name, self.command = name, command
+    def __init__(self, name: str) -> None:
+        self.name, self.pid = name, os.getpid()
 
     def IP(self) -> str:
         return "127.0.0.1"
 
-    def popen(self, command: list[str], cwd: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["sh", "-c", self.command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def defaultIntf(self) -> Host:
+        return self
 
 
 class Net:
     """A net that does nothing."""
 
-    hosts = (Host("g0", "echo 94.5"), Host("g1", "echo 95.5"))
+    hosts = (Host("g0"), Host("g1"))
     links = ()
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -71,33 +72,52 @@ def no_stock(*_: object) -> dict[str, Any]:
 # ---- links and bring-up ----------------------------------------------------------------------------------------------
 
 
-def test_goodput_of_every_host() -> None:
-    assert rings.ring_goodput([Host("g0", "echo 94.5"), Host("g1", "echo 95.5")], 0.1) == [94.5, 95.5]
+@contextmanager
+def connected_here(ends: Sequence[HostEnd]) -> Iterator[list[HostEnd]]:
+    """The ends instead of connections between them."""
+    assert [end.ip for end in ends] == ["127.0.0.1"] * len(ends)
+    yield list(ends)
+
+
+def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float | MachineError) -> None:
+    """Let the ring of hosts have these goodputs."""
+
+    def measured(*_: object) -> list[float]:
+        return [value if isinstance(value, float) else _raise(value) for value in found]
+
+    monkeypatch.setattr(rings, "connected_ring", connected_here)
+    monkeypatch.setattr(rings, "ring_goodputs", measured)
+
+
+def _raise(error: MachineError) -> float:
+    raise error
+
+
+def test_goodput_of_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    goodputs(monkeypatch, 94.5, 95.5)
+    assert rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1) == [94.5, 95.5]
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("second", "why"),
     [
-        ("echo '/proj: No such file or directory' >&2; exit 1", "host g1: /proj: No such file or directory"),
-        ("exit 4", "host g1: its process ended with status 4 without output"),
-        ("exec sleep 60", "host g1: its process did not end in time"),
+        (MachineError("10.0.0.1 cannot connect to 10.0.0.2: timed out"), "a ring: 10.0.0.1 cannot connect to 10.0.0.2"),
+        (0.0, "host g1: nothing that it sent was received"),
     ],
 )
-def test_a_host_without_goodput_is_named(monkeypatch: pytest.MonkeyPatch, command: str, why: str) -> None:
-    monkeypatch.setattr(rings, "_PATIENCE_S", 0.4)
+def test_a_host_without_goodput_is_named(
+    monkeypatch: pytest.MonkeyPatch, second: float | MachineError, why: str
+) -> None:
+    goodputs(monkeypatch, 1.0, second)
     with pytest.raises(NotMeasured, match=f"the goodput of {why}"):
-        rings.ring_goodput([Host("g0", "echo 1.0"), Host("g1", command), Host("g2", "exec sleep 60")], 0.1)
+        rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1)
 
 
-def test_a_sender_that_hangs_up_is_no_goodput_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.bench.goodput._WARM_UP_S", 0.0)
-    program = "import socket, time\n" + "\n".join([
-        "for _ in range(100):",
-        "    try: socket.create_connection(('127.0.0.1', 7300)).close(); break",
-        "    except OSError: time.sleep(0.05)",
-    ])  # fmt: skip
-    with subprocess.Popen([sys.executable, "-c", program]), pytest.raises(ConnectionError, match="hung up"):
-        receive("127.0.0.1", 1.0)
+def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
+    sender, receiver = socket.socketpair()
+    with receiver, pytest.raises(SystemExit, match="hung up"):
+        sender.close()
+        count(receiver, time.monotonic(), time.monotonic() + 5)
 
 
 def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
@@ -106,6 +126,7 @@ def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
 
 
 def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    goodputs(monkeypatch, 94.5, 95.5)
     monkeypatch.setattr(links, "Emulation", Net)
     monkeypatch.setattr(links, "stock", no_stock)
     slowest, apart, stock = links.links(2, 100.0, 0.1)

@@ -59,6 +59,18 @@ def test_messages_and_streams_over_the_loopback() -> None:
             one.receiver.close()
 
 
+def test_a_host_whose_process_ends_early_is_named() -> None:
+    lanes = [lane(), lane()]
+    try:
+        lanes[1].sender.shutdown(socket.SHUT_WR)
+        with pytest.raises(MachineError, match="the goodput of host 0 ended without a result"):
+            machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
+    finally:
+        for one in lanes:
+            one.sender.close()
+            one.receiver.close()
+
+
 def children() -> dict[int, Process]:
     """Our child processes (``machine_benchmark.busy_processors`` starts one for each core)."""
     return {pid: process for pid, process in processes().items() if process.parent == os.getpid()}

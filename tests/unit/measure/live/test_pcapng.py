@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,9 @@ def test_every_port_has_an_interface_block_and_no_other_is_there(tmp_path: Path)
     assert {link for link, _, _ in interfaces} == {1}
 
 
-def test_a_snap_length_keeps_the_length_on_the_wire(tmp_path: Path) -> None:
+def test_the_length_on_the_wire_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "packets.pcapng"
-    write_pcapng(path, PACKETS, snap_bytes=96)
+    write_pcapng(path, [replace(packet, data=packet.data[:96]) for packet in PACKETS])
     _, found = _read(path)
     assert [(len(data), meta.wirelen) for data, meta in found] == [(96, 9014), (96, 100), (61, 61)]
     assert all(meta.comments is None for _, meta in found)

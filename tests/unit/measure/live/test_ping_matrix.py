@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import Ether
 
-from measure.live.ping_matrix import ETHERTYPE, PingMatrix, _answerer_of, _echo, _frame, _sender_of
+from measure.live.packets import ETHERTYPE
+from measure.live.ping_matrix import PingMatrix, _frame, _sender_of
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.rails import RailTopo
@@ -26,24 +26,6 @@ def test_a_frame_goes_to_the_macs_own_port_and_says_who_sent_it() -> None:
 def test_a_frame_of_another_question_is_none() -> None:
     assert _sender_of(_frame(A, B, b"earlier!"), TOKEN) is None
     assert _sender_of(b"short", TOKEN) is None
-
-
-def test_an_echo_is_what_a_host_answers() -> None:
-    request = ICMP(_echo(A, TOKEN))
-    assert request.type == 8
-    checksum = request.chksum
-    del request.chksum
-    assert ICMP(bytes(request)).chksum == checksum, "scapy's own sum"
-
-
-def test_an_answer_is_taken_by_who_asked() -> None:
-    reply = ICMP(_echo(A, TOKEN))
-    reply.type = 0
-    packet = bytes(IP(src="10.1.0.7", dst="10.1.0.4") / reply)
-    assert _answerer_of(packet, (1, 1), TOKEN) == "10.1.0.7"
-    assert _answerer_of(packet, (1, 0), TOKEN) is None, "another port asked"
-    assert _answerer_of(packet, (1, 1), b"earlier!") is None
-    assert _answerer_of(bytes(IP(src="10.1.0.7") / ICMP(_echo(A, TOKEN))), (1, 1), TOKEN) is None, "a question"
 
 
 @pytest.mark.parametrize("quiet", [0.0, -1.0, 2.0])

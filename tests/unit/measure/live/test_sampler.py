@@ -43,7 +43,7 @@ def test_every_port_of_a_fabric_has_a_label(make_plan: Any) -> None:
 def test_counters_of_the_own_namespace_need_no_root() -> None:
     with Counters() as counters:
         assert "lo" in counters.links()
-        assert isinstance(counters.queues(), dict)
+        assert isinstance(counters.queue_drops(), dict)
 
 
 def test_a_busy_thread_is_seen() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.metrics.bounds import (
+from measure.metrics.critical import (
     RoundBytes,
     bound_s,
     critical_bytes,

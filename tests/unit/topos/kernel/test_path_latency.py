@@ -12,7 +12,8 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 from railyard.errors import MachineError
 from topos.kernel import path_latency
 from topos.kernel.netlink import NetlinkRequest
-from topos.kernel.path_latency import PathLatency, delay_packets, remove_delay
+from topos.kernel.path_latency import PathLatency
+from topos.kernel.queues import delay_packets, remove_delay
 
 INTERFACES = {1: (1001, "rail0-eth1"), 2: (1002, "rail0-eth2"), 3: (1003, "rail0-eth3")}
 

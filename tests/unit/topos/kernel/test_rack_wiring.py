@@ -5,7 +5,6 @@ from mininet.net import Mininet
 
 from topos.kernel.links import RecordedLink
 from topos.kernel.nodes import RailHost, RailSwitch
-from topos.kernel.tuning import HostTuning
 from topos.kernel.wiring import cut_requests, host_requests, mend_requests, number_interfaces, own_ends, switch_shaping
 from topos.racks import RackTopo
 
@@ -30,7 +29,7 @@ def test_links_between_switches_are_shaped_at_both_ends(net: Mininet) -> None:
 
 
 def test_each_host_knows_all_hosts_of_the_torus(net: Mininet) -> None:
-    for _, requests in host_requests(net.hosts, net.switches, HostTuning()):
+    for _, requests in host_requests(net.hosts, net.switches):
         neighbours = [request.what for request in requests if request.what.startswith("adding the neighbour")]
         assert len(neighbours) == len(set(neighbours)) == 5 + 5
 
@@ -40,7 +39,7 @@ def test_cut_and_mend_name_the_same_interfaces(net: Mininet) -> None:
     ends = own_ends(host, net.switches)
     assert {intf.name for intf in ends} == {"fe-eth5", "n4-eth1", "n4-eth2", "n4-eth3", "n4-eth4"}
     assert {r.what for r in cut_requests(host.intfList())} == {"setting g4-r0 down", "setting g4-fe down"}
-    mended = [request.what for request in mend_requests(host, net.switches, HostTuning())]
+    mended = [request.what for request in mend_requests(host, net.switches)]
     assert [what for what in mended if what.endswith(" up")] == ["setting g4-r0 up", "setting g4-fe up"]
     assert sum(what.startswith("routing") for what in mended) == 2
     assert sum(what.startswith("adding the neighbour") for what in mended) == 10

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import pytest
 from mininet.net import Mininet
 
 from railyard.scale import bucket_burst_bytes
-from topos.kernel import netlink
 from topos.kernel.links import RecordedLink
-from topos.kernel.netlink import RouteTuning
 from topos.kernel.nodes import RailHost, RailSwitch
-from topos.kernel.tuning import HostTuning, route_tuning, unsent_limit
+from topos.kernel.queues import token_bucket
+from topos.kernel.tuning import rto_min_ms, unsent_limit
 from topos.kernel.wiring import host_requests, link_requests, number_interfaces, switch_shaping
 from topos.rails import RailTopo
 
@@ -35,7 +33,7 @@ def test_indices_are_unique_in_each_namespace(monkeypatch) -> None:  # type: ign
 def test_each_host_knows_every_other_port_of_its_rail_and_no_own(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     net = recorded(monkeypatch, servers=3, gpus=1)
     number_interfaces(net.links)
-    for _, requests in host_requests(net.hosts, net.switches, HostTuning()):
+    for _, requests in host_requests(net.hosts, net.switches):
         assert sum(request.what.startswith("adding the neighbour") for request in requests) == 8  # 2 x 4
         assert sum(request.what.startswith("adding the rule") for request in requests) == 1  # lane 1
         assert sum(request.what.startswith("shaping") for request in requests) == 2
@@ -51,18 +49,16 @@ def test_only_electrical_switches_shape(monkeypatch) -> None:  # type: ignore[no
 def test_bucket_holds_two_frames_at_least() -> None:
     assert bucket_burst_bytes(1, 9000) == 2 * 9014
     assert bucket_burst_bytes(1000, 9000) == 500_000
-    packed = bytes(netlink.token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
+    packed = bytes(token_bucket(5, "g0-r0", 100, 50_000, 9_000_000).packed)
     assert struct.unpack_from("=I", packed, 16 + 4)[0] == 5
     assert struct.pack("=I", 12_500_000) in packed and struct.pack("=HHI", 8, 6, 50_000) in packed
 
 
-@pytest.mark.parametrize(("rate_mbps", "rto_min_ms"), [(None, 25), (1000, 25), (100, 47), (25, 67)])
-def test_a_time_out_is_longer_than_both_queues_of_a_slow_port(rate_mbps: float | None, rto_min_ms: int) -> None:
-    route = RouteTuning()
-    tuned = route_tuning(route, rate_mbps, 9000)
-    assert tuned == replace(route, rto_min_ms=rto_min_ms)
+@pytest.mark.parametrize(("rate_mbps", "expected_ms"), [(None, 25), (1000, 25), (100, 47), (25, 67)])
+def test_a_time_out_is_longer_than_both_queues_of_a_slow_port(rate_mbps: float | None, expected_ms: int) -> None:
+    assert rto_min_ms(rate_mbps, 9000) == expected_ms
     if rate_mbps is not None:
-        assert tuned.rto_min_ms / 1e3 >= 4 * unsent_limit(rate_mbps, 9000) / (rate_mbps * 1e6 / 8)
+        assert expected_ms / 1e3 >= 4 * unsent_limit(rate_mbps, 9000) / (rate_mbps * 1e6 / 8)
 
 
 def test_a_slow_rank_is_shaped_at_both_ends_of_its_link(monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from topos.describe import plan
+from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
-from workloads.stragglers.background import Background, Drip, Sent, TrafficEnd
+from workloads.stragglers.background import Background, Drip, Sent
 
 FDS = dict.fromkeys(range(6), 0)
 
@@ -47,7 +46,7 @@ def test_the_rate_counts_headers() -> None:
 
 def test_traffic_leaves_by_the_ranks_port_for_the_next_server_on_its_rail() -> None:
     fabric = plan(RailTopo(servers=3, gpus=2, fabric="electrical", rate_mbps=50, slow="4:0.5"))
-    settings: dict[str, Any] = Background.on(fabric, FDS, rank=4, share=0.4, lane=1)._settings
+    settings = Background.on(fabric, FDS, rank=4, share=0.4, lane=1)._settings
     assert settings["source"]["interface"] == "g4-r1"
     assert settings["target"]["ip"] == fabric.rail_of(0).port(0, 1).ip
     assert settings["bytes_per_s"] == pytest.approx(0.4 * 25e6 / 8 * 8948 / 9014), "the share is of the slow port"
@@ -72,6 +71,6 @@ def test_what_cannot_be_is_refused(fabric: str, options: dict[str, int], says: s
 
 @pytest.mark.parametrize("options", [{"rate_mbps": 0.0}, {"rate_mbps": float("nan")}, {"rate_mbps": 1, "most_s": 1e9}])
 def test_a_rate_and_an_end_are_needed(options: dict[str, float]) -> None:
-    end = TrafficEnd(0, "eth0", "10.0.0.1")
+    end = HostEnd(0, "eth0", "10.0.0.1")
     with pytest.raises(ConfigError):
         Background(end, end, mtu=9000, **options)

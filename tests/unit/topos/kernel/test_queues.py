@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from topos.kernel.link_queue import _WITHOUT_DATA, link_queue
+from topos.kernel.queues import _WITHOUT_DATA, link_queue, token_bucket
 
 
 def frame(payload: bytes, *, flags: int = 0x10, options: int = 12, protocol: int = 6, ip_options: int = 0) -> bytes:
@@ -76,3 +76,6 @@ def test_requests_are_well_formed_and_for_the_interface() -> None:
 def test_rate_beyond_32_bits_of_bytes_is_given_in_64() -> None:
     shared = bytes(list(link_queue(1, "n0-eth2", 100_000, 1 << 20, 1 << 30))[1].packed)
     assert struct.pack("=Q", 12_500_000_000) in shared
+    bucket = bytes(token_bucket(1, "g0-r0", 100_000, 1 << 20, 1 << 30).packed)
+    assert struct.pack("=HHQ", 12, 4, 12_500_000_000) in bucket
+    assert struct.pack("=HH", 12, 4) not in bytes(token_bucket(1, "g0-r0", 100, 1 << 20, 1 << 30).packed)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from measure.metrics.throughput import throughputs
+from measure.figures.link_throughput import throughputs
 from railyard.scale import Scale
 from railyard.timeline import Event
 
