@@ -63,7 +63,7 @@ class Settings(Section):
 
     seed: int = Field(default=1, ge=0)
     verify: bool = False
-    controller: Literal["ryu", "os-ken", "remote"] = "ryu"
+    controller: Literal["os-ken", "ryu", "remote"] = "os-ken"
     remote: str = Field(default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$")
     rest: str | None = None
     datapath: Literal["auto", "system", "netdev"] = "auto"

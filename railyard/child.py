@@ -7,7 +7,6 @@ It is stopped by a line on its standard input or killed by its process id.
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from railyard.checkout import ROOT
+from railyard.checkout import child_environment
 from railyard.errors import MachineError
 
 _START_S = 10.0
@@ -30,13 +29,12 @@ def start_child(
     the child has a session of its own, so Ctrl-C in the terminal does not reach it. Raises ``MachineError`` naming
     ``what`` if the child is not ready within 10 s.
     """
-    root = str(ROOT)
     process = subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=tuple(fds),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))},
+        env=child_environment(),
         start_new_session=own_session,
         text=True,
     )

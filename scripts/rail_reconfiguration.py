@@ -109,8 +109,8 @@ def add_run_options(add: Callable[..., object]) -> None:
     add("--policy", metavar="MODULE:CLASS", help="policy of your own instead of Opus (docs/policies.md)")
     add(
         "--controller",
-        choices=("ryu", "os-ken", "remote"),
-        help="framework of Railyard's controller, or remote for a controller of your own (default ryu)",
+        choices=("os-ken", "ryu", "remote"),
+        help="framework of Railyard's controller, or remote for a controller of your own (default os-ken)",
     )
     add("--remote", metavar="HOST:PORT", help="address of your own controller (default 127.0.0.1:6653)")
     add(

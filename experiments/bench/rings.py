@@ -6,12 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.bench import NotMeasured
+from railyard.checkout import child_environment
 
-_ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 60.0
 """Seconds after the measurement within which the processes of the hosts must end."""
 
@@ -24,7 +23,7 @@ def ring_goodput(hosts: Sequence[Any], seconds: float) -> list[float]:
         for place, host in enumerate(hosts):
             to = hosts[(place + 1) % len(hosts)]
             command = [*program, "--listen", host.IP(), "--to", to.IP()]
-            children.append(host.popen(command, cwd=str(_ROOT)))
+            children.append(host.popen(command, env=child_environment()))
         deadline = time.monotonic() + seconds + _PATIENCE_S
         return [_goodput(host.name, child, deadline) for host, child in zip(hosts, children, strict=True)]
     finally:

@@ -32,7 +32,7 @@ class Host:
     def IP(self) -> str:
         return "127.0.0.1"
 
-    def popen(self, command: list[str], cwd: str) -> subprocess.Popen[bytes]:
+    def popen(self, command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["sh", "-c", self.command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
