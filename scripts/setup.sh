@@ -226,24 +226,24 @@ start_system_ovs() { # only for plain "sudo mn --custom", so a failure does not 
 
 # -----------------------------------------------------------------------------------------------------------
 
-check() { # one line per finding, "setup: STATE: SENTENCE"; "railyard doctor" reads them
+check() { # one line per finding, "setup: STATE: THING: SENTENCE", which "railyard doctor" reads too
     local state=0 name missing
     missing=$(missing_packages)
-    [ -n "$missing" ] || say "ok: all ${#packages[@]} packages of the distribution are installed"
     for name in $missing; do
-        say "missing: package $name of the distribution"
+        say "missing: package $name: is not installed"
         state=1
     done
+    [ -n "$missing" ] || say "ok: packages: all ${#packages[@]} packages of the distribution are installed"
     if venv_is_current; then
-        say "ok: virtual environment $venv"
+        say "ok: virtual environment: $venv"
     else
-        say "missing: virtual environment $venv (there is none, or it is out of date)"
+        say "missing: virtual environment: $venv does not exist or is out of date"
         state=1
     fi
     if ovs_runs ovs-vswitchd; then
-        say "ok: the system's Open vSwitch runs"
+        say "ok: system's Open vSwitch: runs"
     else
-        say "warning: the system's Open vSwitch does not run (only plain 'sudo mn --custom' needs it)"
+        say "warning: system's Open vSwitch: does not run; only plain 'sudo mn --custom' needs it"
     fi
     return $state
 }

@@ -105,6 +105,12 @@ def test_every_folder_with_modules_is_a_package(room: str) -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_package_holds_nothing_but_modules_so_that_an_installation_has_everything(room: str) -> None:
+    held = [file for file in (ROOT / room).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert [file for file in held if file.suffix != ".py"] == []
+
+
 def test_the_licence_is_the_one_that_the_package_names() -> None:
     metadata = setup_cfg()["metadata"]
     assert (metadata["license"], metadata["license_files"]) == ("Apache-2.0", "LICENSE")
