@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from experiments.doctor import probes, report
 from experiments.doctor.checks import Finding
 from experiments.doctor.report import exit_status, findings, print_findings, to_json
 from railyard.checkout import child_environment
@@ -47,6 +50,26 @@ def test_findings_about_this_machine_are_plain_data() -> None:
     assert {"Python", "OpenFlow framework", "size", "root"} <= {finding.name for finding in found}
     assert json.loads(json.dumps(to_json(found))) == to_json(found)
     assert set(to_json(found)[0]) == {"name", "state", "sentence", "remedy"}
+
+
+def test_without_a_checkout_remedies_name_pip_apt_and_the_installed_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "SETUP", Path("/nowhere/setup.sh"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(probes, "requirements", lambda: {"numpy": False})
+    monkeypatch.setattr(probes, "programs", lambda: {"mnexec": False})
+    monkeypatch.setattr(probes, "calibration", lambda: "none")
+    found = {finding.name: finding.remedy for finding in findings()}
+    assert found["Python package numpy"] == "install railyard again with pip"
+    assert found["program mnexec"] == "sudo apt install mininet"
+    assert found["calibration"] == f"sudo {sys.prefix}/bin/railyard calibrate"
+    assert found["root"] == f"sudo {sys.prefix}/bin/railyard run rails"
+    assert "network namespaces" not in found, "only root can find out"
+    assert not any("scripts/" in remedy for remedy in found.values())
+
+
+def test_another_system_lacks_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert exit_status(findings()) == 3
 
 
 def test_it_needs_rich_alone(tmp_path: Path) -> None:
