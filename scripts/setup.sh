@@ -149,11 +149,14 @@ install_python_packages() {
         in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[ryu,test]"
 }
 
-link_mininet() { # links only mininet, in place of PyPI's older one: other packages of the distribution would shadow the pinned
+link_mininet() { # links only Mininet: other packages of the distribution would shadow the pinned ones
     local packages_dir
     packages_dir=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    [ -d "$debian_python/mininet" ] || die 3 "$debian_python/mininet is missing; reinstall the package mininet"
-    ln -sfn -t "$packages_dir" "$debian_python"/mininet "$debian_python"/mininet-*.egg-info
+    # With its metadata (.egg-info or .dist-info) pip takes it for installed, and does not fetch the older one of PyPI.
+    if [ ! -d $debian_python/mininet ] || ! compgen -G "$debian_python/mininet-*-info" >/dev/null; then
+        die 3 "$debian_python/mininet or its metadata are missing; reinstall the package mininet"
+    fi
+    ln -sfn -t "$packages_dir" $debian_python/mininet $debian_python/mininet-*-info
 }
 
 give_to_owner() { # gives the environment to the owner of the project, who can then change it without sudo
@@ -190,9 +193,10 @@ set_up_venv() {
 
 # --- the system's Open vSwitch -----------------------------------------------------------------------------
 
-ovs_runs() { # ovs_runs DAEMON
+ovs_runs() {
     local pid
-    pid=$(cat "/run/openvswitch/$1.pid" 2>/dev/null) && [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ]
+    pid=$(cat /run/openvswitch/ovs-vswitchd.pid 2>/dev/null) &&
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = ovs-vswitchd ]
 }
 
 kernel_has_ovs() {
@@ -209,7 +213,7 @@ start_userspace_ovs() { # the service refuses to start without the kernel module
 
 start_system_ovs() { # only for plain "sudo mn --custom", so a failure does not stop the set-up
     local tried=/run/railyard/system-ovs-tried # tried once per boot
-    if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs ovs-vswitchd; then
+    if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs; then
         return 0
     fi
     mkdir -p "$(dirname $tried)" && touch $tried
@@ -220,7 +224,7 @@ start_system_ovs() { # only for plain "sudo mn --custom", so a failure does not 
         say "starting the system's Open vSwitch; this kernel has no openvswitch module, so userspace-tso-enable=true is set if it has no bridges"
         (start_userspace_ovs) >/dev/null 2>&1 </dev/null || true
     fi
-    ovs_runs ovs-vswitchd ||
+    ovs_runs ||
         say "note: the system's Open vSwitch did not start; Railyard runs its own, only plain 'sudo mn --custom' needs it"
 }
 
@@ -240,7 +244,7 @@ check() { # one line per finding, "setup: STATE: THING: SENTENCE", which "railya
         say "missing: virtual environment: $venv does not exist or is out of date"
         state=1
     fi
-    if ovs_runs ovs-vswitchd; then
+    if ovs_runs; then
         say "ok: system's Open vSwitch: runs"
     else
         say "warning: system's Open vSwitch: does not run; only plain 'sudo mn --custom' needs it"

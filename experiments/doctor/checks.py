@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 State = Literal["ok", "missing", "warning"]
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
@@ -38,12 +38,15 @@ def python_version(version: tuple[int, int]) -> Finding:
 
 
 def set_up(text: str) -> list[Finding]:
-    """The findings in the output of ``scripts/setup.sh --check``, with the set-up as the remedy of what is missing."""
+    """The findings in the output of ``scripts/setup.sh --check``, with the set-up as the remedy of what is missing.
+
+    Not everything that a set-up installs is needed by a run, so none of it is more than a warning here.
+    """
     lines = re.findall(r"^setup: (ok|missing|warning): ([^:]+): (.+)$", text, re.MULTILINE)
     if not lines:
         return [Finding("set-up", "warning", f"scripts/setup.sh --check failed: {text.strip() or 'no output'}")]
     return [
-        Finding(name, cast(State, state), sentence, SET_UP if state == "missing" else "")
+        Finding(name, "ok" if state == "ok" else "warning", sentence, SET_UP if state == "missing" else "")
         for state, name, sentence in lines
     ]
 

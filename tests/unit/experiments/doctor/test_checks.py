@@ -82,7 +82,7 @@ def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:
     found = checks.set_up(said)
     assert len(found) == len(said.splitlines())
     environment = next(finding for finding in found if finding.name == "virtual environment")
-    assert (environment.state, environment.remedy) == ("missing", "sudo scripts/setup.sh")
+    assert (environment.state, environment.remedy) == ("warning", "sudo scripts/setup.sh")
     assert str(tmp_path / "none") in environment.sentence
 
 
