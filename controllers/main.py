@@ -53,7 +53,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--channel", type=Path, required=True, help="path of the job channel's Unix socket")
     add("--channel-owner", type=int, metavar="UID", help="user id that may open the channel, besides root")
     add("--events", type=Path, required=True, help="file to append the timeline to")
-    add("--framework", choices=list(app.PACKAGES), default="ryu", help="OpenFlow framework (default: ryu)")
+    add("--framework", choices=list(app.PACKAGES), default=app.DEFAULT, help="OpenFlow framework (default: os-ken)")
     add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")

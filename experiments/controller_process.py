@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from controllers.openflow import app
+from railyard.checkout import child_environment
 from railyard.errors import ControlError
 
 READY_TIMEOUT_S = 30.0
@@ -33,9 +35,13 @@ class ControllerFiles:
 
 
 class ControllerProcess:
-    """``python -m controllers.main`` as a child process; the context manager ends it in every case."""
+    """``python -m controllers.main`` as a child process; the context manager ends it in every case.
+
+    ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    """
 
     def __init__(self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none") -> None:
+        app.check_installed(framework)
         self.files = files
         self.rest: str | None = None
         self._ready_read, ready_write = os.pipe()
@@ -115,6 +121,7 @@ def _spawn(command: Sequence[str], log_fd: int, pass_fds: Sequence[int]) -> subp
         stdin=subprocess.DEVNULL,
         stdout=log_fd,
         stderr=log_fd,
+        env=child_environment(),
         pass_fds=tuple(pass_fds),
         start_new_session=True,
     )

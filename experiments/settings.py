@@ -92,8 +92,8 @@ class PacketSettings(Settings):
 
     seed: int = Field(default=1, ge=0, description="seed of payloads and of all that is drawn")
     verify: bool = Field(default=False, description="real values as payloads, and a check of every element received")
-    controller: Literal["ryu", "os-ken", "remote"] = Field(
-        default="ryu",
+    controller: Literal["os-ken", "ryu", "remote"] = Field(
+        default="os-ken",
         description="framework of Railyard's controller, or remote for an OpenFlow controller of your own",
     )
     remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from railyard.checkout import ROOT
+from railyard.checkout import child_environment
 from railyard.errors import MachineError
 
 _START_S = 10.0
@@ -42,13 +42,12 @@ class Child:
 
     def start(self: _C) -> _C:
         """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 10 s."""
-        paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=self._fds,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=child_environment(),
             start_new_session=True,
             text=True,
         )

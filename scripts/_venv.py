@@ -33,20 +33,31 @@ def candidates(checkout: Path, environ: Mapping[str, str]) -> list[Path]:
     return [Path(named).absolute()] if named else [checkout / ".venv", SHARED]
 
 
-def belongs_to(venv: Path, checkout: Path) -> bool:
-    """Whether environment ``venv`` exists and was made for ``checkout``; one made by hand has no record and counts."""
+def made_for(venv: Path, checkout: Path) -> Path | None:
+    """The checkout that environment ``venv`` was made for; None if there is no environment.
+
+    One that was made by hand has no record and counts as made for ``checkout``.
+    """
     if not os.access(venv / "bin" / "python", os.X_OK):
-        return False
+        return None
     try:
-        recorded = (venv / "railyard.checkout").read_text().strip()
+        return Path((venv / "railyard.checkout").read_text().strip())
     except FileNotFoundError:
-        return True
-    return Path(recorded) == checkout
+        return checkout
 
 
 def find(checkout: Path, environ: Mapping[str, str]) -> Path | None:
     """The virtual environment of ``checkout``, or None if it is not set up."""
-    return next((venv for venv in candidates(checkout, environ) if belongs_to(venv, checkout)), None)
+    return next((venv for venv in candidates(checkout, environ) if made_for(venv, checkout) == checkout), None)
+
+
+def not_set_up(checkout: Path, environ: Mapping[str, str]) -> str:
+    """The sentence that says where no environment of ``checkout`` was found, whose is there, and what to run."""
+    places = []
+    for venv in candidates(checkout, environ):
+        other = made_for(venv, checkout)
+        places.append(str(venv) if other in (None, checkout) else f"{venv} belongs to {other}")
+    return f"Railyard is not set up ({', '.join(places)}); run: sudo {checkout}/scripts/setup.sh"
 
 
 def command(venv: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -66,8 +77,7 @@ def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> 
     if inside and not always:
         return
     if venv is None or (not inside and os.environ.get(AGAIN) == str(os.getpid())):
-        where = " or ".join(str(path) for path in candidates(checkout, os.environ))
-        print(f"Railyard is not set up ({where}); run: sudo {checkout}/scripts/setup.sh", file=sys.stderr)
+        print(not_set_up(checkout, os.environ), file=sys.stderr)
         raise SystemExit(NO_VENV_EXIT_STATUS)
     argv, environ = command(venv, arguments, os.environ)
     sys.stdout.flush()

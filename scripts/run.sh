@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Sets up Railyard if necessary, then runs the rail experiment: step time of a training job on optical rails against
-# electrical ones.
+# Sets up Railyard if necessary, then runs an experiment: `railyard run NAME|FILE.yaml [options]`. Without a name it is
+# the rail experiment: step time of a training job on optical rails against electrical ones.
 #
 #   sudo scripts/run.sh                      the 16-GPU Llama-3-8B job, default modes and delays
 #   sudo scripts/run.sh --quick              fewer modes and delays, in under two minutes
+#   sudo scripts/run.sh failover --quick     another experiment
 #   sudo scripts/run.sh experiment.yaml      an experiment from a file
-#   sudo scripts/run.sh --help               all options (those of scripts/rail_reconfiguration.py)
+#   sudo scripts/run.sh NAME --help          all options of an experiment
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
+for option in "$@"; do
+    case $option in
+        -h | --help | --predict) exec "$scripts/railyard.py" run "$@" ;;
+    esac
+done
 if [ "$EUID" -ne 0 ]; then
-    for option in "$@"; do
-        case $option in
-            -h | --help) exec "$scripts/rail_reconfiguration.py" "$@" ;;
-        esac
-    done
     echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $*" >&2
     exit 3
 fi
 
 "$scripts/setup.sh" --brief </dev/null
-exec "$scripts/_venv.py" "$scripts/rail_reconfiguration.py" "$@"
+exec "$scripts/_venv.py" "$scripts/railyard.py" run "$@"

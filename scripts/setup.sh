@@ -5,7 +5,7 @@
 # what is missing and takes a moment.
 #
 #   sudo scripts/setup.sh       install everything that is missing
-#   scripts/setup.sh --check    list what is missing; exit status 0 if nothing is
+#   scripts/setup.sh --check    list what is there and what is missing, and change nothing; exit status 0 if nothing is
 #   scripts/setup.sh --brief    as without options, silent if nothing is missing
 #   scripts/setup.sh --help     this text
 #
@@ -144,16 +144,19 @@ install_python_packages() {
     say "installing the Python packages of setup.cfg (a minute the first time)"
     logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
         in_venv -m pip install -q -c "$root/$constraints" setuptools wheel
-    # ryu 4.34 builds only with the old setuptools just installed, hence without an isolated build environment.
+    # ryu builds only with the old setuptools just installed, hence without an isolated build environment.
     logged "pip could not install the packages of setup.cfg; check the network and pip's configuration (pip config list)" \
-        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[test]"
+        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[ryu,test]"
 }
 
-link_mininet() { # links only mininet: other packages of the distribution would shadow the pinned ones
+link_mininet() { # links only Mininet: other packages of the distribution would shadow the pinned ones
     local packages_dir
     packages_dir=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    [ -d "$debian_python/mininet" ] || die 3 "$debian_python/mininet is missing; reinstall the package mininet"
-    ln -sfnT "$debian_python/mininet" "$packages_dir/mininet"
+    # With its metadata (.egg-info or .dist-info) pip takes it for installed, and does not fetch the older one of PyPI.
+    if [ ! -d $debian_python/mininet ] || ! compgen -G "$debian_python/mininet-*-info" >/dev/null; then
+        die 3 "$debian_python/mininet or its metadata are missing; reinstall the package mininet"
+    fi
+    ln -sfn -t "$packages_dir" $debian_python/mininet $debian_python/mininet-*-info
 }
 
 give_to_owner() { # gives the environment to the owner of the project, who can then change it without sudo
@@ -178,8 +181,8 @@ set_up_venv() {
     fi
     make_venv
     rm -f "$venv/railyard.stamp"
-    install_python_packages
     link_mininet
+    install_python_packages
     logged "the virtual environment was made but does not work; remove $venv and try again" \
         in_venv -c 'import mininet.net, railyard, os_ken, ryu'
     echo "$root" >"$venv/railyard.checkout"
@@ -190,21 +193,14 @@ set_up_venv() {
 
 # --- the system's Open vSwitch -----------------------------------------------------------------------------
 
-ovs_runs() { # ovs_runs DAEMON
+ovs_runs() {
     local pid
-    pid=$(cat "/run/openvswitch/$1.pid" 2>/dev/null) && [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ]
+    pid=$(cat /run/openvswitch/ovs-vswitchd.pid 2>/dev/null) &&
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = ovs-vswitchd ]
 }
 
 kernel_has_ovs() {
     [ -d /sys/module/openvswitch ] || modprobe -q openvswitch 2>/dev/null
-}
-
-service_start() { # service_start UNIT: starts a service of the distribution
-    if [ -d /run/systemd/system ]; then
-        systemctl start "$1"
-    else
-        "/etc/init.d/$1" start
-    fi
 }
 
 start_userspace_ovs() { # the service refuses to start without the kernel module, which userspace switching does not need
@@ -217,58 +213,61 @@ start_userspace_ovs() { # the service refuses to start without the kernel module
 
 start_system_ovs() { # only for plain "sudo mn --custom", so a failure does not stop the set-up
     local tried=/run/railyard/system-ovs-tried # tried once per boot
-    if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs ovs-vswitchd; then
+    if [ "${RAILYARD_SYSTEM_OVS-}" = no ] || [ "$EUID" -ne 0 ] || [ -e $tried ] || ovs_runs; then
         return 0
     fi
     mkdir -p "$(dirname $tried)" && touch $tried
     if kernel_has_ovs; then
         say "starting the system's Open vSwitch (kernel datapath)"
-        service_start openvswitch-switch >/dev/null 2>&1 </dev/null || true
+        service openvswitch-switch start >/dev/null 2>&1 </dev/null || true
     else
         say "starting the system's Open vSwitch; this kernel has no openvswitch module, so userspace-tso-enable=true is set if it has no bridges"
         (start_userspace_ovs) >/dev/null 2>&1 </dev/null || true
     fi
-    ovs_runs ovs-vswitchd ||
+    ovs_runs ||
         say "note: the system's Open vSwitch did not start; Railyard runs its own, only plain 'sudo mn --custom' needs it"
 }
 
 # -----------------------------------------------------------------------------------------------------------
 
-check() {
-    local state=0 name
-    for name in $(missing_packages); do
-        say "missing package: $name"
+check() { # one line per finding, "setup: STATE: THING: SENTENCE", which "railyard doctor" reads too
+    local state=0 name missing
+    missing=$(missing_packages)
+    for name in $missing; do
+        say "missing: package $name: is not installed"
         state=1
     done
+    [ -n "$missing" ] || say "ok: packages: all ${#packages[@]} packages of the distribution are installed"
     if venv_is_current; then
-        say "virtual environment: $venv"
+        say "ok: virtual environment: $venv"
     else
-        say "missing or out of date: virtual environment $venv"
+        say "missing: virtual environment: $venv does not exist or is out of date"
         state=1
     fi
-    if ovs_runs ovs-vswitchd; then say "system's Open vSwitch: running"; else say "system's Open vSwitch: not running (only plain 'sudo mn --custom' needs it)"; fi
+    if ovs_runs; then
+        say "ok: system's Open vSwitch: runs"
+    else
+        say "warning: system's Open vSwitch: does not run; only plain 'sudo mn --custom' needs it"
+    fi
     return $state
 }
 
 main() {
     local brief=no missing
+    venv=$(choose_venv)
     case "${1-}" in
         "") ;;
         --brief) brief=yes ;;
-        --check | -h | --help) ;;
-        *) die 2 "unknown option $1; see scripts/setup.sh --help" ;;
-    esac
-    case "${1-}" in
+        --check)
+            check
+            exit
+            ;;
         -h | --help)
             sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$root/scripts/setup.sh"
-            exit 0
+            exit
             ;;
+        *) die 2 "unknown option $1; see scripts/setup.sh --help" ;;
     esac
-    venv=$(choose_venv)
-    if [ "${1-}" = --check ]; then
-        check
-        exit
-    fi
     missing=$(missing_packages)
     # shellcheck disable=SC2086 # one word per package
     [ -z "$missing" ] || install_packages $missing

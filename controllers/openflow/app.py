@@ -1,4 +1,4 @@
-"""The OpenFlow app: the one module that imports the framework (``ryu`` 4.34 or its maintained fork ``os-ken``).
+"""The OpenFlow app: the one module that imports the framework (``os-ken``, or ``ryu`` 4.34, of which it is a fork).
 
 Thin on purpose: events of switches (joined, left, barrier reply, error, counters, port change) go to the controller
 core, and bytes come back. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
@@ -8,7 +8,7 @@ because ryu runs on eventlet's green threads and patches the standard library fo
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
 import select
 import threading
@@ -16,6 +16,7 @@ import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from railyard.checkout import SETUP
 from railyard.errors import ConfigError, MachineError
 
 if TYPE_CHECKING:
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 
 Handler = TypeVar("Handler")
 
-PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
+PACKAGES = {"os-ken": "os_ken", "ryu": "ryu"}
 """OpenFlow framework -> the package that it is imported from."""
+DEFAULT = "os-ken"
+"""The framework that is always installed; ryu is an extra."""
+_REMEDIES = {
+    "os-ken": "pip install os-ken",
+    "ryu": "use os-ken, or install the extra railyard[ryu], which builds with setuptools below 67 only",
+}
 
 
 class SwitchListener(Protocol):
@@ -49,13 +56,21 @@ class SwitchListener(Protocol):
         """Take a change of a port, which got (``up``) or lost its carrier."""
 
 
+def check_installed(framework: str) -> None:
+    """Raise ``ConfigError`` for an unknown framework, ``MachineError`` for one that is not installed."""
+    if framework not in PACKAGES:
+        raise ConfigError(f"{framework} is not an OpenFlow framework; use {' or '.join(PACKAGES)}", key="framework")
+    if importlib.util.find_spec(PACKAGES[framework]) is None:
+        remedy = "scripts/setup.sh installs it" if SETUP.exists() else _REMEDIES[framework]
+        raise MachineError(f"{framework} is not installed; {remedy}")
+
+
 def prepare(framework: str) -> None:
     """Load the framework and, under ryu, patch the standard library for it.
 
-    ``ConfigError`` for an unknown framework, ``MachineError`` for one that does not import.
+    ``ConfigError`` for an unknown framework, ``MachineError`` for one that is not installed or does not import.
     """
-    if framework not in PACKAGES:
-        raise ConfigError(f"{framework} is not an OpenFlow framework; use {' or '.join(PACKAGES)}", key="framework")
+    check_installed(framework)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # ryu dates from 2020, and eventlet warns that it is deprecated
@@ -66,7 +81,7 @@ def prepare(framework: str) -> None:
                     eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
             _module(framework, "lib.hub").patch()
     except ImportError as error:
-        raise MachineError(f"{framework} cannot be imported ({error}); run scripts/setup.sh to install it") from error
+        raise MachineError(f"{framework} cannot be imported ({error}); install it again") from error
 
 
 def serve(framework: str, core: SwitchListener, host: str, port: int) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from controllers.northbound.client import ChannelClient
+from controllers.openflow import app
 from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
 from experiments.bench import Measurement, NotMeasured
@@ -47,7 +48,7 @@ EVENTS = "controller.jsonl"
 _PATIENCE_S = 10.0
 
 
-def rewire_64(framework: str = "ryu") -> list[Measurement]:
+def rewire_64(framework: str = app.DEFAULT) -> list[Measurement]:
     """Seconds from request to barrier reply, and to answer, when all circuits of a 64-port switch are replaced.
 
     The reconfiguration delay is 0. ``NotMeasured`` if the controller's events lack rewirings.
@@ -71,7 +72,7 @@ def rewire_64(framework: str = "ryu") -> list[Measurement]:
     ]
 
 
-def barrier_64(framework: str = "ryu") -> list[Measurement]:
+def barrier_64(framework: str = app.DEFAULT) -> list[Measurement]:
     """Seconds from first request to last ack when 64 members, each with a connection, request a ring that is up."""
     with controlled(servers=MEMBERS, framework=framework) as (_, channel):
         group = Group("ring", "dp", tuple(range(MEMBERS)))

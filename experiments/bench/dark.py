@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from statistics import median
 
 from controllers.northbound.client import ChannelClient
+from controllers.openflow import app
 from experiments.bench import Measurement, NotMeasured
 from experiments.bench.control import controlled
 from measure.live.darktime import DarkTime
@@ -30,7 +31,7 @@ _LEAD_S = 0.06
 _TAIL_S = 0.06
 
 
-def dark_time(trials: int = TRIALS, framework: str = "ryu") -> list[Measurement]:
+def dark_time(trials: int = TRIALS, framework: str = app.DEFAULT) -> list[Measurement]:
     """Median and worst |measured - configured| dark time in ms for each delay, and the loss of a swap with delay 0."""
     with _bench(framework) as bench:
         found = []

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from experiments.bench.rings import ring_goodput
+from railyard.checkout import child_environment
 from railyard.errors import MachineError, RailyardError
 from topos.kernel import namespaces
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
@@ -24,7 +24,6 @@ from topos.kernel.ovs import PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
 from topos.rails import RailTopo
 
-_ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 600.0
 
 
@@ -53,9 +52,9 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
 def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: RegisteredRun) -> dict[str, Any]:
     command = [sys.executable, "-m", "experiments.bench.stock", "--shape", json.dumps(shape), "--ring", str(ring_s)]
     command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
-    environment = os.environ | ovs.environment | {"PYTHONPATH": str(_ROOT)}
+    environment = child_environment(**ovs.environment)
     with namespaces.inside(yard):
-        child = subprocess.Popen(command, env=environment, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.add_child(child.pid)
     try:
         output, errors = child.communicate(timeout=_PATIENCE_S)

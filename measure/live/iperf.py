@@ -19,6 +19,7 @@ from typing import Any
 from measure.metrics.fidelity import Check, Limits, Verdict
 from railyard.child import end_child
 from railyard.errors import ConfigError, MachineError
+from railyard.tools import how_to_install
 from topos.kernel.namespaces import HostEnd, inside
 
 PROGRAM = "iperf3"
@@ -122,7 +123,7 @@ def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
                 text=True,
             )
     except FileNotFoundError:
-        raise MachineError(f"{PROGRAM} is not installed; scripts/setup.sh installs it") from None
+        raise MachineError(f"{PROGRAM} is not installed; {how_to_install(PROGRAM)}") from None
 
 
 def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -> None:

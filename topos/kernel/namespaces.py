@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from railyard.errors import MachineError
+from railyard.tools import how_to_install
 
 _CLONE_NEWNET = 0x40000000
 _SYSCTL = Path("/proc/sys")
@@ -128,7 +129,7 @@ def check_root_directory() -> None:
     try:
         seen = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        raise MachineError(f"mnexec does not run ({error}); scripts/setup.sh installs it") from error
+        raise MachineError(f"mnexec does not run ({error}); {how_to_install('mininet')}") from error
     root = os.stat("/")
     if seen and seen != f"{root.st_dev}:{root.st_ino}":
         raise MachineError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from mininet.node import Host, Node, Switch
 
 from railyard.errors import MachineError
+from railyard.tools import need_tools
 from topos.kernel import namespaces
 
 _SHELL_S = 2.0
@@ -42,9 +42,7 @@ class LazyNode(Node):  # type: ignore[misc]
     @classmethod
     def setup(cls) -> None:
         """Raise ``MachineError`` naming a required tool that is missing."""
-        for tool in ("mnexec", "ifconfig", "unshare"):
-            if shutil.which(tool) is None:
-                raise MachineError(f"{tool} is missing; scripts/setup.sh installs it")
+        need_tools("mnexec", "ifconfig", "unshare")
 
     @property
     def started(self) -> bool:

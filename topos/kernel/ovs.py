@@ -7,7 +7,6 @@ namespace are gone, nothing is left.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -20,6 +19,7 @@ from typing import Literal
 
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
+from railyard.tools import need_tools
 from topos.kernel import buffers, namespaces
 from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
@@ -119,9 +119,7 @@ class PrivateOvs:
 
         Raises ``MachineError`` with the daemon's last log line if one does not start.
         """
-        for tool in ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv"):
-            if shutil.which(tool) is None:
-                raise MachineError(f"{tool} is missing; scripts/setup.sh installs it")
+        need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
         subprocess.run(["ovsdb-tool", "create", str(database), str(_SCHEMA)], check=True, capture_output=True)
         path = self.run_dir / "db.sock"

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from railyard.checkout import ROOT
+from railyard.checkout import child_environment
 from railyard.errors import AgentError
 from workloads.agent.config import AgentConfig, configs_to_json
 
@@ -57,9 +57,7 @@ class AgentLauncher:
     def start() -> AgentLauncher:
         """Start the launcher process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = str(ROOT)
-        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = child_environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         command = [sys.executable, "-m", "workloads.agent.launcher_server", str(theirs.fileno()), str(os.getpid())]
         with theirs:
             process = subprocess.Popen(

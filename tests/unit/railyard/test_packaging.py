@@ -4,18 +4,21 @@ import ast
 import configparser
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from checkout import CASES, ROOT
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
+from controllers.openflow import app
 from railyard import __version__
 
 ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
-MODULES = {"pyyaml": "yaml", "os-ken": "os_ken"}
-NOT_FROM_PIP = {"mininet"}
+MODULES = {"pyyaml": "yaml", "os-ken": "os_ken", "protobuf": "google"}
+FROM_THE_DISTRIBUTION = {"mininet"}
+"""Requirements that a set-up takes from the distribution, in the version that it has."""
 
 
 def setup_cfg() -> configparser.ConfigParser:
@@ -24,39 +27,56 @@ def setup_cfg() -> configparser.ConfigParser:
     return parsed
 
 
-def requirements(text: str) -> Iterator[tuple[str, str]]:
-    """Name and version of each requirement, whatever its marker."""
-    for line in text.splitlines():
-        wanted = line.split("#")[0].split(";")[0].strip()
-        if wanted:
-            name, _, version = wanted.partition("==")
-            yield name.strip(), version.strip()
+def requirements(text: str) -> list[Requirement]:
+    lines = (line.split("#")[0].strip() for line in text.splitlines())
+    return [Requirement(line) for line in lines if line]
 
 
-def declared() -> dict[str, set[str]]:
+def declared() -> dict[str, SpecifierSet]:
+    """Name of each direct dependency, those of extras included, and the range of its versions."""
     parsed = setup_cfg()
-    text = parsed["options"]["install_requires"] + "\n" + parsed["options.extras_require"]["test"]
-    found: dict[str, set[str]] = {}
-    for name, version in requirements(text):
-        found.setdefault(name.lower(), set()).add(version)
-    return found
+    texts = [parsed["options"]["install_requires"], *parsed["options.extras_require"].values()]
+    return {wanted.name.lower(): wanted.specifier for text in texts for wanted in requirements(text)}
 
 
-def test_every_requirement_is_pinned_to_one_version() -> None:
-    loose = [name for name, versions in declared().items() if not all(re.fullmatch(r"[\w.]+", v) for v in versions)]
-    assert loose == []
+def pinned() -> list[Requirement]:
+    return requirements((ROOT / "scripts" / "constraints.txt").read_text())
 
 
-def test_the_constraints_hold_the_same_versions() -> None:
-    held: dict[str, set[str]] = {}
-    for name, version in requirements((ROOT / "scripts" / "constraints.txt").read_text()):
-        held.setdefault(name.lower(), set()).add(version)
-    assert {name: held.get(name) for name in declared()} == declared()
+def test_every_requirement_is_a_range_from_a_tested_version_to_the_next_major_one() -> None:
+    operators = {name: sorted(part.operator for part in wanted) for name, wanted in declared().items()}
+    assert {name for name, found in operators.items() if found != ["<", ">="]} == set()
 
 
-def test_the_build_uses_the_pinned_setuptools() -> None:
-    (version,) = declared()["setuptools"]
-    assert f'"setuptools=={version}"' in (ROOT / "pyproject.toml").read_text()
+def test_every_constraint_is_one_version() -> None:
+    assert [str(pin) for pin in pinned() if [part.operator for part in pin.specifier] != ["=="]] == []
+
+
+def test_the_constraints_pin_each_requirement_within_its_range() -> None:
+    pins: dict[str, list[str]] = {}
+    for pin in pinned():
+        pins.setdefault(pin.name.lower(), []).extend(part.version for part in pin.specifier)
+    wanted = {name: versions for name, versions in declared().items() if name not in FROM_THE_DISTRIBUTION}
+    assert {name for name in wanted if name not in pins} == set()
+    assert {name for name, versions in wanted.items() if not all(pin in versions for pin in pins[name])} == set()
+
+
+def test_the_pinned_setuptools_builds_ryu_and_the_project() -> None:
+    (pin,) = (pin for pin in pinned() if pin.name == "setuptools")
+    (version,) = (part.version for part in pin.specifier)
+    (needed,) = re.findall(r'^requires = \["setuptools([^"]+)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version in SpecifierSet(needed) & SpecifierSet("<67")
+
+
+def test_the_framework_that_is_an_extra_is_no_requirement() -> None:
+    required = {wanted.name for wanted in requirements(setup_cfg()["options"]["install_requires"])}
+    assert app.DEFAULT in required
+    assert not required & (set(app.PACKAGES) - {app.DEFAULT})
+
+
+def test_one_command_is_installed() -> None:
+    (line,) = setup_cfg()["options.entry_points"]["console_scripts"].strip().splitlines()
+    assert line == "railyard = experiments.command.main:main"
 
 
 def imported(file: Path) -> set[str]:
@@ -72,7 +92,7 @@ def imported(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", [*ROOMS, "scripts"])
 def test_every_import_is_of_a_declared_package(room: str) -> None:
-    known = {MODULES.get(name, name) for name in declared()} | NOT_FROM_PIP | set(ROOMS) | set(sys.stdlib_module_names)
+    known = {MODULES.get(name, name) for name in declared()} | set(ROOMS) | set(sys.stdlib_module_names)
     files = list((ROOT / room).rglob("*.py"))
     siblings = {file.stem for file in files} if room == "scripts" else set()
     stray = {f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) - known - siblings}
@@ -83,6 +103,12 @@ def test_every_import_is_of_a_declared_package(room: str) -> None:
 def test_every_folder_with_modules_is_a_package(room: str) -> None:
     folders = {file.parent for file in (ROOT / room).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_package_holds_nothing_but_modules_so_that_an_installation_has_everything(room: str) -> None:
+    held = [file for file in (ROOT / room).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert [file for file in held if file.suffix != ".py"] == []
 
 
 def test_the_licence_is_the_one_that_the_package_names() -> None:

@@ -91,6 +91,16 @@ def test_a_script_without_a_venv_says_what_to_run(tmp_path: Path) -> None:
     assert "scripts/setup.sh" in run.stderr
 
 
+def test_an_environment_of_another_checkout_is_named_with_its_checkout(tmp_path: Path) -> None:
+    venv = make_venv(tmp_path / "venv", checkout=tmp_path / "other")
+    command = [sys.executable, str(SCRIPT), "-c", "pass"]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "RAILYARD_VENV": str(venv)})
+    assert run.returncode == 3
+    assert run.stderr == (
+        f"Railyard is not set up ({venv} belongs to {tmp_path}/other); run: sudo {ROOT}/scripts/setup.sh\n"
+    )
+
+
 def test_a_venv_whose_python_is_not_in_it_does_not_start_itself_for_ever(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)

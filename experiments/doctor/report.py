@@ -1,0 +1,67 @@
+"""What this machine has and lacks for a run: findings for people and as plain data, and their exit status."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from experiments.doctor import checks, probes
+from experiments.doctor.checks import SET_UP, Finding
+from railyard.checkout import SETUP
+from railyard.errors import MachineError
+from railyard.tools import TOOLS
+
+_COLOURS = {"ok": "green", "missing": "red", "warning": "yellow"}
+
+
+def findings() -> list[Finding]:
+    """What this machine has and lacks, in the order in which a person would mend it; changes nothing."""
+    if platform.system() != "Linux":
+        return [Finding("system", "missing", f"runs need Linux, not {platform.system()}", "use a virtual machine")]
+    in_checkout, is_root = SETUP.exists(), os.geteuid() == 0
+    reinstall = SET_UP if in_checkout else "install railyard again with pip"
+    railyard = f"sudo {Path(sys.prefix) / 'bin' / 'railyard'}"  # in full, since sudo searches other folders
+    return [
+        checks.python_version(sys.version_info[:2]),
+        *(checks.set_up(probes.set_up()) if in_checkout else ()),
+        *checks.all_installed("Python package", probes.requirements(), lambda _: reinstall),
+        checks.frameworks(probes.frameworks(), reinstall),
+        *checks.all_installed(
+            "program", probes.programs(), lambda tool: SET_UP if in_checkout else f"sudo apt install {TOOLS[tool]}"
+        ),
+        checks.datapath(probes.kernel_datapath()),
+        *([checks.namespaces(probes.namespaces_error())] if is_root else ()),
+        checks.calibration(probes.calibration(), f"{railyard} calibrate"),
+        checks.size(len(os.sched_getaffinity(0)), probes.free_memory_gib()),
+        checks.root(is_root, "sudo scripts/run.sh" if in_checkout else f"{railyard} run rails"),
+    ]
+
+
+def exit_status(found: Sequence[Finding]) -> int:
+    """0 if root can run experiments, otherwise that of ``MachineError``."""
+    return MachineError.exit_status if any(finding.state == "missing" for finding in found) else 0
+
+
+def to_json(found: Sequence[Finding]) -> list[dict[str, str]]:
+    """The findings as plain data."""
+    return [asdict(finding) for finding in found]
+
+
+def print_findings(found: Sequence[Finding], console: Console) -> None:
+    """Print the state and the sentence of each finding, the remedy below it, and whether a run is possible."""
+    table = Table.grid(padding=(0, 2))
+    for finding in found:
+        table.add_row(Text(finding.state, _COLOURS[finding.state]), Text(f"{finding.name}: {finding.sentence}"))
+        if finding.remedy:
+            table.add_row("", Text(finding.remedy, "bold"))
+    console.print(table)
+    possible = "A run is not possible: see what is missing." if exit_status(found) else "Root can run experiments."
+    console.print(Text(possible, "bold"))
