@@ -267,7 +267,7 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
         gpus_per_server=options.gpus_per_server or 1,
     )
     if options.xml:
-        from workloads.formats.msccl import write_msccl
+        from workloads.formats.msccl_writer import write_msccl
 
         print(write_msccl(found).rstrip("\n"))
     elif options.json:

@@ -15,7 +15,7 @@ from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import read_sizes
 from workloads.collectives.catalog import schedule
-from workloads.formats.msccl import read_msccl
+from workloads.formats.msccl_reader import read_msccl
 from workloads.schedule import CollectiveKind, Schedule
 
 

@@ -1,7 +1,7 @@
 """Reads one Chakra execution trace (``NAME.RANK.et``) as nodes: the file format, without its meaning for a run.
 
-A file is a sequence of length-prefixed messages: one GlobalMetadata, then one Node per operation of the rank. Source:
-MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
+A file is a sequence of length-prefixed protobuf messages: one GlobalMetadata, then one Node per operation of the rank.
+Source: MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
 """
 
 from __future__ import annotations
@@ -9,21 +9,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.proto import parse_length_prefixed
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from railyard.errors import ConfigError
-from workloads.formats import protobuf
-from workloads.formats.protobuf import Field, WireError
+from workloads.formats.reading import read_bytes
 
 Value = int | float | str | bytes | tuple[int, ...]
 MOST_BYTES = 1 << 30
 """Largest trace file that is read: one rank's trace of a step is some megabytes."""
 
+# The fields that are read, as number and type, "*" behind a repeated one; protobuf skips all others. Text is declared
+# as bytes, because what is not UTF-8 is replaced here, and refused by protobuf.
+_NODE = {
+    "id": (1, "uint64"),
+    "name": (2, "bytes"),
+    "type": (3, "uint64"),
+    "ctrl_deps": (4, "uint64*"),
+    "data_deps": (5, "uint64*"),
+    "duration_micros": (7, "uint64"),
+    "attr": (10, "Attribute*"),
+}
+# An attribute has one value of these types; a list of whole numbers has the number after that of its type.
+_SCALARS = {
+    "double": 3, "float": 5, "int32": 7, "int64": 9, "uint32": 11, "uint64": 13, "sint32": 15, "sint64": 17,
+    "fixed32": 19, "fixed64": 21, "sfixed32": 23, "sfixed64": 25, "bool": 27, "string": 29, "bytes": 31,
+}  # fmt: skip
+_LISTS = ("int32", "int64", "uint32", "uint64")
+
 
 class NodeType(IntEnum):
     """Type of a node, as numbered in the schema."""
 
-    INVALID = 0
     METADATA = 1
     MEM_LOAD = 2
     MEM_STORE = 3
@@ -33,11 +58,15 @@ class NodeType(IntEnum):
     COLLECTIVE = 7
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """One node of a trace; ``deps`` are ids in the same file, control and data together; ``file`` is for errors."""
+    """One node of the trace of ``rank``, equal only to itself.
+
+    ``deps`` are ids in the same file, control and data together; ``file`` is for errors.
+    """
 
     file: str
+    rank: int
     id: int
     name: str
     type: NodeType
@@ -69,32 +98,39 @@ class Node:
         return value
 
 
-def read_nodes(path: Path) -> list[Node]:
-    """The nodes of one file, in file order.
+def read_nodes(path: Path, rank: int) -> list[Node]:
+    """The nodes of the file of ``rank``, in file order.
 
     Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); name a Chakra trace", source=str(path)) from None
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"is larger than {MOST_BYTES} bytes; a trace of one rank is smaller", source=str(path))
-    try:
-        messages = list(protobuf.read_delimited(data))
-    except WireError as error:
-        raise _not_chakra(path, str(error)) from None
-    if not messages:
+    stream = BytesIO(read_bytes(path, MOST_BYTES, "a Chakra trace"))
+    metadata = _next(stream, _METADATA_CLASS, path)
+    if metadata is None:
         raise _not_chakra(path, "it is empty")
-    _check_metadata(path, messages[0][1])
-    nodes = [_node(path, offset, message) for offset, message in messages[1:]]
-    seen: set[int] = set()
-    for node in nodes:
-        if node.id in seen:
+    for unknown in UnknownFieldSet(metadata):
+        raise _not_chakra(path, f"its first message has a field {unknown.field_number} that metadata does not have")
+    nodes: dict[int, Node] = {}
+    while (message := _next(stream, _NODE_CLASS, path)) is not None:
+        node = _node(path, rank, message)
+        if node.id in nodes:
             raise node.error("appears twice in the file; every node needs its own id")
-        seen.add(node.id)
-    return nodes
+        nodes[node.id] = node
+    return list(nodes.values())
+
+
+def _next(stream: BytesIO, message_class: Any, path: Path) -> Any:
+    """The next message of the file, None at its end; raises ``ConfigError`` for bytes that are none."""
+    start = stream.tell()
+    try:
+        message = parse_length_prefixed(message_class, stream)
+    except (DecodeError, ValueError, OverflowError):
+        raise _not_chakra(path, f"the message at byte {start} is cut off or malformed") from None
+    if message is not None:
+        for unknown in UnknownFieldSet(message):
+            if unknown.field_number in message_class.DESCRIPTOR.fields_by_number:
+                reason = f"field {unknown.field_number} of the message at byte {start} has a value of another type"
+                raise _not_chakra(path, reason)
+    return message
 
 
 def _not_chakra(path: Path, reason: str) -> ConfigError:
@@ -104,78 +140,61 @@ def _not_chakra(path: Path, reason: str) -> ConfigError:
     )
 
 
-def _check_metadata(path: Path, message: bytes) -> None:
-    """Check that the first message has only a version (1) and attributes (2), and no field of a node."""
-    try:
-        for found in protobuf.read_fields(message):
-            if found.number not in (1, 2):
-                raise WireError(f"its first message has field {found.number}, which metadata has not")
-            found.payload()
-    except WireError as error:
-        raise _not_chakra(path, str(error)) from None
-
-
-def _node(path: Path, offset: int, message: bytes) -> Node:
-    id_, name, kind, duration = 0, "", 0, 0
-    deps: list[int] = []
+def _node(path: Path, rank: int, message: Any) -> Node:
+    source, name = str(path), _decode(message.name)
+    if not 1 <= message.type <= len(NodeType):
+        wrong = Node(source, rank, message.id, name, NodeType.METADATA)
+        raise wrong.error(f"has type {message.type}; types are 1 (metadata) to {len(NodeType)} (collective)")
+    deps = tuple(dict.fromkeys((*message.ctrl_deps, *message.data_deps)))
     attributes: dict[str, Value] = {}
-    try:
-        for found in protobuf.read_fields(message):
-            if found.number == 1:
-                id_ = found.integer()
-            elif found.number == 2:
-                name = found.text()
-            elif found.number == 3:
-                kind = found.integer()
-            elif found.number in (4, 5):
-                deps += found.integers()
-            elif found.number == 7:
-                duration = found.integer()
-            elif found.number == 10:
-                key, value = _attribute(found.payload())
-                if value is not None:
-                    attributes[key] = value
-    except WireError as error:
-        raise ConfigError(f"is not a Chakra node: {error}", source=f"{path}: byte {offset}") from None
-    try:
-        node_type = NodeType(kind)
-    except ValueError:
-        node_type = NodeType.INVALID
-    node = Node(str(path), id_, name, node_type, tuple(dict.fromkeys(deps)), duration, attributes)
-    if node_type is NodeType.INVALID:
-        raise node.error(f"has type {kind}; types are 1 (metadata) to 7 (collective)")
-    return node
+    for attribute in message.attr:
+        chosen = attribute.WhichOneof("value")
+        if chosen is not None:
+            attributes[_decode(attribute.name)] = _value(chosen, getattr(attribute, chosen))
+    return Node(source, rank, message.id, name, NodeType(message.type), deps, message.duration_micros, attributes)
 
 
-def _attribute(message: bytes) -> tuple[str, Value | None]:
-    """Name and value of an attribute; a later field of the oneof replaces an earlier one."""
-    name, value = "", None
-    for found in protobuf.read_fields(message):
-        if found.number == 1:
-            name = found.text()
-        elif found.number >= 3:
-            value = _value(found)
-    return name, value
+def _value(field_name: str, value: Any) -> Value:
+    """The value of an attribute: a list as a tuple, text decoded, a truth value as 0 or 1."""
+    if field_name.endswith("_list"):
+        return tuple(value.values)
+    if field_name == "string_val":
+        return _decode(value)
+    plain: Value = int(value) if field_name == "bool_val" else value
+    return plain
 
 
-def _value(found: Field) -> Value | None:
-    """The value of one field of the oneof; None for an unknown kind."""
-    number = found.number
-    if number == 3:
-        return protobuf.as_float(found.integer(), 64)
-    if number == 5:
-        return protobuf.as_float(found.integer() & 0xFFFF_FFFF, 32)
-    if number in (11, 13, 19, 21, 27):
-        return found.integer()
-    if number in (7, 9, 23, 25):
-        return protobuf.signed(found.integer(), 32 if number == 23 else 64)
-    if number in (15, 17):
-        return protobuf.zigzag(found.integer())
-    if number == 29:
-        return found.text()
-    if number == 31:
-        return found.payload()
-    if number in (8, 10, 12, 14):
-        lists = [inner.integers() for inner in protobuf.read_fields(found.payload()) if inner.number == 1]
-        return tuple(protobuf.signed(value) for values in lists for value in values)
-    return None
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _message_classes() -> tuple[Any, Any]:
+    """The classes of GlobalMetadata and Node, made from their fields."""
+    values = {f"{kind}_val": (number, "bytes" if kind == "string" else kind) for kind, number in _SCALARS.items()}
+    lists = {f"{kind}_list": (_SCALARS[kind] + 1, f"{kind}List") for kind in _LISTS}
+    types = {
+        "GlobalMetadata": {"version": (1, "bytes"), "attr": (2, "bytes*")},
+        "Node": _NODE,
+        "Attribute": {"name": (1, "bytes"), "doc_string": (2, "bytes"), **values, **lists},
+        **{f"{kind}List": {"values": (1, f"{kind}*")} for kind in _LISTS},
+    }
+    schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto3")
+    for type_name, fields in types.items():
+        message = schema.message_type.add(name=type_name)
+        for name, (number, kind) in fields.items():
+            field_ = message.field.add(name=name, number=number)
+            field_.label = field_.LABEL_REPEATED if kind.endswith("*") else field_.LABEL_OPTIONAL
+            if kind.rstrip("*") in types:
+                field_.type_name = f".chakra.{kind.rstrip('*')}"
+            else:
+                field_.type = field_.Type.Value(f"TYPE_{kind.rstrip('*').upper()}")
+            if name in values or name in lists:
+                field_.oneof_index = 0
+        if type_name == "Attribute":
+            message.oneof_decl.add(name="value")
+    pool = DescriptorPool()
+    pool.Add(schema)
+    return tuple(GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("GlobalMetadata", "Node"))
+
+
+_METADATA_CLASS, _NODE_CLASS = _message_classes()

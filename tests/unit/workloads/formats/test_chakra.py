@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.formats.chakra import read_chakra, read_traces
+from workloads.formats.chakra import read_traces
 from workloads.program import Collective, Compute, Program, Recv, Send
 
 ASTRA_SIM = CASES / "astra-sim"
@@ -95,7 +95,7 @@ def coll(id_: int, kind: int = 0, size: int = 64, deps: Sequence[int] = (), **mo
 
 
 def read(folder: Path, unit: str | None = None) -> Program:
-    program = read_chakra(folder, compute_unit=unit)
+    program = read_traces(folder, compute_unit=unit).program
     check(program)
     return program
 
@@ -245,13 +245,13 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
 def test_a_folder_a_file_or_a_name(tmp_path: Path) -> None:
     write(tmp_path, [N(0, COMP, micros=1)], [])
     for path in (tmp_path, tmp_path / "t.1.et", tmp_path / "t"):
-        assert read_chakra(path).ranks == 2
+        assert read_traces(path).program.ranks == 2
     write(tmp_path, [], name="other")
-    assert read_chakra(tmp_path / "other").ranks == 1
+    assert read_traces(tmp_path / "other").program.ranks == 1
     with pytest.raises(ConfigError, match=r"several traces \(other, t\)"):
-        read_chakra(tmp_path)
+        read_traces(tmp_path)
     with pytest.raises(ConfigError, match="there are no files"):
-        read_chakra(tmp_path / "none")
+        read_traces(tmp_path / "none")
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", b"<algo/>", b"\x05hello", b"\x03\x08\x01\x00"])

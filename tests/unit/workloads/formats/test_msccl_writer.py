@@ -13,7 +13,8 @@ from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl import parse_msccl, write_msccl
+from workloads.formats.msccl_reader import parse_msccl
+from workloads.formats.msccl_writer import write_msccl
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 
