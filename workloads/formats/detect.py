@@ -11,7 +11,7 @@ from typing import Literal
 
 from railyard.errors import ConfigError
 from workloads.formats.layer_text import PARALLELISMS
-from workloads.formats.layers import read_layer_program
+from workloads.formats.layers import read_layers
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Group, Program
 
@@ -74,7 +74,7 @@ def read_workload_file(
     found = format_of(path)
     if found == "layers":
         _refuse(path, "a layer file", size=size)
-        return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
+        return read_layers(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
     if found == "yaml":
         raise ConfigError("is a workload recipe; read it with load_workload", source=str(path))
     if found == "chakra":
