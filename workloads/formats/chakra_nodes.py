@@ -6,6 +6,7 @@ Source: MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -27,23 +28,26 @@ Value = int | float | str | bytes | tuple[int, ...]
 MOST_BYTES = 1 << 30
 """Largest trace file that is read: one rank's trace of a step is some megabytes."""
 
-# The fields that are read, as number and type, "*" behind a repeated one; protobuf skips all others. Text is declared
-# as bytes, because what is not UTF-8 is replaced here, and refused by protobuf.
-_NODE = {
-    "id": (1, "uint64"),
-    "name": (2, "bytes"),
-    "type": (3, "uint64"),
-    "ctrl_deps": (4, "uint64*"),
-    "data_deps": (5, "uint64*"),
-    "duration_micros": (7, "uint64"),
-    "attr": (10, "Attribute*"),
+_SCHEMA = """
+message GlobalMetadata { bytes version = 1; repeated bytes attr = 2; }
+message Node {
+    uint64 id = 1; bytes name = 2; uint64 type = 3; repeated uint64 ctrl_deps = 4; repeated uint64 data_deps = 5;
+    uint64 duration_micros = 7; repeated Attribute attr = 10;
 }
-# An attribute has one value of these types; a list of whole numbers has the number after that of its type.
-_SCALARS = {
-    "double": 3, "float": 5, "int32": 7, "int64": 9, "uint32": 11, "uint64": 13, "sint32": 15, "sint64": 17,
-    "fixed32": 19, "fixed64": 21, "sfixed32": 23, "sfixed64": 25, "bool": 27, "string": 29, "bytes": 31,
-}  # fmt: skip
-_LISTS = ("int32", "int64", "uint32", "uint64")
+message Attribute {
+    bytes name = 1; double double_val = 3; float float_val = 5; int32 int32_val = 7; Int32List int32_list = 8;
+    int64 int64_val = 9; Int64List int64_list = 10; uint32 uint32_val = 11; Uint32List uint32_list = 12;
+    uint64 uint64_val = 13; Uint64List uint64_list = 14; sint32 sint32_val = 15; sint64 sint64_val = 17;
+    fixed32 fixed32_val = 19; fixed64 fixed64_val = 21; sfixed32 sfixed32_val = 23; sfixed64 sfixed64_val = 25;
+    uint64 bool_val = 27; bytes string_val = 29; bytes bytes_val = 31;
+}
+message Int32List { repeated int32 values = 1; }
+message Int64List { repeated int64 values = 1; }
+message Uint32List { repeated uint32 values = 1; }
+message Uint64List { repeated uint64 values = 1; }
+"""
+"""The fields that are read; protobuf skips all others. Text is declared as bytes, because what is not UTF-8 is replaced
+here and refused by protobuf; truth values are numbers. An attribute has one of its values."""
 
 
 class NodeType(IntEnum):
@@ -148,20 +152,18 @@ def _node(path: Path, rank: int, message: Any) -> Node:
     deps = tuple(dict.fromkeys((*message.ctrl_deps, *message.data_deps)))
     attributes: dict[str, Value] = {}
     for attribute in message.attr:
-        chosen = attribute.WhichOneof("value")
-        if chosen is not None:
-            attributes[_decode(attribute.name)] = _value(chosen, getattr(attribute, chosen))
+        for field_, value in attribute.ListFields():
+            if field_.name != "name":
+                attributes[_decode(attribute.name)] = _value(field_.name, value)
     return Node(source, rank, message.id, name, NodeType(message.type), deps, message.duration_micros, attributes)
 
 
 def _value(field_name: str, value: Any) -> Value:
-    """The value of an attribute: a list as a tuple, text decoded, a truth value as 0 or 1."""
-    if field_name.endswith("_list"):
-        return tuple(value.values)
+    """The value of an attribute: a list as a tuple, and text decoded."""
     if field_name == "string_val":
         return _decode(value)
-    plain: Value = int(value) if field_name == "bool_val" else value
-    return plain
+    found: Value = tuple(value.values) if field_name.endswith("_list") else value
+    return found
 
 
 def _decode(text: bytes) -> str:
@@ -169,29 +171,17 @@ def _decode(text: bytes) -> str:
 
 
 def _message_classes() -> tuple[Any, Any]:
-    """The classes of GlobalMetadata and Node, made from their fields."""
-    values = {f"{kind}_val": (number, "bytes" if kind == "string" else kind) for kind, number in _SCALARS.items()}
-    lists = {f"{kind}_list": (_SCALARS[kind] + 1, f"{kind}List") for kind in _LISTS}
-    types = {
-        "GlobalMetadata": {"version": (1, "bytes"), "attr": (2, "bytes*")},
-        "Node": _NODE,
-        "Attribute": {"name": (1, "bytes"), "doc_string": (2, "bytes"), **values, **lists},
-        **{f"{kind}List": {"values": (1, f"{kind}*")} for kind in _LISTS},
-    }
-    schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto3")
-    for type_name, fields in types.items():
-        message = schema.message_type.add(name=type_name)
-        for name, (number, kind) in fields.items():
-            field_ = message.field.add(name=name, number=number)
-            field_.label = field_.LABEL_REPEATED if kind.endswith("*") else field_.LABEL_OPTIONAL
-            if kind.rstrip("*") in types:
-                field_.type_name = f".chakra.{kind.rstrip('*')}"
+    """The classes of GlobalMetadata and Node, made from the schema."""
+    schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto2")
+    for message_name, body in re.findall(r"message (\w+) \{(.*?)\}", _SCHEMA, re.DOTALL):
+        message = schema.message_type.add(name=message_name)
+        for repeated, kind, name, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body):
+            field_ = message.field.add(name=name, number=int(number))
+            field_.label = field_.LABEL_REPEATED if repeated else field_.LABEL_OPTIONAL
+            if kind[0].isupper():
+                field_.type_name = f".chakra.{kind}"
             else:
-                field_.type = field_.Type.Value(f"TYPE_{kind.rstrip('*').upper()}")
-            if name in values or name in lists:
-                field_.oneof_index = 0
-        if type_name == "Attribute":
-            message.oneof_decl.add(name="value")
+                field_.type = field_.Type.Value(f"TYPE_{kind.upper()}")
     pool = DescriptorPool()
     pool.Add(schema)
     return tuple(GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("GlobalMetadata", "Node"))

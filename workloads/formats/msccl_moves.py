@@ -11,9 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workloads.formats.msccl_buffers import Slots
+from workloads.formats.msccl_algo import SENDS, Algo, StepId, ThreadblockStep
 from workloads.formats.msccl_order import Order
-from workloads.formats.msccl_program import SENDS, StepId, ThreadblockStep
 
 Part = Literal["send", "receive", "local", "joint"]
 Operator = Literal["copy", "reduce"]
@@ -82,14 +81,14 @@ class Moves:
     ``sum_at_dst``: a receive-reduce adds to its ``dst``, not to its ``src``.
     """
 
-    def __init__(self, slots: Slots, order: Order, apart: frozenset[StepId], sum_at_dst: bool):
+    def __init__(self, algo: Algo, order: Order, apart: frozenset[StepId], sum_at_dst: bool):
         self.after: list[list[Edge]] = []
         self.moves: list[Move] = []
         self.wires: dict[int, StepId] = {}
         """By node that is a transfer in one piece: the id of its send."""
-        self.temporaries = [0] * slots.algo.n
-        self._slots = slots
-        self._first_temporary = slots.temporary
+        self.temporaries = [0] * algo.n
+        self._algo = algo
+        self._first_temporary = algo.temporary
         self._apart = apart
         self._sum_at_dst = sum_at_dst
         self._sender = order.sender
@@ -99,14 +98,14 @@ class Moves:
         self._gather(order)
 
     def _gather(self, order: Order) -> None:
-        algo = self._slots.algo
+        algo = self._algo
         for gpu, source, target in algo.copies:
-            self._local(_Thread(gpu), "copy", self._slots.of(gpu, source, 1), self._slots.of(gpu, target, 1))
+            self._local(_Thread(gpu), "copy", algo.slots(gpu, source, 1), algo.slots(gpu, target, 1))
         threads = {(block.gpu, block.id): _Thread(block.gpu) for block in algo.blocks}
-        awaited = {step.waits_for for _, step in order.steps}
+        awaited = {step.waits_for for step in order.steps}
         seen: dict[StepId, dict[Part, int]] = {}
-        for block, step in order.steps:
-            thread = threads[block.gpu, block.id]
+        for step in order.steps:
+            thread = threads[step.id[:2]]
             thread.waits_for = seen[step.waits_for] if step.waits_for else {}
             if step.type == "nop":
                 if step.id in awaited:
@@ -119,12 +118,12 @@ class Moves:
                 seen[step.id] = dict(thread.last)
         if algo.kind == "all_to_all" and algo.inplace:
             for gpu in range(algo.n):
-                results = tuple(self._slots.result(gpu, c) for c in range(algo.chunks))
-                self._local(_Thread(gpu), "copy", self._slots.of(gpu, ("o", 0), algo.chunks), results)
+                results = tuple(algo.result(gpu, c) for c in range(algo.chunks))
+                self._local(_Thread(gpu), "copy", algo.slots(gpu, ("o", 0), algo.chunks), results)
 
     def _step(self, thread: _Thread, step: ThreadblockStep) -> None:
         """The parts of a step one after another."""
-        src, dst = (self._slots.of(thread.gpu, p, step.cnt) if p else () for p in (step.src, step.dst))
+        src, dst = (self._algo.slots(thread.gpu, p, step.cnt) if p else () for p in (step.src, step.dst))
         if step.type in ("cpy", "re"):
             self._local(thread, "copy" if step.type == "cpy" else "reduce", src, dst)
         elif step.type == "s":

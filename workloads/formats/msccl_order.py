@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from railyard.errors import ConfigError
-from workloads.formats.msccl_program import RECEIVES, SENDS, Algo, StepId, Threadblock, ThreadblockStep
+from workloads.formats.msccl_algo import RECEIVES, SENDS, Algo, StepId, ThreadblockStep
 
 Connection = tuple[int, int, int]
 """(sender, receiver, channel): messages are received in the order in which they were sent."""
 
 
-_Left = tuple[Threadblock, deque[ThreadblockStep]]
-"""A threadblock and those of its steps that have not run."""
+class Order(NamedTuple):
+    """``steps`` in an order in which they can run; ``sender[r]`` is the send that receive r takes."""
 
-
-@dataclass(frozen=True)
-class Order:
-    """``steps`` in a possible order, each with its threadblock; ``sender[r]`` is the send that receive r takes."""
-
-    steps: tuple[tuple[Threadblock, ThreadblockStep], ...]
+    steps: list[ThreadblockStep]
     sender: dict[StepId, StepId]
 
 
@@ -33,30 +28,29 @@ def order(algo: Algo) -> Order:
     """
     sender = _match(algo)
     done: set[StepId] = set()
-    waiting: dict[StepId, list[_Left]] = defaultdict(list)
-    ready: deque[_Left] = deque((block, deque(block.steps)) for block in algo.blocks if block.steps)
-    ran: list[tuple[Threadblock, ThreadblockStep]] = []
+    waiting: dict[StepId, list[deque[ThreadblockStep]]] = defaultdict(list)
+    ready = deque(deque(block.steps) for block in algo.blocks if block.steps)
+    ran: list[ThreadblockStep] = []
     while ready:
-        block, steps = ready.popleft()
-        step = steps[0]
-        for needed in (step.waits_for, sender.get(step.id)):
+        steps = ready.popleft()
+        for needed in (steps[0].waits_for, sender.get(steps[0].id)):
             if needed is not None and needed not in done:
-                waiting[needed].append((block, steps))
+                waiting[needed].append(steps)
                 break
         else:
-            ran.append((block, steps.popleft()))
-            done.add(step.id)
-            ready.extend(waiting.pop(step.id, ()))
+            ran.append(steps.popleft())
+            done.add(ran[-1].id)
+            ready.extend(waiting.pop(ran[-1].id, ()))
             if steps:
-                ready.append((block, steps))
+                ready.append(steps)
     if waiting:
         raise _cycle(waiting)
-    return Order(tuple(ran), sender)
+    return Order(ran, sender)
 
 
-def _cycle(waiting: dict[StepId, list[_Left]]) -> ConfigError:
+def _cycle(waiting: dict[StepId, list[deque[ThreadblockStep]]]) -> ConfigError:
     """The error for steps that never run: it names one that is part of a cycle."""
-    stuck = {(block.gpu, block.id): (needed, steps) for needed, lefts in waiting.items() for block, steps in lefts}
+    stuck = {steps[0].id[:2]: (needed, steps) for needed, blocked in waiting.items() for steps in blocked}
     key = min(stuck)
     seen: set[tuple[int, int]] = set()
     while key not in seen:

@@ -1,13 +1,24 @@
-"""MSCCL programs: threadblocks per GPU, each a sequence of steps with one peer to send to and one to receive from."""
+"""Reads the elements of an MSCCL file as a program, within bounds on its size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from railyard.errors import ConfigError
+from workloads.formats.msccl_algo import (
+    KINDS,
+    RECEIVES,
+    SENDS,
+    WHOLE,
+    Algo,
+    Buffer,
+    Place,
+    StepId,
+    Threadblock,
+    ThreadblockStep,
+)
 from workloads.formats.msccl_xml import Element
 from workloads.schedule import CollectiveKind
 
@@ -16,16 +27,6 @@ MAX_CHUNKS = 1 << 21
 """Maximum number of chunks of all GPUs together, which bounds the memory of the verification."""
 MAX_MOVES = 1 << 20
 """Maximum number of chunks that all steps together move."""
-
-Buffer = Literal["i", "o", "s"]
-Place = tuple[Buffer, int]
-"""A buffer of a GPU (input, output, scratch) and the number of the chunk in it."""
-
-StepId = tuple[int, int, int]
-"""(gpu, threadblock, step)."""
-
-SENDS = ("s", "rcs", "rrs", "rrcs")
-RECEIVES = ("r", "rrc", "rcs", "rrs", "rrcs")
 _NEEDED: dict[str, tuple[str, ...]] = {
     "s": ("src",),
     "r": ("dst",),
@@ -40,73 +41,6 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 """The places that a step of each type must name."""
 _OPTIONAL = {"rrc": "src", "rrcs": "src", "rrs": "dst"}
 """Places that are used if they are some of this GPU: compilers write the sender's place as src of a receive-reduce."""
-KINDS: dict[str, CollectiveKind] = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-}
-
-
-@dataclass(frozen=True)
-class ThreadblockStep:
-    """One step of a threadblock.
-
-    ``waits_for`` is the step that must be done before. ``src`` and ``dst`` are places of this GPU, None where the type
-    does not need them. A receive-reduce adds the received chunks to ``src`` and, unless it is rrs, stores the sum at
-    ``dst`` (as MSCCL's interpreter does).
-    """
-
-    id: StepId
-    type: str
-    src: Place | None
-    dst: Place | None
-    cnt: int
-    waits_for: StepId | None
-    element: Element
-
-
-@dataclass(frozen=True)
-class Threadblock:
-    """A sequence of steps; ``send`` and ``recv`` are its peers or -1."""
-
-    gpu: int
-    id: int
-    send: int
-    recv: int
-    chan: int
-    steps: tuple[ThreadblockStep, ...]
-
-
-@dataclass(frozen=True)
-class Algo:
-    """A whole MSCCL program, as read from one file.
-
-    ``chunks``: those of one GPU's larger buffer; ``copies`` (gpu, from, to) come before all steps.
-    """
-
-    name: str
-    kind: CollectiveKind
-    n: int
-    chunks: int
-    inplace: bool
-    root: int
-    blocks: tuple[Threadblock, ...] = ()
-    copies: tuple[tuple[int, Place, Place], ...] = ()
-
-    @property
-    def part(self) -> int:
-        """Chunks that belong to one GPU, where the collective splits its buffer among them."""
-        return self.chunks // self.n
-
-    def capacity(self, buffer: Buffer) -> int:
-        """Chunks that the input or output of a GPU holds."""
-        split = {"i": ("all_gather", "gather"), "o": ("reduce_scatter", "scatter")}
-        return self.part if self.kind in split.get(buffer, ()) else self.chunks
 
 
 def build(root: Element) -> Algo:
@@ -121,7 +55,7 @@ def build(root: Element) -> Algo:
     chunks = root.number("nchunksperloop", 1, MAX_CHUNKS // n, largest or None)
     if not 1 <= chunks <= MAX_CHUNKS // n:
         raise root.error(f"{chunks} chunks for each of {n} gpus are more than {MAX_CHUNKS} together")
-    if kind not in ("all_reduce", "broadcast", "reduce") and chunks % n:
+    if kind not in WHOLE and chunks % n:
         raise root.error(f"nchunksperloop={chunks} of <algo> must be a multiple of its {n} gpus for {kind}")
     name = root.attributes.get("name", "")
     name = name if 0 < len(name) <= 100 and name.isprintable() else "msccl"

@@ -15,10 +15,10 @@ from pathlib import Path
 from railyard.errors import VerifyError
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl_buffers import Slots
+from workloads.formats.msccl_algo import Algo, StepId
 from workloads.formats.msccl_moves import Edge, Moves
 from workloads.formats.msccl_order import Order, order
-from workloads.formats.msccl_program import Algo, StepId, build
+from workloads.formats.msccl_program import build
 from workloads.formats.reading import read_text
 from workloads.schedule import Schedule, Transfer
 
@@ -61,7 +61,7 @@ def _verified(algo: Algo, sequence: Order) -> Schedule:
     try:
         return _schedule(algo, sequence, sum_at_dst=False)
     except VerifyError:
-        if all(s.type[:2] != "rr" or s.src == s.dst for _, s in sequence.steps):
+        if all(s.type[:2] != "rr" or s.src == s.dst for s in sequence.steps):
             raise
         try:
             return _schedule(algo, sequence, sum_at_dst=True)
@@ -72,10 +72,9 @@ def _verified(algo: Algo, sequence: Order) -> Schedule:
 
 def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
     """Assign rounds to all moves, and verify the result."""
-    slots = Slots(algo)
     apart: frozenset[StepId] = frozenset()
     for attempt in count():
-        moves = Moves(slots, sequence, apart, sum_at_dst)
+        moves = Moves(algo, sequence, apart, sum_at_dst)
         when, cyclic = _rounds(moves.after)
         if not cyclic:
             break
@@ -93,12 +92,12 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
         algorithm=algo.name,
         kind=algo.kind,
         n=algo.n,
-        chunks=slots.chunks,
-        owner=slots.owner,
+        chunks=algo.total,
+        owner=algo.owner,
         transfers=_without_gaps(transfers),
         root=algo.root,
-        scratch=slots.temporary + max(moves.temporaries) - slots.chunks,
-        input=slots.input,
+        scratch=algo.temporary + max(moves.temporaries) - algo.total,
+        input=algo.input,
     )
     verify(made)
     if algo.kind in _NAMED:
@@ -116,7 +115,9 @@ def _rounds(after: list[list[Edge]]) -> tuple[list[int], set[int]]:
     """
     from networkx import DiGraph, strongly_connected_components
 
-    graph = DiGraph({u: [v for v, _ in edges] for u, edges in enumerate(after)})
+    graph = DiGraph()
+    graph.add_nodes_from(range(len(after)))
+    graph.add_edges_from((u, v) for u, edges in enumerate(after) for v, _ in edges)
     components = list(strongly_connected_components(graph))
     component = {u: number for number, nodes in enumerate(components) for u in nodes}
     start = [0] * len(components)

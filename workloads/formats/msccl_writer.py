@@ -17,8 +17,7 @@ from xml.sax.saxutils import quoteattr
 
 from railyard.errors import ConfigError
 from workloads.collectives.verify import verify
-from workloads.formats.msccl_buffers import BufferLayout
-from workloads.formats.msccl_program import KINDS, Place
+from workloads.formats.msccl_algo import KINDS, WHOLE, Algo, Buffer, Place
 from workloads.schedule import Schedule, Transfer
 
 COLLS = {kind: coll for coll, kind in KINDS.items()}
@@ -32,6 +31,68 @@ Block = tuple[int, int, int]
 _LOCAL: Block = (-1, -1, 0)
 Mark = tuple[Block, int]
 """A step of a threadblock of the same GPU."""
+
+
+class _Layout:
+    """Places for the slots that a schedule uses; slots without a place in the user's buffers get scratch.
+
+    A schedule that works in place stays so, except for an all-to-all: MSCCL's in-place all-to-all has one buffer for
+    both, and the global chunks of a Schedule never share a place. ``frame`` is the program without its threadblocks.
+    """
+
+    def __init__(self, schedule: Schedule):
+        chunks, kind = schedule.chunks, schedule.kind
+        self.frame = Algo(
+            name=schedule.algorithm,
+            kind=kind,
+            n=schedule.n,
+            chunks=chunks // schedule.n if kind == "all_to_all" else chunks,
+            inplace=schedule.input == 0 and kind != "all_to_all",
+            root=schedule.root,
+        )
+        order = _by_owner(schedule)
+        self._places = [self._user_places(schedule, order, position) for position in range(schedule.n)]
+        self._scratch = [0] * schedule.n
+
+    def _user_places(self, schedule: Schedule, order: list[int], position: int) -> dict[int, Place]:
+        """Places in the input and output of ``position``, by slot; buffers hold the chunks in ``order``."""
+        frame, kind = self.frame, schedule.kind
+        found: dict[int, Place] = {}
+        # in place, a slot has two names, of which the first is taken
+        output_first = frame.inplace and kind in ("broadcast", "all_gather", "gather")
+        buffers: tuple[Buffer, ...] = ("o", "i") if output_first else ("i", "o")
+        for buffer in buffers:
+            if position != schedule.root and (kind, buffer) in (("scatter", "i"), ("gather", "o")):
+                continue
+            first, ours = (frame.input, schedule.input) if buffer == "i" else (0, 0)
+            for offset, slot in enumerate(frame.slots(position, (buffer, 0), frame.capacity(buffer))):
+                found.setdefault(ours + order[slot - first], (buffer, offset))
+        return found
+
+    def buffers(self, position: int) -> dict[str, int]:
+        """Chunks of each buffer of a position, by attribute; scratch as far as it is used."""
+        capacity = self.frame.capacity
+        return {"i_chunks": capacity("i"), "o_chunks": capacity("o"), "s_chunks": self._scratch[position]}
+
+    def place(self, position: int, slot: int) -> Place:
+        """Place of ``slot`` of ``position``, in scratch if it has no other."""
+        places = self._places[position]
+        if slot not in places:
+            places[slot] = "s", self._scratch[position]
+            self._scratch[position] += 1
+        return places[slot]
+
+
+def _by_owner(schedule: Schedule) -> list[int]:
+    """The chunks in the order of a buffer: where the kind splits it, each position's chunks are adjacent."""
+    if schedule.kind in (*WHOLE, "all_to_all"):
+        return list(range(schedule.chunks))
+    if Counter(schedule.owner) != dict.fromkeys(range(schedule.n), schedule.chunks // schedule.n):
+        raise ConfigError(
+            f"{schedule.algorithm} {schedule.kind} cannot be MSCCL XML: every position must own as many chunks as any "
+            "other"
+        )
+    return sorted(range(schedule.chunks), key=lambda chunk: schedule.owner[chunk])
 
 
 @dataclass
@@ -132,7 +193,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     if proto not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
     verify(schedule)
-    layout = BufferLayout(schedule)
+    layout = _Layout(schedule)
     gpus = [_Gpu() for _ in range(schedule.n)]
     if schedule.kind == "all_to_all" and schedule.input == 0:
         _keep_own(layout, gpus)
@@ -159,7 +220,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     return _xml(layout, gpus, proto)
 
 
-def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
+def _keep_own(layout: _Layout, gpus: list[_Gpu]) -> None:
     """Copy the chunks that a position of an all-to-all sends to itself from its input to its output."""
     part = layout.frame.part
     for position, gpu in enumerate(gpus):
@@ -167,7 +228,7 @@ def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
             gpu.add(_LOCAL, _Step("cpy", ("i", offset), ("o", offset)), ("i", offset), ("o", offset))
 
 
-def _runs(layout: BufferLayout, transfers: list[Transfer]) -> list[_Run]:
+def _runs(layout: _Layout, transfers: list[Transfer]) -> list[_Run]:
     """The transfers of one round, adjacent ones combined; runs between the same positions get different channels."""
     runs: list[_Run] = []
     used: Counter[tuple[int, int]] = Counter()
@@ -201,7 +262,7 @@ def _in_order(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
     return ordered
 
 
-def _xml(layout: BufferLayout, gpus: list[_Gpu], proto: str) -> str:
+def _xml(layout: _Layout, gpus: list[_Gpu], proto: str) -> str:
     made = layout.frame
     channels = [block[2] for gpu in gpus for block in gpu.blocks]
     root = {"root": made.root} if made.kind in ("broadcast", "reduce", "gather", "scatter") else {}
