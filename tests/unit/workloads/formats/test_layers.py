@@ -134,6 +134,14 @@ def test_hybrids_with_first_dimensions() -> None:
     assert error.value.key == "model_parallel"
 
 
+def test_pipeline_stages_with_data_parallel_neighbours() -> None:
+    """12 ranks: two stages, each of 3 model-parallel by 2 data-parallel ranks; every group lies in one stage."""
+    header = "HYBRID_MODEL_DATA model_parallel_NPU_group: 3 pp: 2 all_gpus: 12"
+    layout, _ = layout_of(parsed(header, "a -1 0 ALLREDUCE 40 0 NONE 0 0 ALLREDUCE 120 0"), None)
+    assert [group.members for group in layout.groups("data")] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)]
+    assert [group.members for group in layout.groups("model")] == [(0, 2, 4), (1, 3, 5), (6, 8, 10), (7, 9, 11)]
+
+
 def test_experts() -> None:
     """8 ranks: model-parallel pairs, 4 data-parallel ranks each, of which 2 share experts."""
     made = program(
