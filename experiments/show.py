@@ -20,7 +20,6 @@ from workloads.catalog import DEFAULT_PORT_GBPS
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.inspection import (
     Contents,
-    contents_json,
     inspect_file,
     rounds_of,
     schedule_json,
@@ -135,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
         )
         prediction, note = predict_step(contents, options)
         if options.json:
-            found.append({**contents_json(contents), "prediction": prediction})
+            found.append({**contents.to_json(), "prediction": prediction})
             found[-1]["notes"] += [note] if note else []
         else:
             print_contents(contents, prediction, note, console)
@@ -191,7 +190,7 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
 
 def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: str, console: Console) -> None:
     """Print the contents of a file: facts, a table of collectives, a table of ranks, and notes."""
-    console.print(f"[bold]{contents.source}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{contents.file}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
     for line in _facts(contents, prediction):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if contents.collectives:
@@ -207,12 +206,12 @@ def _facts(contents: Contents, prediction: dict[str, Any] | None) -> list[str]:
     if contents.layers is not None:
         lines.append(f"layers: {contents.layers}")
     if contents.operations:
-        lines.append("operations: " + ", ".join(f"{count} {name}" for name, count in contents.operations))
+        lines.append("operations: " + ", ".join(f"{count} {name}" for name, count in contents.operations.items()))
     if contents.compute_s:
         lines.append(f"compute: {_span(contents.compute_s, ' s')} per rank and step")
-    if contents.sent:
-        lines.append(f"sent: {_span(contents.sent, ' bytes')} per rank and step")
-        lines.append(f"received: {_span(contents.received, ' bytes')} per rank and step")
+    if contents.bytes_sent:
+        lines.append(f"sent: {_span(contents.bytes_sent, ' bytes')} per rank and step")
+        lines.append(f"received: {_span(contents.bytes_received, ' bytes')} per rank and step")
     if prediction is not None:
         line = f"a step takes {prediction['step_s']:.6g} s (MODEL), electrical rails, 2 ports of "
         line += f"{prediction['port_gbps']:g} Gb/s a rank"
@@ -258,8 +257,8 @@ def _rank_table(contents: Contents) -> Table:
     for rank in range(min(contents.ranks or 0, MOST_ROWS)):
         peers = sorted(to.get(rank, []), key=lambda peer: -peer[1])
         shown = ", ".join(f"{dst}: {size:,}" for dst, size in peers[:4]) + (", ..." if len(peers) > 4 else "")
-        rows.append({"rank": rank, "compute_s": contents.compute_s[rank], "sent": contents.sent[rank],
-                     "received": contents.received[rank], "to": shown})  # fmt: skip
+        rows.append({"rank": rank, "compute_s": contents.compute_s[rank], "sent": contents.bytes_sent[rank],
+                     "received": contents.bytes_received[rank], "to": shown})  # fmt: skip
     columns = (
         Column("rank", "rank", "d"),
         Column("compute s", "compute_s", ".6g"),
@@ -283,7 +282,7 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
         gpus_per_server=options.gpus_per_server or 1,
     )
     if options.xml:
-        from workloads.formats.msccl import write_msccl
+        from workloads.formats.msccl_writer import write_msccl
 
         print(write_msccl(found).rstrip("\n"))
     elif options.json:

@@ -8,11 +8,11 @@ too many, bytes per rank follow from the bus factor of each collective (nccl-tes
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError
 from workloads.agent.exchange import ELEMENT_BYTES, elements_of
@@ -20,12 +20,11 @@ from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import Format, format_of, read_workload_file
-from workloads.formats.layer_groups import GroupLayout, Role
-from workloads.formats.layer_text import LayerFile, read_layer_file
+from workloads.formats.layer_groups import Role
+from workloads.formats.layer_text import read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
-from workloads.formats.layers import Plan, make_plan
+from workloads.formats.layers import Plan, make_plan, unit_of
 from workloads.formats.reading import Reading
-from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.schedule import CollectiveKind, Schedule
 
@@ -33,7 +32,7 @@ MOST_OPERATIONS = 20_000
 """Operations of all ranks beyond which a layer file is counted from its plan, and cannot be predicted."""
 MOST_RANKS, MOST_MEMBERS = 2048, 64
 """Sizes of a job and of its groups up to which a plan's traffic is counted pair by pair."""
-IGNORE = "ignore"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,24 +49,29 @@ class CollectiveCount:
 class Contents:
     """Contents of a workload file.
 
-    ``sent`` and ``received`` are bytes by rank, ``traffic`` rows (source, destination, bytes). ``operations`` counts
-    those of all ranks by type, ``compute_s`` is the accelerator time of each rank. Fields are empty where the file
-    alone is not sufficient: ``notes`` tell what is missing. ``workload`` is the input of a run.
+    ``bytes_sent`` and ``bytes_received`` are by rank, ``traffic`` has rows (source, destination, bytes). ``operations``
+    counts those of all ranks by type, ``compute_s`` is the accelerator time of each rank. Fields are empty where the
+    file alone is not sufficient: ``notes`` tell what is missing. ``workload`` is the input of a run.
     """
 
-    source: str
+    file: str
     format: str
     name: str
     ranks: int | None = None
     layers: int | None = None
-    operations: tuple[tuple[str, int], ...] = ()
+    operations: Mapping[str, int] = field(default_factory=dict)
     collectives: tuple[CollectiveCount, ...] = ()
     compute_s: tuple[float, ...] = ()
-    sent: tuple[int, ...] = ()
-    received: tuple[int, ...] = ()
+    bytes_sent: tuple[int, ...] = ()
+    bytes_received: tuple[int, ...] = ()
     traffic: tuple[tuple[int, int, int], ...] = ()
     notes: tuple[str, ...] = ()
     workload: Workload | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dump``, without the workload."""
+        fields = {name: value for name, value in vars(self).items() if name != "workload"}
+        return {**fields, "collectives": [vars(one) for one in self.collectives], "notes": list(self.notes)}
 
 
 def inspect_file(
@@ -84,16 +88,19 @@ def inspect_file(
     A missing unit or number of ranks is a note here, not an error. Raises ``ConfigError`` for an invalid file.
     """
     path = Path(name_or_path)
-    options: dict[str, Any] = {"compute_unit": compute_unit, "ranks": ranks, "size": size,
-                               "model_parallel": model_parallel}  # fmt: skip
+    options: dict[str, Any] = {"ranks": ranks, "model_parallel": model_parallel}
     if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
-        workload = load_workload(name_or_path, **options, gpus_per_server=gpus_per_server)
-        return of_workload(name_or_path, "recipe", workload, ())
+        workload = load_workload(
+            name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server
+        )
+        return _of_workload(name_or_path, "recipe", workload, ())
     if _known_format(path) == "layers" and size is None:
-        return _layer_file(path, compute_unit, ranks, model_parallel, gpus_per_server)
-    reading, notes = _read(path, options)
+        return _layer_file(path, compute_unit, gpus_per_server or 1, **options)
+    reading, notes = _with_unit(
+        lambda unit: read_workload_file(path, compute_unit=unit, size=size, **options), compute_unit
+    )
     workload = workload_of(reading, gpus_per_server or 1)
-    return of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
+    return _of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
 
 
 def _known_format(path: Path) -> Format:
@@ -106,54 +113,81 @@ def _known_format(path: Path) -> Format:
         raise unknown_workload(str(path)) from None
 
 
-def _read(path: Path, options: dict[str, Any]) -> tuple[Reading, tuple[str, ...]]:
-    """Read the file; without its compute times where their unit is missing."""
+def _with_unit(read: Callable[[str | None], T], compute_unit: str | None) -> tuple[T, tuple[str, ...]]:
+    """What ``read`` returns for the unit of compute times; without them, and a note, where their unit is missing."""
     try:
-        return read_workload_file(path, **options), ()
+        return read(compute_unit), ()
     except ConfigError as error:
-        if error.key != "compute_unit" or options["compute_unit"] is not None:
+        if error.key != "compute_unit" or compute_unit is not None:
             raise
-        reading = read_workload_file(path, **{**options, "compute_unit": IGNORE})
-        return reading, (f"compute is left out: {error}.",)
+        return read("ignore"), (f"compute is left out: {error}.",)
 
 
-def of_workload(source: str, format_: str, workload: Workload, notes: tuple[str, ...]) -> Contents:
+def _of_workload(source: str, format_: str, workload: Workload, notes: tuple[str, ...]) -> Contents:
     """Contents of a workload: operations, collectives and traffic of its program."""
     program = workload.program
-    traffic = traffic_of(program)
-    sent, received = _ends(program.ranks, traffic.items())
-    return Contents(
-        source=source,
+    names = {Compute: "compute", Send: "send", Recv: "recv"}
+    operations = Counter(
+        op.kind if isinstance(op, Collective) else names[type(op)] for ops in program.operations for op in ops
+    )
+    collectives = Counter((op.kind, op.bytes, len(program.groups[op.group].members)) for op in _collectives(program))
+    contents = Contents(
+        file=source,
         format=format_,
         name=workload.name,
         ranks=program.ranks,
-        operations=tuple(_operation_counts(program).items()),
-        collectives=_collective_counts(program),
+        operations=operations,
+        collectives=_counts(collectives),
         compute_s=tuple(sum(op.seconds for op in ops if isinstance(op, Compute)) for ops in program.operations),
-        sent=tuple(sent),
-        received=tuple(received),
-        traffic=tuple((src, dst, size) for (src, dst), size in sorted(traffic.items())),
         notes=notes,
         workload=workload,
     )
+    return _with_traffic(contents, traffic_of(program))
+
+
+def _with_traffic(contents: Contents, traffic: Mapping[tuple[int, int], int]) -> Contents:
+    """The contents with bytes between ranks."""
+    sent, received = _ends(contents.ranks or 0, traffic)
+    rows = tuple((src, dst, size) for (src, dst), size in sorted(traffic.items()))
+    return replace(contents, bytes_sent=tuple(sent), bytes_received=tuple(received), traffic=rows)
+
+
+def _counts(counted: Mapping[tuple[CollectiveKind, int, int], int]) -> tuple[CollectiveCount, ...]:
+    """The collectives by (kind, bytes, members), in this order."""
+    return tuple(CollectiveCount(*key, count) for key, count in sorted(counted.items()))
+
+
+def _collectives(program: Program) -> Iterator[Collective]:
+    """Every collective of a program once: as its first member has it."""
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if isinstance(op, Collective) and program.groups[op.group].members[0] == rank:
+                yield op
 
 
 def traffic_of(program: Program) -> dict[tuple[int, int], int]:
     """Bytes that each rank sends to each other in one step, by (source, destination)."""
-    found: dict[tuple[int, int], int] = defaultdict(int)
-    repeated: Counter[tuple[str, CollectiveKind, int, str]] = Counter()
+    found: Counter[tuple[int, int]] = Counter()
     for rank, operations in enumerate(program.operations):
         for op in operations:
             if isinstance(op, Send):
                 found[rank, op.peer] += elements_of(op.bytes) * ELEMENT_BYTES
-            elif isinstance(op, Collective) and program.groups[op.group].members[0] == rank:
-                repeated[op.group, op.kind, op.bytes, op.algorithm] += 1
-    for (group, kind, size, algorithm), times in repeated.items():
-        members = program.groups[group].members
-        plan = schedule_of(program, Collective(0, kind, kind, group, size, algorithm=algorithm))
-        for (src, dst), moved in _moved(plan, size).items():
-            found[members[src], members[dst]] += moved * times
+    repeated = Counter(replace(op, id=0, name="", deps=()) for op in _collectives(program))
+    for op, times in repeated.items():
+        _add(found, _moved(schedule_of(program, op), op.bytes), [program.groups[op.group].members], times)
     return dict(found)
+
+
+def _add(
+    found: Counter[tuple[int, int]],
+    moved: Mapping[tuple[int, int], int],
+    groups: Iterable[Sequence[int]],
+    times: int,
+) -> None:
+    """Add what ``times`` collectives in each of ``groups`` move, from the bytes between positions in one of them."""
+    for members in groups:
+        for (src, dst), size in moved.items():
+            found[members[src], members[dst]] += size * times
 
 
 @lru_cache(maxsize=4096)
@@ -168,146 +202,72 @@ def _moved(plan: Schedule, size: int) -> dict[tuple[int, int], int]:
     return dict(found)
 
 
-def _operation_counts(program: Program) -> Counter[str]:
-    """Operations of all ranks by type; a collective counts on each of its members."""
-    names = {Compute: "compute", Send: "send", Recv: "recv"}
-    return Counter(
-        op.kind if isinstance(op, Collective) else names[type(op)] for ops in program.operations for op in ops
-    )
-
-
-def _collective_counts(program: Program) -> tuple[CollectiveCount, ...]:
-    counted: Counter[tuple[CollectiveKind, int, int]] = Counter()
-    for rank, operations in enumerate(program.operations):
-        for op in operations:
-            if isinstance(op, Collective):
-                members = program.groups[op.group].members
-                if members[0] == rank:
-                    counted[op.kind, op.bytes, len(members)] += 1
-    return tuple(CollectiveCount(*key, count) for key, count in sorted(counted.items()))
-
-
 def work_of(program: Program) -> int:
     """Number of items to simulate in a step: computes, messages, and transfers of collectives, of all ranks."""
-    total = 0
-    for rank, operations in enumerate(program.operations):
-        for op in operations:
-            if not isinstance(op, Collective):
-                total += 1
-            elif program.groups[op.group].members[0] == rank:
-                total += len(schedule_of(program, op).transfers)
-    return total
+    alone = sum(not isinstance(op, Collective) for ops in program.operations for op in ops)
+    return alone + sum(len(schedule_of(program, op).transfers) for op in _collectives(program))
 
 
 # -- layer files -----------------------------------------------------------------------------------
 
 
 def _layer_file(
-    path: Path, compute_unit: str | None, ranks: int | None, model_parallel: int | None, gpus: int | None
+    path: Path, compute_unit: str | None, gpus_per_server: int, ranks: int | None, model_parallel: int | None
 ) -> Contents:
     file = read_layer_file(path)
-    notes: list[str] = []
-    try:
-        plan = make_plan(file, read_unit(compute_unit), ranks, model_parallel)
-    except ConfigError as error:
-        if error.key != "compute_unit" or compute_unit is not None:
-            return _layers_alone(file, ranks, error)
-        notes.append(f"compute is left out: {error}.")
-        try:
-            plan = make_plan(file, read_unit(IGNORE), ranks, model_parallel)
-        except ConfigError as missing:
-            return _layers_alone(file, ranks, missing, tuple(notes))
-    if plan.layout.ranks * len(plan.steps) > MOST_OPERATIONS:
-        found = _of_plan(plan, (*plan.notes, *notes))
-    else:
-        workload = workload_of(Reading(LAYERS_FORMAT, plan.program()), gpus or 1)
-        found = of_workload(str(path), LAYERS_FORMAT, workload, (*plan.notes, *notes))
-    return replace(found, source=str(path), layers=len(file.layers), format=f"{LAYERS_FORMAT}, {file.parallelism}")
-
-
-def _layers_alone(file: LayerFile, ranks: int | None, why: ConfigError, notes: tuple[str, ...] = ()) -> Contents:
-    """Contents of the layers where the number of ranks is unknown; other errors are raised."""
-    if ranks is not None or why.key not in ("ranks", "model_parallel"):
-        raise why
-    counted = Counter((part.kind, part.bytes) for layer in file.layers for part in layer.parts if part.kind)
-    return Contents(
-        source=file.source,
-        format=f"{LAYERS_FORMAT}, {file.parallelism}",
-        name=Path(file.source).stem,
-        layers=len(file.layers),
-        collectives=tuple(CollectiveCount(kind, size, 0, n) for (kind, size), n in sorted(counted.items())),
-        notes=(*notes, f"the traffic between ranks is not known: {why}."),
+    unit, notes = _with_unit(lambda name: unit_of(file, name), compute_unit)
+    alone = Contents(
+        file=str(path), format=f"{LAYERS_FORMAT}, {file.parallelism}", name=path.stem, layers=len(file.layers)
     )
+    try:
+        plan = make_plan(file, unit, ranks, model_parallel)
+    except ConfigError as error:
+        if ranks is not None or error.key not in ("ranks", "model_parallel"):
+            raise
+        counted = Counter((part.kind, part.bytes, 0) for layer in file.layers for part in layer.parts if part.kind)
+        notes = (*notes, f"the traffic between ranks is not known: {error}.")
+        return replace(alone, collectives=_counts(counted), notes=notes)
+    notes = (*plan.notes, *notes)
+    if plan.layout.ranks * len(plan.steps) > MOST_OPERATIONS:
+        return _of_plan(plan, replace(alone, notes=notes))
+    workload = workload_of(Reading(LAYERS_FORMAT, plan.program()), gpus_per_server)
+    return replace(_of_workload(alone.file, alone.format, workload, notes), layers=alone.layers)
 
 
-def _of_plan(plan: Plan, notes: tuple[str, ...]) -> Contents:
+def _of_plan(plan: Plan, alone: Contents) -> Contents:
     """Contents of a plan, without a list for every rank."""
     layout, steps = plan.layout, plan.steps
-    counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()
+    sizes = {role: layout.size(role) for role in plan.roles}
     operations: Counter[str] = Counter()
-    for step in steps:
-        operations[step.kind or "compute"] += layout.ranks
-        if step.kind is not None:
-            counted[step.kind, step.bytes, step.role] += 1
-    traffic: dict[tuple[int, int], int] = {}
-    if layout.ranks <= MOST_RANKS and all(layout.size(role) <= MOST_MEMBERS for _, _, role in counted):
-        traffic = _plan_traffic(layout, counted)
-        sent, received = _ends(layout.ranks, traffic.items())
-    else:
-        each = sum(bus_factor(kind, layout.size(role)) * size * n for (kind, size, role), n in counted.items())
-        sent = received = [round(each)] * layout.ranks
-        notes = (*notes, "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair.")
+    counted: Counter[tuple[CollectiveKind, int, Role]] = Counter()
     rows: Counter[tuple[CollectiveKind, int, int]] = Counter()
-    for (kind, size, role), n in counted.items():
-        rows[kind, size, layout.size(role)] += n * (layout.ranks // layout.size(role))
-    return Contents(
-        source="",
-        format=LAYERS_FORMAT,
-        name=plan.name,
+    for step in steps:
+        operations[step.kind if isinstance(step, Collective) else "compute"] += layout.ranks
+        if isinstance(step, Collective):
+            role = cast(Role, step.group)
+            counted[step.kind, step.bytes, role] += 1
+            rows[step.kind, step.bytes, sizes[role]] += layout.ranks // sizes[role]
+    contents = replace(
+        alone,
         ranks=layout.ranks,
-        operations=tuple(operations.items()),
-        collectives=tuple(CollectiveCount(*key, n) for key, n in sorted(rows.items())),
-        compute_s=(sum(step.seconds for step in steps),) * layout.ranks,
-        sent=tuple(sent),
-        received=tuple(received),
-        traffic=tuple((src, dst, size) for (src, dst), size in sorted(traffic.items())),
-        notes=(*notes, f"{layout.ranks} ranks x {len(steps)} operations are too many to predict a run of them."),
+        operations=operations,
+        collectives=_counts(rows),
+        compute_s=(sum((step.seconds for step in steps if isinstance(step, Compute)), 0.0),) * layout.ranks,
     )
-
-
-def _plan_traffic(
-    layout: GroupLayout, counted: Counter[tuple[CollectiveKind, int, Role]]
-) -> dict[tuple[int, int], int]:
-    """Bytes between ranks: those between the positions of a group, for every group."""
-    between: dict[Role, Counter[tuple[int, int]]] = defaultdict(Counter)
-    for (kind, size, role), times in counted.items():
-        members = layout.size(role)
-        for pair, moved in _moved(schedule(kind, members, algorithm_for(kind, "scale-out")), size).items():
-            between[role][pair] += moved * times
-    found: Counter[tuple[int, int]] = Counter()
-    for role, pairs in between.items():
-        for ranks in {layout.members(role, rank) for rank in range(layout.ranks)}:
-            for (src, dst), moved in pairs.items():
-                found[ranks[src], ranks[dst]] += moved
-    return dict(found)
-
-
-def contents_json(contents: Contents) -> dict[str, Any]:
-    """Plain data for ``json.dump``; ``compute_s`` and bytes are lists by rank."""
-    return {
-        "file": contents.source,
-        "format": contents.format,
-        "name": contents.name,
-        "ranks": contents.ranks,
-        "layers": contents.layers,
-        "operations": dict(contents.operations),
-        "collectives": [vars(one) for one in contents.collectives],
-        "compute_s": list(contents.compute_s),
-        "bytes_sent": list(contents.sent),
-        "bytes_received": list(contents.received),
-        "traffic": [list(row) for row in contents.traffic],
-        "notes": list(contents.notes),
-    }
+    notes = alone.notes
+    if layout.ranks <= MOST_RANKS and all(size <= MOST_MEMBERS for size in sizes.values()):
+        traffic: Counter[tuple[int, int]] = Counter()
+        for (kind, size, role), times in counted.items():
+            moved = _moved(schedule(kind, sizes[role], algorithm_for(kind, "scale-out")), size)
+            _add(traffic, moved, (group.members for group in layout.groups(role)), times)
+        contents = _with_traffic(contents, traffic)
+    else:
+        each = sum(bus_factor(kind, sizes[role]) * size * times for (kind, size, role), times in counted.items())
+        sent = (round(each),) * layout.ranks
+        contents = replace(contents, bytes_sent=sent, bytes_received=sent)
+        notes = (*notes, "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair.")
+    many = f"{layout.ranks} ranks x {len(steps)} operations are too many to predict a run of them."
+    return replace(contents, notes=(*notes, many))
 
 
 # -- schedules -------------------------------------------------------------------------------------
@@ -343,12 +303,12 @@ def rounds_of(plan: Schedule) -> list[list[list[int | str]]]:
 
 def sent_by_position(plan: Schedule, size: int) -> tuple[list[int], list[int]]:
     """Bytes that each position sends and receives for a buffer of ``size`` bytes."""
-    return _ends(plan.n, _moved(plan, size).items())
+    return _ends(plan.n, _moved(plan, size))
 
 
-def _ends(n: int, moved: Iterable[tuple[tuple[int, int], int]]) -> tuple[list[int], list[int]]:
+def _ends(n: int, moved: Mapping[tuple[int, int], int]) -> tuple[list[int], list[int]]:
     sent, received = [0] * n, [0] * n
-    for (src, dst), size in moved:
+    for (src, dst), size in moved.items():
         sent[src] += size
         received[dst] += size
     return sent, received

@@ -15,7 +15,7 @@ from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from workloads.collectives.catalog import schedule
-from workloads.formats.msccl import read_msccl
+from workloads.formats.msccl_reader import read_msccl
 from workloads.schedule import CollectiveKind, Schedule
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from checkout import CASES
 
-from workloads.formats.msccl import read_msccl
+from workloads.formats.msccl_reader import read_msccl
 from workloads.schedule import Schedule
 
 Moves = Counter[tuple[int, int, int, str]]

@@ -1,29 +1,58 @@
 """Reads one Chakra execution trace (``NAME.RANK.et``) as nodes: the file format, without its meaning for a run.
 
-A file is a sequence of length-prefixed messages: one GlobalMetadata, then one Node per operation of the rank. Source:
-MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
+A file is a sequence of length-prefixed protobuf messages: one GlobalMetadata, then one Node per operation of the rank.
+Source: MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.proto import parse_length_prefixed
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from railyard.errors import ConfigError
-from workloads.formats import protobuf
-from workloads.formats.protobuf import Field, WireError
+from workloads.formats.reading import read_bytes
 
 Value = int | float | str | bytes | tuple[int, ...]
 MOST_BYTES = 1 << 30
 """Largest trace file that is read: one rank's trace of a step is some megabytes."""
 
+_SCHEMA = """
+message GlobalMetadata { bytes version = 1; repeated bytes attr = 2; }
+message Node {
+    uint64 id = 1; bytes name = 2; uint64 type = 3; repeated uint64 ctrl_deps = 4; repeated uint64 data_deps = 5;
+    uint64 duration_micros = 7; repeated Attribute attr = 10;
+}
+message Attribute {
+    bytes name = 1; double double_val = 3; float float_val = 5; int32 int32_val = 7; Int32List int32_list = 8;
+    int64 int64_val = 9; Int64List int64_list = 10; uint32 uint32_val = 11; Uint32List uint32_list = 12;
+    uint64 uint64_val = 13; Uint64List uint64_list = 14; sint32 sint32_val = 15; sint64 sint64_val = 17;
+    fixed32 fixed32_val = 19; fixed64 fixed64_val = 21; sfixed32 sfixed32_val = 23; sfixed64 sfixed64_val = 25;
+    uint64 bool_val = 27; bytes string_val = 29; bytes bytes_val = 31;
+}
+message Int32List { repeated int32 values = 1; }
+message Int64List { repeated int64 values = 1; }
+message Uint32List { repeated uint32 values = 1; }
+message Uint64List { repeated uint64 values = 1; }
+"""
+"""The fields that are read; protobuf skips all others. Text is declared as bytes, because what is not UTF-8 is replaced
+here and refused by protobuf; truth values are numbers. An attribute has one of its values."""
+
 
 class NodeType(IntEnum):
     """Type of a node, as numbered in the schema."""
 
-    INVALID = 0
     METADATA = 1
     MEM_LOAD = 2
     MEM_STORE = 3
@@ -33,11 +62,15 @@ class NodeType(IntEnum):
     COLLECTIVE = 7
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """One node of a trace; ``deps`` are ids in the same file, control and data together; ``file`` is for errors."""
+    """One node of the trace of ``rank``, equal only to itself.
+
+    ``deps`` are ids in the same file, control and data together; ``file`` is for errors.
+    """
 
     file: str
+    rank: int
     id: int
     name: str
     type: NodeType
@@ -69,32 +102,39 @@ class Node:
         return value
 
 
-def read_nodes(path: Path) -> list[Node]:
-    """The nodes of one file, in file order.
+def read_nodes(path: Path, rank: int) -> list[Node]:
+    """The nodes of the file of ``rank``, in file order.
 
     Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); name a Chakra trace", source=str(path)) from None
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"is larger than {MOST_BYTES} bytes; a trace of one rank is smaller", source=str(path))
-    try:
-        messages = list(protobuf.read_delimited(data))
-    except WireError as error:
-        raise _not_chakra(path, str(error)) from None
-    if not messages:
+    stream = BytesIO(read_bytes(path, MOST_BYTES, "a Chakra trace"))
+    metadata = _next(stream, _METADATA_CLASS, path)
+    if metadata is None:
         raise _not_chakra(path, "it is empty")
-    _check_metadata(path, messages[0][1])
-    nodes = [_node(path, offset, message) for offset, message in messages[1:]]
-    seen: set[int] = set()
-    for node in nodes:
-        if node.id in seen:
+    for unknown in UnknownFieldSet(metadata):
+        raise _not_chakra(path, f"its first message has a field {unknown.field_number} that metadata does not have")
+    nodes: dict[int, Node] = {}
+    while (message := _next(stream, _NODE_CLASS, path)) is not None:
+        node = _node(path, rank, message)
+        if node.id in nodes:
             raise node.error("appears twice in the file; every node needs its own id")
-        seen.add(node.id)
-    return nodes
+        nodes[node.id] = node
+    return list(nodes.values())
+
+
+def _next(stream: BytesIO, message_class: Any, path: Path) -> Any:
+    """The next message of the file, None at its end; raises ``ConfigError`` for bytes that are none."""
+    start = stream.tell()
+    try:
+        message = parse_length_prefixed(message_class, stream)
+    except (DecodeError, ValueError, OverflowError):
+        raise _not_chakra(path, f"the message at byte {start} is cut off or malformed") from None
+    if message is not None:
+        for unknown in UnknownFieldSet(message):
+            if unknown.field_number in message_class.DESCRIPTOR.fields_by_number:
+                reason = f"field {unknown.field_number} of the message at byte {start} has a value of another type"
+                raise _not_chakra(path, reason)
+    return message
 
 
 def _not_chakra(path: Path, reason: str) -> ConfigError:
@@ -104,78 +144,47 @@ def _not_chakra(path: Path, reason: str) -> ConfigError:
     )
 
 
-def _check_metadata(path: Path, message: bytes) -> None:
-    """Check that the first message has only a version (1) and attributes (2), and no field of a node."""
-    try:
-        for found in protobuf.read_fields(message):
-            if found.number not in (1, 2):
-                raise WireError(f"its first message has field {found.number}, which metadata has not")
-            found.payload()
-    except WireError as error:
-        raise _not_chakra(path, str(error)) from None
-
-
-def _node(path: Path, offset: int, message: bytes) -> Node:
-    id_, name, kind, duration = 0, "", 0, 0
-    deps: list[int] = []
+def _node(path: Path, rank: int, message: Any) -> Node:
+    source, name = str(path), _decode(message.name)
+    if not 1 <= message.type <= len(NodeType):
+        wrong = Node(source, rank, message.id, name, NodeType.METADATA)
+        raise wrong.error(f"has type {message.type}; types are 1 (metadata) to {len(NodeType)} (collective)")
+    deps = tuple(dict.fromkeys((*message.ctrl_deps, *message.data_deps)))
     attributes: dict[str, Value] = {}
-    try:
-        for found in protobuf.read_fields(message):
-            if found.number == 1:
-                id_ = found.integer()
-            elif found.number == 2:
-                name = found.text()
-            elif found.number == 3:
-                kind = found.integer()
-            elif found.number in (4, 5):
-                deps += found.integers()
-            elif found.number == 7:
-                duration = found.integer()
-            elif found.number == 10:
-                key, value = _attribute(found.payload())
-                if value is not None:
-                    attributes[key] = value
-    except WireError as error:
-        raise ConfigError(f"is not a Chakra node: {error}", source=f"{path}: byte {offset}") from None
-    try:
-        node_type = NodeType(kind)
-    except ValueError:
-        node_type = NodeType.INVALID
-    node = Node(str(path), id_, name, node_type, tuple(dict.fromkeys(deps)), duration, attributes)
-    if node_type is NodeType.INVALID:
-        raise node.error(f"has type {kind}; types are 1 (metadata) to 7 (collective)")
-    return node
+    for attribute in message.attr:
+        for field_, value in attribute.ListFields():
+            if field_.name != "name":
+                attributes[_decode(attribute.name)] = _value(field_.name, value)
+    return Node(source, rank, message.id, name, NodeType(message.type), deps, message.duration_micros, attributes)
 
 
-def _attribute(message: bytes) -> tuple[str, Value | None]:
-    """Name and value of an attribute; a later field of the oneof replaces an earlier one."""
-    name, value = "", None
-    for found in protobuf.read_fields(message):
-        if found.number == 1:
-            name = found.text()
-        elif found.number >= 3:
-            value = _value(found)
-    return name, value
+def _value(field_name: str, value: Any) -> Value:
+    """The value of an attribute: a list as a tuple, and text decoded."""
+    if field_name == "string_val":
+        return _decode(value)
+    found: Value = tuple(value.values) if field_name.endswith("_list") else value
+    return found
 
 
-def _value(found: Field) -> Value | None:
-    """The value of one field of the oneof; None for an unknown kind."""
-    number = found.number
-    if number == 3:
-        return protobuf.as_float(found.integer(), 64)
-    if number == 5:
-        return protobuf.as_float(found.integer() & 0xFFFF_FFFF, 32)
-    if number in (11, 13, 19, 21, 27):
-        return found.integer()
-    if number in (7, 9, 23, 25):
-        return protobuf.signed(found.integer(), 32 if number == 23 else 64)
-    if number in (15, 17):
-        return protobuf.zigzag(found.integer())
-    if number == 29:
-        return found.text()
-    if number == 31:
-        return found.payload()
-    if number in (8, 10, 12, 14):
-        lists = [inner.integers() for inner in protobuf.read_fields(found.payload()) if inner.number == 1]
-        return tuple(protobuf.signed(value) for values in lists for value in values)
-    return None
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _message_classes() -> tuple[Any, Any]:
+    """The classes of GlobalMetadata and Node, made from the schema."""
+    schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto2")
+    for message_name, body in re.findall(r"message (\w+) \{(.*?)\}", _SCHEMA, re.DOTALL):
+        message = schema.message_type.add(name=message_name)
+        for repeated, kind, name, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body):
+            field_ = message.field.add(name=name, number=int(number))
+            field_.label = field_.LABEL_REPEATED if repeated else field_.LABEL_OPTIONAL
+            if kind[0].isupper():
+                field_.type_name = f".chakra.{kind}"
+            else:
+                field_.type = field_.Type.Value(f"TYPE_{kind.upper()}")
+    pool = DescriptorPool()
+    pool.Add(schema)
+    return tuple(GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("GlobalMetadata", "Node"))
+
+
+_METADATA_CLASS, _NODE_CLASS = _message_classes()

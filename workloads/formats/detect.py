@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from railyard.errors import ConfigError
-from workloads.formats.chakra import rank_files, read_traces
 from workloads.formats.layer_text import PARALLELISMS
-from workloads.formats.layers import read_layer_program
+from workloads.formats.layers import read_layers
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Group, Program
 
@@ -29,7 +28,7 @@ def format_of(path: Path) -> Format:
     if path.suffix in (".yaml", ".yml"):
         return "yaml"
     if not path.exists():
-        return _absent(path)
+        return _trace_set(path)
     if path.suffix == ".xml":
         return "msccl"
     try:
@@ -45,8 +44,10 @@ def format_of(path: Path) -> Format:
     raise ConfigError(f"has none of the known formats: {FORMATS}", source=str(path))
 
 
-def _absent(path: Path) -> Format:
+def _trace_set(path: Path) -> Format:
     """Handle a path that does not exist, which may be the name of a set of traces."""
+    from workloads.formats.chakra import rank_files
+
     try:
         rank_files(path)
     except ConfigError:
@@ -73,10 +74,12 @@ def read_workload_file(
     found = format_of(path)
     if found == "layers":
         _refuse(path, "a layer file", size=size)
-        return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
+        return read_layers(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
     if found == "yaml":
         raise ConfigError("is a workload recipe; read it with load_workload", source=str(path))
     if found == "chakra":
+        from workloads.formats.chakra import read_traces
+
         _refuse(path, "a Chakra trace", size=size, model_parallel=model_parallel)
         reading = read_traces(path, compute_unit=compute_unit)
     else:
@@ -97,7 +100,7 @@ def _refuse(path: Path, what: str, **options: object) -> None:
 
 
 def _msccl(path: Path, size: int | None) -> Reading:
-    from workloads.formats.msccl import read_msccl
+    from workloads.formats.msccl_reader import read_msccl
 
     schedule = read_msccl(path)
     if size is not None and size < 1:

@@ -9,6 +9,8 @@ ASTRA-sim 1.0 and SimAI, ``Workload::decode_involved_dimensions`` and ``MockNccl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Literal
 
 from railyard.errors import ConfigError
@@ -17,14 +19,14 @@ from workloads.program import Dimension, Group
 from workloads.training.ranks import Coordinates, Parallelism
 
 Role = Literal["all", "model", "data", "expert", "data-of-experts"]
-DIMENSIONS: dict[Role, Dimension] = {
-    "all": "dp",
-    "model": "tp",
-    "data": "dp",
-    "expert": "ep",
-    "data-of-experts": "dp",
+# Start of the names of its groups, dimension for the policies, and the dimensions in which the members differ.
+_ROLES: dict[Role, tuple[str, Dimension, tuple[str, ...]]] = {
+    "all": ("all", "dp", ("pp", "dp", "ep", "tp")),
+    "model": ("tp", "tp", ("tp",)),
+    "data": ("dp", "dp", ("dp", "ep")),
+    "expert": ("ep", "ep", ("ep",)),
+    "data-of-experts": ("dpep", "dp", ("dp",)),
 }
-_NAMES: dict[Role, str] = {"all": "all", "model": "tp", "data": "dp", "expert": "ep", "data-of-experts": "dpep"}
 _SCOPED: dict[Scope, Role] = {"EP": "expert", "DP_EP": "data-of-experts"}
 HYBRIDS = ("HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 MOST_RANKS = 1_000_000
@@ -46,7 +48,11 @@ def role_of(layer: Layer, index: int, part: LayerPass) -> Role | None:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """The ranks by dimension; with ``data_first``, neighbouring ranks share the data-parallel dimension."""
+    """The ranks by dimension.
+
+    With ``data_first``, neighbouring ranks are data-parallel: tp and dp of ``parallelism`` are then those of the
+    opposite role.
+    """
 
     parallelism: Parallelism
     data_first: bool = False
@@ -56,35 +62,36 @@ class GroupLayout:
         """Number of ranks in all dimensions together."""
         return self.parallelism.ranks
 
+    def _varied(self, role: Role) -> tuple[str, ...]:
+        """The dimensions in which the members of a group of ``role`` differ."""
+        opposite: dict[Role, Role] = {"model": "data", "data": "model"}
+        return _ROLES[opposite.get(role, role) if self.data_first else role][2]
+
     def size(self, role: Role) -> int:
         """Number of members of a group of ``role``."""
-        p = self.parallelism
-        sizes: dict[Role, int] = {
-            "all": p.ranks, "model": p.tp, "data": p.dp * p.ep, "expert": p.ep, "data-of-experts": p.dp
-        }  # fmt: skip
-        return sizes[role]
+        return prod(getattr(self.parallelism, dimension) for dimension in self._varied(role))
 
     def members(self, role: Role, rank: int) -> tuple[int, ...]:
         """Members of the group of ``rank``, in ring order."""
-        p = self.parallelism
-        if role == "all":
-            return tuple(range(p.ranks))
-        if self.data_first:
-            row, place = divmod(rank, p.dp)
-            if role == "data":
-                return tuple(range(row * p.dp, (row + 1) * p.dp))
-            return tuple(place + p.dp * t for t in range(p.tp))
-        at = p.coordinates(rank)
-        tps = range(p.tp) if role == "model" else (at.tp,)
-        eps = range(p.ep) if role in ("data", "expert") else (at.ep,)
-        dps = range(p.dp) if role in ("data", "data-of-experts") else (at.dp,)
-        return tuple(p.rank(Coordinates(tp=t, ep=e, dp=d, pp=at.pp)) for d in dps for e in eps for t in tps)
+        varied, at = self._varied(role), self.parallelism.coordinates(rank)
+        places = {
+            name: range(getattr(self.parallelism, name)) if name in varied else (getattr(at, name),)
+            for name in ("pp", "dp", "ep", "tp")
+        }
+        points = (dict(zip(places, point, strict=True)) for point in product(*places.values()))
+        return tuple(self.parallelism.rank(Coordinates(**point)) for point in points)
 
-    def group(self, role: Role, rank: int) -> Group:
-        """The group of ``rank``, named after its first member."""
-        members = self.members(role, rank)
-        name = "all" if role == "all" else f"{_NAMES[role]}.{members[0]}"
-        return Group(name, DIMENSIONS[role], members)
+    def groups(self, role: Role) -> list[Group]:
+        """All groups of ``role``, each named after its first member, in that order."""
+        start, dimension, _ = _ROLES[role]
+        found: list[Group] = []
+        seen: set[int] = set()
+        for rank in range(self.ranks):
+            if rank not in seen:
+                name = "all" if role == "all" else f"{start}.{rank}"
+                found.append(Group(name, dimension, self.members(role, rank)))
+                seen.update(found[-1].members)
+        return found
 
 
 def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = None) -> tuple[GroupLayout, list[str]]:
@@ -123,10 +130,13 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
             source=file.source,
         )
     ep = _experts(file, count // (tp * stages))
+    dp = count // (tp * stages * ep)
     if header.get("pp", 1) > 1:
         what = f"{stages} alike" if stages > 1 else f"one of {header['pp']}"
         notes.append(f"pipeline stages: {what}; transfers between stages (pp_comm) are not in the layers and not sent.")
-    return GroupLayout(Parallelism(tp=tp, pp=stages, dp=count // (tp * stages * ep), ep=ep), data_first), notes
+    if data_first:
+        tp, dp = dp, tp
+    return GroupLayout(Parallelism(tp=tp, pp=stages, dp=dp, ep=ep), data_first), notes
 
 
 def _data_first(file: LayerFile, hybrids: set[str]) -> bool:

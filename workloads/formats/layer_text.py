@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from railyard.errors import ConfigError
+from workloads.formats.reading import MOST_MESSAGE_BYTES, read_text
 from workloads.schedule import CollectiveKind
 
 PARALLELISMS = (
@@ -42,7 +43,6 @@ COLUMNS = 12
 LAST_BOTTOM_LAYER = "DLRM_LAST_BOTTOM_LAYER"
 MOST_BYTES = 64 << 20
 MOST_LAYERS = 1_000_000
-MOST_MESSAGE_BYTES = 1 << 50
 _MOST_NUMBER = 1 << 62
 
 
@@ -90,17 +90,7 @@ class LayerFile:
 
 def read_layer_file(path: Path) -> LayerFile:
     """The layers in a file; raises ``ConfigError`` with file and line."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); name a layer file", source=str(path)) from None
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"is larger than {MOST_BYTES} bytes; a layer file is smaller", source=str(path))
-    try:
-        return parse_layers(data.decode("utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise ConfigError("is not UTF-8 text; a layer file is", source=str(path)) from None
+    return parse_layers(read_text(path, MOST_BYTES, "a layer file"), str(path))
 
 
 def parse_layers(text: str, source: str) -> LayerFile:

@@ -22,16 +22,16 @@ rank contributes in all others, as ASTRA-sim reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from railyard.errors import ConfigError
 from workloads.formats.layer_groups import GroupLayout, Role, layout_of, role_of
 from workloads.formats.layer_text import LAST_BOTTOM_LAYER, Layer, LayerFile, LayerPass, read_layer_file
 from workloads.formats.reading import Reading
 from workloads.formats.units import UNITS, ComputeUnit, read_unit
-from workloads.program import Collective, Compute, Group, Operation, Program
-from workloads.schedule import CollectiveKind
+from workloads.program import Collective, Compute, Group, Program
 
 FORMAT = "layer text (ASTRA-sim 1.0, AICB)"
 PLACEHOLDER = 1
@@ -42,81 +42,56 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class LayerStep:
-    """One operation of every rank: a compute of ``seconds``, or a collective over its ``role`` group."""
-
-    name: str
-    deps: Ids
-    seconds: float = 0.0
-    kind: CollectiveKind | None = None
-    role: Role = "all"
-    bytes: int = 0
-
-
-@dataclass(frozen=True)
 class Plan:
-    """The steps of every rank, and the layout of the ranks."""
+    """The steps of every rank, the groups of whose collectives are named by role, and the layout of the ranks."""
 
     name: str
-    steps: tuple[LayerStep, ...]
+    steps: tuple[Compute | Collective, ...]
     layout: GroupLayout
     notes: tuple[str, ...] = ()
 
+    @property
+    def roles(self) -> list[Role]:
+        """The roles of groups that have collectives."""
+        return sorted({cast(Role, step.group) for step in self.steps if isinstance(step, Collective)})
+
     def program(self) -> Program:
         """The program of all ranks; its size is ranks x steps."""
-        groups: dict[str, Group] = {}
-        lists: list[tuple[Operation, ...]] = []
-        roles: list[Role] = sorted({step.role for step in self.steps if step.kind})
-        for rank in range(self.layout.ranks):
-            names: dict[Role, str] = {}
-            for role in roles:
-                group = self.layout.group(role, rank)
-                groups.setdefault(group.name, group)
-                names[role] = group.name
-            lists.append(tuple(_operation(id_, step, names) for id_, step in enumerate(self.steps)))
-        return Program(self.name, tuple(lists), groups)
-
-
-def _operation(id_: int, step: LayerStep, groups: dict[Role, str]) -> Operation:
-    if step.kind is None:
-        return Compute(id_, step.name, step.seconds, step.deps)
-    return Collective(id_, step.name, step.kind, groups[step.role], step.bytes, step.deps)
+        names: list[dict[str, str]] = [{} for _ in range(self.layout.ranks)]
+        groups: list[Group] = []
+        for role in self.roles:
+            for group in self.layout.groups(role):
+                groups.append(group)
+                for rank in group.members:
+                    names[rank][role] = group.name
+        groups.sort(key=lambda group: group.members[0])
+        lists = tuple(
+            tuple(replace(op, group=own[op.group]) if isinstance(op, Collective) else op for op in self.steps)
+            for own in names
+        )
+        return Program(self.name, lists, {group.name: group for group in groups})
 
 
 def read_layers(
     path: Path, *, compute_unit: str | None = None, ranks: int | None = None, model_parallel: int | None = None
-) -> Program:
+) -> Reading:
     """The program of a layer file.
 
     ``ranks``: default ``all_gpus`` of the header. ``model_parallel``: size of a model-parallel group, default
     ``model_parallel_NPU_group``. Raises ``ConfigError`` naming file and line, or the option that the file needs.
     """
-    return read_layer_program(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel).program
-
-
-def read_layer_program(
-    path: Path, *, compute_unit: str | None = None, ranks: int | None = None, model_parallel: int | None = None
-) -> Reading:
-    """Read a layer file like ``read_layers``, with the notes on its interpretation."""
-    plan = make_plan(read_layer_file(path), read_unit(compute_unit), ranks, model_parallel)
+    file = read_layer_file(path)
+    plan = make_plan(file, unit_of(file, compute_unit), ranks, model_parallel)
     return Reading(FORMAT, plan.program(), plan.notes)
 
 
-def make_plan(file: LayerFile, unit: ComputeUnit | None, ranks: int | None, model_parallel: int | None = None) -> Plan:
-    """The plan of a layer file; raises ``ConfigError`` where the file needs an option that is not given."""
-    check_unit(file, unit)
-    layout, notes = layout_of(file, ranks, model_parallel)
-    builder = _Steps(file, unit, layout)
-    builder.build()
-    return Plan(Path(file.source).stem, tuple(builder.steps), layout, (*notes, *builder.noted))
-
-
-def check_unit(file: LayerFile, unit: ComputeUnit | None) -> None:
-    """Raise ``ConfigError`` for compute times without a unit, naming the first."""
+def unit_of(file: LayerFile, compute_unit: str | None) -> ComputeUnit | None:
+    """The unit of the compute times; raises ``ConfigError`` for times without a unit, naming the first."""
+    unit = read_unit(compute_unit)
     if unit is not None and unit.operations:
         raise ConfigError(f"layer files hold times, not operations; the units are {UNITS}", key="compute_unit")
     if unit is not None or file.parallelism == "MICRO":
-        return
+        return unit
     for layer in file.layers:
         longest = max(part.compute for part in layer.parts)
         if longest > PLACEHOLDER:
@@ -126,6 +101,15 @@ def check_unit(file: LayerFile, unit: ComputeUnit | None) -> None:
                 key="compute_unit",
                 source=f"{file.source}:{layer.line}",
             )
+    return None
+
+
+def make_plan(file: LayerFile, unit: ComputeUnit | None, ranks: int | None, model_parallel: int | None = None) -> Plan:
+    """The plan of a layer file, without computes where there is no unit; the options are those of ``read_layers``."""
+    layout, notes = layout_of(file, ranks, model_parallel)
+    builder = _Steps(file, unit, layout)
+    builder.build()
+    return Plan(Path(file.source).stem, tuple(builder.steps), layout, (*notes, *builder.noted))
 
 
 @dataclass
@@ -135,7 +119,7 @@ class _Steps:
     file: LayerFile
     unit: ComputeUnit | None
     layout: GroupLayout
-    steps: list[LayerStep] = field(default_factory=list)
+    steps: list[Compute | Collective] = field(default_factory=list)
     noted: dict[str, None] = field(default_factory=dict)
     updates: list[tuple[Layer, Ids]] = field(default_factory=list)
 
@@ -241,7 +225,8 @@ class _Steps:
         seconds = self.unit.of(amount, f"{self.file.source}:{layer.line}")
         if seconds == 0:
             return deps
-        return self._add(LayerStep(name, deps, seconds=seconds))
+        self.steps.append(Compute(len(self.steps), name, seconds, deps))
+        return (len(self.steps) - 1,)
 
     def collective(self, index: int, layer: Layer, what: str, part: LayerPass, deps: Ids) -> Ids:
         """Add a collective, if there is anything to send."""
@@ -258,7 +243,8 @@ class _Steps:
         size = part.bytes
         if part.kind == "all_gather" and self.file.parallelism not in GATHERS_TOTAL:
             size *= members
-        return self._add(LayerStep(f"{layer.name}.{what}", deps, kind=part.kind, role=role, bytes=size))
+        self.steps.append(Collective(len(self.steps), f"{layer.name}.{what}", part.kind, role, size, deps))
+        return (len(self.steps) - 1,)
 
     def update(self, layer: Layer, before: Ids, done: Ids) -> Ids:
         """Add the update time after a collective (none if there was no collective)."""
@@ -267,10 +253,6 @@ class _Steps:
     def _unsent(self, index: int, layer: Layer, part: LayerPass) -> None:
         if part.kind is not None and role_of(layer, index, part) is None:
             self.noted[f"{layer.parallelism} sends only what its parallelism has a group for, as in ASTRA-sim."] = None
-
-    def _add(self, step: LayerStep) -> Ids:
-        self.steps.append(step)
-        return (len(self.steps) - 1,)
 
 
 def _both(one: Ids, other: Ids) -> Ids:

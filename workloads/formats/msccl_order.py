@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from itertools import zip_longest
+from typing import NamedTuple
 
 from railyard.errors import ConfigError
-from workloads.formats.msccl_program import RECEIVES, SENDS, Algo, Threadblock, ThreadblockStep
+from workloads.formats.msccl_algo import RECEIVES, SENDS, Algo, StepId, ThreadblockStep
 
 Connection = tuple[int, int, int]
 """(sender, receiver, channel): messages are received in the order in which they were sent."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """``steps`` in a possible order, each with its threadblock; ``sender[r]`` is the send that receive r takes."""
+class Order(NamedTuple):
+    """``steps`` in an order in which they can run; ``sender[r]`` is the send that receive r takes."""
 
-    steps: tuple[tuple[Threadblock, ThreadblockStep], ...]
-    sender: dict[int, int]
+    steps: list[ThreadblockStep]
+    sender: dict[StepId, StepId]
 
 
 def order(algo: Algo) -> Order:
@@ -27,63 +27,67 @@ def order(algo: Algo) -> Order:
     steps that wait for each other in a cycle.
     """
     sender = _match(algo)
-    done: set[int] = set()
-    next_step = [0] * len(algo.blocks)
-    waiting: dict[int, list[int]] = {}
-    ready = deque(index for index, block in enumerate(algo.blocks) if block.steps)
-    ran: list[tuple[Threadblock, ThreadblockStep]] = []
+    done: set[StepId] = set()
+    waiting: dict[StepId, list[deque[ThreadblockStep]]] = defaultdict(list)
+    ready = deque(deque(block.steps) for block in algo.blocks if block.steps)
+    ran: list[ThreadblockStep] = []
     while ready:
-        index = ready.popleft()
-        block = algo.blocks[index]
-        step = block.steps[next_step[index]]
-        blocker = _blocker(step, sender, done)
-        if blocker is not None:
-            waiting.setdefault(blocker, []).append(index)
-            continue
-        ran.append((block, step))
-        done.add(step.id)
-        ready.extend(waiting.pop(step.id, ()))
-        next_step[index] += 1
-        if next_step[index] < len(block.steps):
-            ready.append(index)
+        steps = ready.popleft()
+        for needed in (steps[0].waits_for, sender.get(steps[0].id)):
+            if needed is not None and needed not in done:
+                waiting[needed].append(steps)
+                break
+        else:
+            ran.append(steps.popleft())
+            done.add(ran[-1].id)
+            ready.extend(waiting.pop(ran[-1].id, ()))
+            if steps:
+                ready.append(steps)
     if waiting:
-        raise _cycle(algo, next_step, sender, done)
-    return Order(tuple(ran), sender)
+        raise _cycle(waiting)
+    return Order(ran, sender)
 
 
-def _blocker(step: ThreadblockStep, sender: dict[int, int], done: set[int]) -> int | None:
-    """A step that ``step`` still waits for; None if it can run."""
-    for before in (step.waits_for, sender.get(step.id)):
-        if before is not None and before not in done:
-            return before
-    return None
+def _cycle(waiting: dict[StepId, list[deque[ThreadblockStep]]]) -> ConfigError:
+    """The error for steps that never run: it names one that is part of a cycle."""
+    stuck = {steps[0].id[:2]: (needed, steps) for needed, blocked in waiting.items() for steps in blocked}
+    key = min(stuck)
+    seen: set[tuple[int, int]] = set()
+    while key not in seen:
+        seen.add(key)
+        key = stuck[key][0][:2]
+    needed, steps = stuck[key]
+    awaited = next(step for step in stuck[needed[:2]][1] if step.id == needed)
+    line = awaited.element.place.rpartition(":")[2]
+    return steps[0].element.error(
+        f"this step of gpu {key[0]}, threadblock {key[1]}, can never run: it waits for line {line}, which waits for it "
+        "in a cycle"
+    )
 
 
-def _match(algo: Algo) -> dict[int, int]:
+def _match(algo: Algo) -> dict[StepId, StepId]:
     """The send of every receive: on each connection, the k-th receive takes the k-th send."""
-    sends = _ends(algo, SENDS, "sends to")
-    receives = _ends(algo, RECEIVES, "receives from")
-    sender: dict[int, int] = {}
+    sends, receives = _ends(algo, SENDS, "sends to"), _ends(algo, RECEIVES, "receives from")
+    sender: dict[StepId, StepId] = {}
     for connection in {**sends, **receives}:
         out, into = sends.get(connection, ()), receives.get(connection, ())
         src, dst, chan = connection
-        for number, (send, receive) in enumerate(zip(out, into, strict=False), 1):
+        for number, (send, receive) in enumerate(zip_longest(out, into), 1):
+            if receive is None:
+                raise send.element.error(
+                    f"is send {number} of gpu {src} to gpu {dst} on channel {chan}, which has only {len(into)} receives"
+                )
+            if send is None:
+                raise receive.element.error(
+                    f"is receive {number} of gpu {dst} from gpu {src} on channel {chan}, which has only {len(out)} "
+                    "sends"
+                )
             if send.cnt != receive.cnt:
                 raise receive.element.error(
                     f"receives {receive.cnt} chunks, but send {number} of gpu {src} to gpu {dst} on channel {chan} "
                     f"has {send.cnt}"
                 )
             sender[receive.id] = send.id
-        if len(out) > len(into):
-            raise out[len(into)].element.error(
-                f"is send {len(into) + 1} of gpu {src} to gpu {dst} on channel {chan}, which has only "
-                f"{len(into)} receives"
-            )
-        if len(into) > len(out):
-            raise into[len(out)].element.error(
-                f"is receive {len(out) + 1} of gpu {dst} from gpu {src} on channel {chan}, which has only "
-                f"{len(out)} sends"
-            )
     return sender
 
 
@@ -102,26 +106,3 @@ def _ends(algo: Algo, types: tuple[str, ...], verb: str) -> dict[Connection, tup
             )
         ends[src, dst, block.chan] = steps
     return ends
-
-
-def _cycle(algo: Algo, next_step: list[int], sender: dict[int, int], done: set[int]) -> ConfigError:
-    """The error for steps that never run: it names one that is part of a cycle."""
-    home = {step.id: index for index, block in enumerate(algo.blocks) for step in block.steps}
-    index = next(i for i, block in enumerate(algo.blocks) if next_step[i] < len(block.steps))
-    seen: set[int] = set()
-    while index not in seen:
-        seen.add(index)
-        step = algo.blocks[index].steps[next_step[index]]
-        blocker = _blocker(step, sender, done)
-        assert blocker is not None  # without a blocker the step would have run
-        index = home[blocker]
-    block = algo.blocks[index]
-    step = block.steps[next_step[index]]
-    blocker = _blocker(step, sender, done)
-    assert blocker is not None
-    other = algo.blocks[home[blocker]]
-    awaited = other.steps[[s.id for s in other.steps].index(blocker)].element.place.rpartition(":")[2]
-    return step.element.error(
-        f"this step of gpu {block.gpu}, threadblock {block.id}, can never run: it waits for line {awaited}, "
-        f"which waits for it in a cycle"
-    )

@@ -15,11 +15,11 @@ from pathlib import Path
 from railyard.errors import VerifyError
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl_moves import Moves
+from workloads.formats.msccl_algo import Algo, StepId
+from workloads.formats.msccl_moves import Edge, Moves
 from workloads.formats.msccl_order import Order, order
-from workloads.formats.msccl_program import Algo, build
-from workloads.formats.msccl_rounds import rounds
-from workloads.formats.msccl_slots import Slots
+from workloads.formats.msccl_program import build
+from workloads.formats.reading import read_text
 from workloads.schedule import Schedule, Transfer
 
 _NAMED = ("all_to_all", "gather", "scatter")
@@ -35,7 +35,7 @@ def read_msccl(path: Path | str) -> Schedule:
     Raises ``ConfigError`` with file and line for a file that is malformed or can never finish, ``VerifyError`` with the
     file, a position and a chunk for one that does not perform the collective of its ``coll``.
     """
-    return parse_msccl(msccl_xml.read_text(Path(path)), str(path))
+    return parse_msccl(read_text(Path(path), msccl_xml.MAX_BYTES, "an MSCCL file"), str(path))
 
 
 def parse_msccl(text: str, source: str) -> Schedule:
@@ -44,8 +44,7 @@ def parse_msccl(text: str, source: str) -> Schedule:
     Every transfer has the earliest round that its threadblock, its dependencies and the slots that it reads and writes
     allow. Channels are not kept: they share the wire.
     """
-    root = msccl_xml.parse(text, source)
-    algo = build(root)
+    algo = build(msccl_xml.parse(text, source))
     sequence = order(algo)
     try:
         return _verified(algo, sequence)
@@ -62,8 +61,7 @@ def _verified(algo: Algo, sequence: Order) -> Schedule:
     try:
         return _schedule(algo, sequence, sum_at_dst=False)
     except VerifyError:
-        differ = any(s.type[:2] == "rr" and s.src != s.dst for b in algo.blocks for s in b.steps)
-        if not differ:
+        if all(s.type[:2] != "rr" or s.src == s.dst for s in sequence.steps):
             raise
         try:
             return _schedule(algo, sequence, sum_at_dst=True)
@@ -74,19 +72,17 @@ def _verified(algo: Algo, sequence: Order) -> Schedule:
 
 def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
     """Assign rounds to all moves, and verify the result."""
-    slots = Slots(algo)
-    apart: frozenset[int] = frozenset()
+    apart: frozenset[StepId] = frozenset()
     for attempt in count():
-        moves = Moves(slots, sequence, apart, sum_at_dst)
-        when, cycles = rounds(moves.after)
-        if not cycles:
+        moves = Moves(algo, sequence, apart, sum_at_dst)
+        when, cyclic = _rounds(moves.after)
+        if not cyclic:
             break
         # a cycle contains a transfer that arrives long before its receive: let it land in separate slots
-        early = {moves.wires[node] for cycle in cycles for node in cycle if node in moves.wires}
+        early = {moves.wires[node] for node in cyclic if node in moves.wires}
         assert early  # all other constraints follow the order in which the steps ran
         # one attempt nearly always suffices; for a file that needs many more, all transfers land separately
         apart = apart | early if attempt < _ATTEMPTS else frozenset(sequence.sender.values())
-    temporary = slots.temporary + max(moves.temporaries)
     transfers = [
         Transfer(when[move.node], move.src, move.dst, read, move.op, 0, -1 if read == write else write)
         for move in moves.moves
@@ -96,12 +92,12 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
         algorithm=algo.name,
         kind=algo.kind,
         n=algo.n,
-        chunks=slots.chunks,
-        owner=slots.owner,
+        chunks=algo.total,
+        owner=algo.owner,
         transfers=_without_gaps(transfers),
         root=algo.root,
-        scratch=temporary - slots.chunks,
-        input=slots.input,
+        scratch=algo.temporary + max(moves.temporaries) - algo.total,
+        input=algo.input,
     )
     verify(made)
     if algo.kind in _NAMED:
@@ -109,6 +105,32 @@ def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
     made = replace(made, one_port=_one_port(made.transfers))
     verify(made)
     return made
+
+
+def _rounds(after: list[list[Edge]]) -> tuple[list[int], set[int]]:
+    """The earliest round of every node (the longest path), and the nodes in cycles that have none.
+
+    ``after[u]`` are the constraints on the nodes that come after u. Nodes in a cycle of zeros share a round; a cycle
+    with a one in it has no rounds, and those of all nodes are then meaningless.
+    """
+    from networkx import DiGraph, strongly_connected_components
+
+    graph = DiGraph()
+    graph.add_nodes_from(range(len(after)))
+    graph.add_edges_from((u, v) for u, edges in enumerate(after) for v, _ in edges)
+    components = list(strongly_connected_components(graph))
+    component = {u: number for number, nodes in enumerate(components) for u in nodes}
+    start = [0] * len(components)
+    cyclic: set[int] = set()
+    # the algorithm of networkx (Tarjan's) finds a component after all of its successors
+    for number in reversed(range(len(components))):
+        for u in components[number]:
+            for v, weight in after[u]:
+                if component[v] != number:
+                    start[component[v]] = max(start[component[v]], start[number] + weight)
+                elif weight:
+                    cyclic.add(number)
+    return [start[component[u]] for u in range(len(after))], {u for number in cyclic for u in components[number]}
 
 
 def _named_by_chunk(schedule: Schedule) -> Schedule:
@@ -141,9 +163,5 @@ def _without_gaps(transfers: list[Transfer]) -> tuple[Transfer, ...]:
 
 def _one_port(transfers: tuple[Transfer, ...]) -> bool:
     """Whether each position sends to at most one other and receives from at most one other in every round."""
-    to: dict[tuple[int, int], int] = {}
-    from_: dict[tuple[int, int], int] = {}
-    wires = [t for t in transfers if not t.local]
-    return all(to.setdefault((t.round, t.src), t.dst) == t.dst for t in wires) and all(
-        from_.setdefault((t.round, t.dst), t.src) == t.src for t in wires
-    )
+    links = {(t.round, t.src, t.dst) for t in transfers if not t.local}
+    return len(links) == len({(r, src) for r, src, _ in links}) == len({(r, dst) for r, _, dst in links})

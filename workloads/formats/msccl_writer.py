@@ -8,6 +8,7 @@ threadblock, 32 channels and 71 chunks in a step.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,18 +17,82 @@ from xml.sax.saxutils import quoteattr
 
 from railyard.errors import ConfigError
 from workloads.collectives.verify import verify
-from workloads.formats.msccl_layout import COLLS, BufferLayout
-from workloads.formats.msccl_program import Place
+from workloads.formats.msccl_algo import KINDS, WHOLE, Algo, Buffer, Place
 from workloads.schedule import Schedule, Transfer
 
+COLLS = {kind: coll for coll, kind in KINDS.items()}
+"""The ``coll`` of every kind, as MSCCL's runtime spells it."""
 PROTOCOLS = ("Simple", "LL", "LL128")
 _CHANNELS = 32
 _MOST_CHUNKS = 71
 
 Block = tuple[int, int, int]
 """(peer to send to or -1, peer to receive from or -1, channel)."""
+_LOCAL: Block = (-1, -1, 0)
 Mark = tuple[Block, int]
 """A step of a threadblock of the same GPU."""
+
+
+class _Layout:
+    """Places for the slots that a schedule uses; slots without a place in the user's buffers get scratch.
+
+    A schedule that works in place stays so, except for an all-to-all: MSCCL's in-place all-to-all has one buffer for
+    both, and the global chunks of a Schedule never share a place. ``frame`` is the program without its threadblocks.
+    """
+
+    def __init__(self, schedule: Schedule):
+        chunks, kind = schedule.chunks, schedule.kind
+        self.frame = Algo(
+            name=schedule.algorithm,
+            kind=kind,
+            n=schedule.n,
+            chunks=chunks // schedule.n if kind == "all_to_all" else chunks,
+            inplace=schedule.input == 0 and kind != "all_to_all",
+            root=schedule.root,
+        )
+        order = _by_owner(schedule)
+        self._places = [self._user_places(schedule, order, position) for position in range(schedule.n)]
+        self._scratch = [0] * schedule.n
+
+    def _user_places(self, schedule: Schedule, order: list[int], position: int) -> dict[int, Place]:
+        """Places in the input and output of ``position``, by slot; buffers hold the chunks in ``order``."""
+        frame, kind = self.frame, schedule.kind
+        found: dict[int, Place] = {}
+        # in place, a slot has two names, of which the first is taken
+        output_first = frame.inplace and kind in ("broadcast", "all_gather", "gather")
+        buffers: tuple[Buffer, ...] = ("o", "i") if output_first else ("i", "o")
+        for buffer in buffers:
+            if position != schedule.root and (kind, buffer) in (("scatter", "i"), ("gather", "o")):
+                continue
+            first, ours = (frame.input, schedule.input) if buffer == "i" else (0, 0)
+            for offset, slot in enumerate(frame.slots(position, (buffer, 0), frame.capacity(buffer))):
+                found.setdefault(ours + order[slot - first], (buffer, offset))
+        return found
+
+    def buffers(self, position: int) -> dict[str, int]:
+        """Chunks of each buffer of a position, by attribute; scratch as far as it is used."""
+        capacity = self.frame.capacity
+        return {"i_chunks": capacity("i"), "o_chunks": capacity("o"), "s_chunks": self._scratch[position]}
+
+    def place(self, position: int, slot: int) -> Place:
+        """Place of ``slot`` of ``position``, in scratch if it has no other."""
+        places = self._places[position]
+        if slot not in places:
+            places[slot] = "s", self._scratch[position]
+            self._scratch[position] += 1
+        return places[slot]
+
+
+def _by_owner(schedule: Schedule) -> list[int]:
+    """The chunks in the order of a buffer: where the kind splits it, each position's chunks are adjacent."""
+    if schedule.kind in (*WHOLE, "all_to_all"):
+        return list(range(schedule.chunks))
+    if Counter(schedule.owner) != dict.fromkeys(range(schedule.n), schedule.chunks // schedule.n):
+        raise ConfigError(
+            f"{schedule.algorithm} {schedule.kind} cannot be MSCCL XML: every position must own as many chunks as any "
+            "other"
+        )
+    return sorted(range(schedule.chunks), key=lambda chunk: schedule.owner[chunk])
 
 
 @dataclass
@@ -48,7 +113,7 @@ class _Held:
     readers: list[Mark] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(order=True)
 class _Run:
     """Transfers of one round between two positions whose chunks are adjacent at both ends."""
 
@@ -57,25 +122,32 @@ class _Run:
     op: str
     source: Place
     target: Place
-    cnt: int
+    cnt: int = 1
+    channel: int = 0
+
+    def goes_on_with(self, other: _Run) -> bool:
+        """Whether ``other`` continues this run."""
+        ends = [(place[0], place[1] + self.cnt) for place in (self.source, self.target)]
+        same = (self.src, self.dst, self.op, *ends) == (other.src, other.dst, other.op, other.source, other.target)
+        return same and self.cnt < _MOST_CHUNKS
 
 
 class _Gpu:
     """The threadblocks of one GPU under construction."""
 
     def __init__(self) -> None:
-        self.blocks: dict[Block, list[_Step]] = {}
-        self._held: dict[Place, _Held] = {}
+        self.blocks: dict[Block, list[_Step]] = defaultdict(list)
+        self._held: dict[Place, _Held] = defaultdict(_Held)
         self._waited: dict[tuple[Block, Block], int] = {}
-        self.ports: dict[str, tuple[int, list[Mark]]] = {}
 
     def add(
-        self, block: Block, step: _Step, reads: Place | None, writes: Place | None, after: Collection[Mark]
+        self, block: Block, step: _Step, reads: Place | None, writes: Place | None, after: Collection[Mark] = ()
     ) -> Mark:
         """Append a step that reads and writes ``cnt`` chunks at those places, after all conflicting steps."""
         waits = set(after)
-        read = [self._at(reads, k) for k in range(step.cnt)] if reads else []
-        written = [self._at(writes, k) for k in range(step.cnt)] if writes else []
+        read, written = (
+            [self._held[place[0], place[1] + k] for k in range(step.cnt)] if place else [] for place in (reads, writes)
+        )
         waits.update(held.writer for held in (*read, *written) if held.writer is not None)
         waits.update(reader for held in written for reader in held.readers)
         added = [held.writer for held in written if held.writer is not None] if step.type == "rrc" else []
@@ -86,16 +158,13 @@ class _Gpu:
             held.readers.append(mark)
         return mark
 
-    def _at(self, place: Place, further: int) -> _Held:
-        return self._held.setdefault((place[0], place[1] + further), _Held())
-
     def _append(self, block: Block, step: _Step, waits: set[Mark], added: Mark | None, after: Collection[Mark]) -> Mark:
         """Append a step, preceded by a ``nop`` for each dependency but the last.
 
         Readers assume that an addition that waits for another to the same place (``added``) may share its round, unless
         a ``nop`` is between: so that dependency is the last, and a ``nop`` is added where it also holds a port.
         """
-        steps = self.blocks.setdefault(block, [])
+        steps = self.blocks[block]
         latest: dict[Block, int] = {}
         for other, index in waits:
             if other != block and index > self._waited.get((block, other), -1):
@@ -124,88 +193,55 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
     if proto not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
     verify(schedule)
-    layout = BufferLayout(schedule)
+    layout = _Layout(schedule)
     gpus = [_Gpu() for _ in range(schedule.n)]
     if schedule.kind == "all_to_all" and schedule.input == 0:
         _keep_own(layout, gpus)
-    for round_, group in groupby(sorted(schedule.transfers), key=attrgetter("round")):
+    # the transfers of the last round that used a port: a transfer waits for them where there is one port
+    busy: dict[tuple[str, int], list[Mark]] = defaultdict(list)
+    for _, group in groupby(sorted(schedule.transfers), key=attrgetter("round")):
         transfers = list(group)
         runs = _runs(layout, [t for t in transfers if not t.local])
-        channels = _channels(runs)
-        for run, channel in zip(runs, channels, strict=True):
-            _send(gpus[run.src], run, channel, round_ if schedule.one_port else None)
+        used: dict[tuple[str, int], list[Mark]] = defaultdict(list)
+        for run in runs:
+            step, port = _Step("s", run.source, run.target, run.cnt), ("send", run.src)
+            used[port].append(gpus[run.src].add((run.dst, -1, run.channel), step, run.source, None, busy[port]))
         for t in _in_order(schedule, [t for t in transfers if t.local]):
             source, target = layout.place(t.src, t.chunk), layout.place(t.src, t.slot)
             step = _Step("re" if t.op == "reduce" else "cpy", source, target)
-            gpus[t.src].add((-1, -1, 0), step, source, target, ())
-        for run, channel in zip(runs, channels, strict=True):
-            _receive(gpus[run.dst], run, channel, round_ if schedule.one_port else None)
+            gpus[t.src].add(_LOCAL, step, source, target)
+        for run in runs:
+            # the interpreter adds to src, so a receive-reduce names its own place twice
+            reduces, port = run.op == "reduce", ("receive", run.dst)
+            step = _Step("rrc" if reduces else "r", run.target if reduces else run.source, run.target, run.cnt)
+            used[port].append(gpus[run.dst].add((-1, run.src, run.channel), step, None, run.target, busy[port]))
+        if schedule.one_port:
+            busy.update(used)
     return _xml(layout, gpus, proto)
 
 
-def _keep_own(layout: BufferLayout, gpus: list[_Gpu]) -> None:
+def _keep_own(layout: _Layout, gpus: list[_Gpu]) -> None:
     """Copy the chunks that a position of an all-to-all sends to itself from its input to its output."""
+    part = layout.frame.part
     for position, gpu in enumerate(gpus):
-        first = position * layout.part
-        for offset in range(first, first + layout.part):
-            gpu.add((-1, -1, 0), _Step("cpy", ("i", offset), ("o", offset)), ("i", offset), ("o", offset), ())
+        for offset in range(position * part, (position + 1) * part):
+            gpu.add(_LOCAL, _Step("cpy", ("i", offset), ("o", offset)), ("i", offset), ("o", offset))
 
 
-def _runs(layout: BufferLayout, transfers: list[Transfer]) -> list[_Run]:
-    """The transfers of one round, adjacent ones combined."""
-    single = [_Run(t.src, t.dst, t.op, layout.place(t.src, t.chunk), layout.place(t.dst, t.slot), 1) for t in transfers]
+def _runs(layout: _Layout, transfers: list[Transfer]) -> list[_Run]:
+    """The transfers of one round, adjacent ones combined; runs between the same positions get different channels."""
     runs: list[_Run] = []
-    for run in sorted(single, key=lambda r: (r.src, r.dst, r.op, r.source, r.target)):
-        last = runs[-1] if runs else None
-        if (
-            last is not None
-            and (last.src, last.dst, last.op) == (run.src, run.dst, run.op)
-            and (last.source[0], last.source[1] + last.cnt) == run.source
-            and (last.target[0], last.target[1] + last.cnt) == run.target
-            and last.cnt < _MOST_CHUNKS
-        ):
-            runs[-1] = _Run(run.src, run.dst, run.op, last.source, last.target, last.cnt + 1)
+    used: Counter[tuple[int, int]] = Counter()
+    for run in sorted(
+        _Run(t.src, t.dst, t.op, layout.place(t.src, t.chunk), layout.place(t.dst, t.slot)) for t in transfers
+    ):
+        if runs and runs[-1].goes_on_with(run):
+            runs[-1].cnt += 1
         else:
+            run.channel = used[run.src, run.dst] % _CHANNELS
+            used[run.src, run.dst] += 1
             runs.append(run)
     return runs
-
-
-def _channels(runs: list[_Run]) -> list[int]:
-    """A channel for every run: the runs of one round between the same two positions do not wait for each other."""
-    used: dict[tuple[int, int], int] = {}
-    channels = []
-    for run in runs:
-        number = used.get((run.src, run.dst), 0)
-        used[run.src, run.dst] = number + 1
-        channels.append(number % _CHANNELS)
-    return channels
-
-
-def _send(gpu: _Gpu, run: _Run, channel: int, round_: int | None) -> None:
-    step = _Step("s", run.source, run.target, run.cnt)
-    mark = gpu.add((run.dst, -1, channel), step, run.source, None, _port(gpu, "send", round_))
-    gpu.ports["send"][1].append(mark)
-
-
-def _receive(gpu: _Gpu, run: _Run, channel: int, round_: int | None) -> None:
-    # the interpreter adds to src, so a receive-reduce names its own place twice
-    reduces = run.op == "reduce"
-    step = _Step("rrc" if reduces else "r", run.target if reduces else run.source, run.target, run.cnt)
-    mark = gpu.add((-1, run.src, channel), step, None, run.target, _port(gpu, "receive", round_))
-    gpu.ports["receive"][1].append(mark)
-
-
-def _port(gpu: _Gpu, side: str, round_: int | None) -> list[Mark]:
-    """The transfers of an earlier round that a transfer of ``round_`` waits for at its port (None: ports are free)."""
-    if round_ is None:
-        gpu.ports[side] = (-1, [])
-        return []
-    used, marks = gpu.ports.get(side, (-1, []))
-    if used == round_:
-        return gpu.ports.get(f"{side} before", (-1, []))[1]
-    gpu.ports[f"{side} before"] = (used, marks)
-    gpu.ports[side] = (round_, [])
-    return marks
 
 
 def _in_order(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
@@ -226,19 +262,19 @@ def _in_order(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
     return ordered
 
 
-def _xml(layout: BufferLayout, gpus: list[_Gpu], proto: str) -> str:
-    made = layout.schedule
+def _xml(layout: _Layout, gpus: list[_Gpu], proto: str) -> str:
+    made = layout.frame
     channels = [block[2] for gpu in gpus for block in gpu.blocks]
     root = {"root": made.root} if made.kind in ("broadcast", "reduce", "gather", "scatter") else {}
     algo: dict[str, str | int] = {
-        "name": made.algorithm if made.algorithm.isprintable() else made.kind,
+        "name": made.name if made.name.isprintable() else made.kind,
         "proto": proto,
         "nchannels": 1 + max(channels, default=0),
-        "nchunksperloop": layout.nchunksperloop,
+        "nchunksperloop": layout.frame.chunks,
         "ngpus": made.n,
         "coll": COLLS[made.kind],
-        "inplace": int(layout.inplace),
-        "outofplace": int(not layout.inplace),
+        "inplace": int(layout.frame.inplace),
+        "outofplace": int(not layout.frame.inplace),
         "minBytes": 0,
         "maxBytes": (1 << 63) - 1,
         **root,

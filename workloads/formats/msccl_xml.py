@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from xml.parsers import expat
 
 from railyard.errors import ConfigError
@@ -50,27 +49,8 @@ class Element:
         return ConfigError(message, source=self.place)
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; raises ``ConfigError`` if it cannot be read, is too large or is not UTF-8."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError(f"cannot be read: {reason}", source=str(path)) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES >> 20} MiB, the most that is read", source=str(path))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError("is not UTF-8 text, as an MSCCL file must be", source=f"{path}:{line}") from None
-
-
 def parse(text: str, source: str) -> Element:
     """The ``<algo>`` element of ``text``; raises ``ConfigError`` with file and line for an invalid file."""
-    if len(text) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES >> 20} MiB, the most that is read", source=source)
     builder = _Builder(source)
     try:
         builder.parser.Parse(text.encode("utf-8"), True)
@@ -106,11 +86,11 @@ class _Builder:
         if depth == 0 and tag != "algo":
             raise ConfigError(f"an MSCCL file is one <algo>, not <{_short(tag)}>", source=place)
         parent = self._open[-1] if self._open else None
-        if _DEPTH.get(tag) != depth or (depth and parent is None):
-            if tag in _DEPTH and (not depth or parent is not None):
-                raise ConfigError(f"<{tag}> is in the wrong place; the nesting is algo > gpu > tb > step", source=place)
+        if tag not in _DEPTH or (depth > 0 and parent is None):
             self._open.append(None)
             return
+        if _DEPTH[tag] != depth:
+            raise ConfigError(f"<{tag}> is in the wrong place; the nesting is algo > gpu > tb > step", source=place)
         element = Element(tag, attributes, place)
         if parent is None:
             self.root = element

@@ -7,6 +7,7 @@ one column that is microseconds by name and attributes that are not. So the user
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
@@ -14,6 +15,7 @@ from railyard.errors import ConfigError
 UNITS = "ns, us, ms, s, cycles:GHZ (cycles:1 for a clock of 1 GHz), or ignore to leave compute out"
 OPERATIONS_UNIT = "tflops:RATE (operations, done at RATE TFLOP/s)"
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "ignore": math.inf}
+_PER_RATE = {"cycles": 1e9, "tflops": 1e12}
 LONGEST_S = 1e9
 """A compute that lasts longer than this (31 years) was read with the wrong unit."""
 
@@ -43,16 +45,8 @@ def read_unit(text: str | None) -> ComputeUnit | None:
     name, colon, rate = text.strip().lower().partition(":")
     if not colon and name in _PER_SECOND:
         return ComputeUnit(name, _PER_SECOND[name])
-    if colon and name in ("cycles", "tflops"):
-        number = _positive(rate)
-        if number is not None:
-            return ComputeUnit(text.strip(), number * (1e9 if name == "cycles" else 1e12), name == "tflops")
+    if name in _PER_RATE:
+        with suppress(ValueError):
+            if 0 < float(rate) < math.inf:
+                return ComputeUnit(text.strip(), float(rate) * _PER_RATE[name], operations=name == "tflops")
     raise ConfigError(f"{text!r} is not a unit; the units are {UNITS}, {OPERATIONS_UNIT}", key="compute_unit")
-
-
-def _positive(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value > 0 else None

@@ -14,7 +14,7 @@ from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from workloads.collectives.catalog import schedule
-from workloads.formats.msccl import write_msccl
+from workloads.formats.msccl_writer import write_msccl
 
 
 def experiment(**values: object) -> CollectiveSettings:

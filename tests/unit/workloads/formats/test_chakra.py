@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.formats.chakra import read_chakra, read_traces
+from workloads.formats.chakra import read_traces
+from workloads.formats.chakra_nodes import read_nodes
 from workloads.program import Collective, Compute, Program, Recv, Send
 
 ASTRA_SIM = CASES / "astra-sim"
@@ -95,7 +96,7 @@ def coll(id_: int, kind: int = 0, size: int = 64, deps: Sequence[int] = (), **mo
 
 
 def read(folder: Path, unit: str | None = None) -> Program:
-    program = read_chakra(folder, compute_unit=unit)
+    program = read_traces(folder, compute_unit=unit).program
     check(program)
     return program
 
@@ -245,13 +246,13 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
 def test_a_folder_a_file_or_a_name(tmp_path: Path) -> None:
     write(tmp_path, [N(0, COMP, micros=1)], [])
     for path in (tmp_path, tmp_path / "t.1.et", tmp_path / "t"):
-        assert read_chakra(path).ranks == 2
+        assert read_traces(path).program.ranks == 2
     write(tmp_path, [], name="other")
-    assert read_chakra(tmp_path / "other").ranks == 1
+    assert read_traces(tmp_path / "other").program.ranks == 1
     with pytest.raises(ConfigError, match=r"several traces \(other, t\)"):
-        read_chakra(tmp_path)
+        read_traces(tmp_path)
     with pytest.raises(ConfigError, match="there are no files"):
-        read_chakra(tmp_path / "none")
+        read_traces(tmp_path / "none")
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", b"<algo/>", b"\x05hello", b"\x03\x08\x01\x00"])
@@ -259,6 +260,57 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "t.0.et").write_bytes(data)
     with pytest.raises(ConfigError, match=r"t\.0\.et: is not a Chakra trace"):
         read(tmp_path)
+
+
+def test_values_of_every_type_and_text_that_is_not_utf8(tmp_path: Path) -> None:
+    """A value of each wire type: varint, zigzag, 32 and 64 bits; a packed list; a name that is not UTF-8."""
+    attributes = {
+        "negative": varint(7 << 3) + varint(-5),
+        "zigzag": varint(17 << 3) + varint(9),
+        "float": varint(5 << 3 | 5) + struct.pack("<f", -1.5),
+        "fixed": varint(25 << 3 | 1) + struct.pack("<q", -7),
+        "bool": tagged(27, 1),
+        "list": tagged(14, tagged(1, varint(3) + varint(300))),
+        "later": tagged(32, b"a kind that is not read"),
+    }
+    message = tagged(1, 4) + tagged(2, b"a\xff") + tagged(3, COMP) + tagged(8, b"inputs") + tagged(99, 7)
+    message += b"".join(tagged(10, tagged(1, name.encode()) + value) for name, value in attributes.items())
+    path = tmp_path / "t.0.et"
+    path.write_bytes(trace() + varint(len(message)) + message)
+    [found] = read_nodes(path, 0)
+    assert (found.id, found.name, found.rank) == (4, "a\ufffd", 0)
+    assert found.attributes == {"negative": -5, "zigzag": -5, "float": -1.5, "fixed": -7, "bool": 1, "list": (3, 300)}
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\x08", "the message at byte 8 is cut off or malformed"),
+        (tagged(1, b"text"), "field 1 of the message at byte 8 has a value of another type"),
+        (tagged(7, b"text"), "field 7 of the message at byte 8 has a value of another type"),
+        (b"\x00\x00", "the message at byte 8 is cut off or malformed"),
+    ],
+)
+def test_a_wrong_message_is_named_by_its_place(tmp_path: Path, message: bytes, reason: str) -> None:
+    (tmp_path / "t.0.et").write_bytes(trace() + varint(len(message)) + message)
+    with pytest.raises(ConfigError, match=reason):
+        read(tmp_path)
+
+
+def test_a_node_in_place_of_the_metadata_and_a_length_without_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "t.0.et"
+    first = node(N(1, COMP))
+    path.write_bytes(varint(len(first)) + first)
+    with pytest.raises(ConfigError, match="field 1 of the message at byte 0 has a value of another type"):
+        read(tmp_path)
+    first = tagged(3, COMP)
+    path.write_bytes(varint(len(first)) + first)
+    with pytest.raises(ConfigError, match="its first message has a field 3 that metadata does not have"):
+        read(tmp_path)
+    for length in (1 << 20, 1 << 62, (1 << 64) - 1):
+        path.write_bytes(trace() + varint(length) + b"abc")
+        with pytest.raises(ConfigError, match="the message at byte 8 is cut off"):
+            read(tmp_path)
 
 
 # -- properties ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from workloads.agent.executor import all_dependencies
 from workloads.check import check
 from workloads.formats.layer_groups import layout_of
 from workloads.formats.layer_text import LayerFile, parse_layers
-from workloads.formats.layers import make_plan, read_layer_program
+from workloads.formats.layers import make_plan, read_layers, unit_of
 from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program
 
@@ -30,7 +30,8 @@ def parsed(header: str, *layers: str) -> LayerFile:
 
 
 def program(header: str, *layers: str, ranks: int | None = 4, unit: str | None = "s", mp: int | None = None) -> Program:
-    made = make_plan(parsed(header, *layers), read_unit(unit), ranks, mp).program()
+    file = parsed(header, *layers)
+    made = make_plan(file, unit_of(file, unit), ranks, mp).program()
     check(made)
     return made
 
@@ -83,7 +84,7 @@ def test_data_parallel_order() -> None:
 
 def test_a_collective_without_a_group_is_not_sent_and_noted() -> None:
     plan = make_plan(parsed("DATA", "a -1 1 ALLREDUCE 40 1 NONE 0 1 ALLREDUCE 80 1"), None, 4)
-    assert [step.bytes for step in plan.steps if step.kind] == [80]
+    assert [step.bytes for step in plan.steps if isinstance(step, Collective)] == [80]
     assert any("DATA sends only" in note for note in plan.notes)
 
 
@@ -131,6 +132,14 @@ def test_hybrids_with_first_dimensions() -> None:
     with pytest.raises(ConfigError, match="needs the size of a model-parallel group") as error:
         program("HYBRID_MODEL_DATA", layer)
     assert error.value.key == "model_parallel"
+
+
+def test_pipeline_stages_with_data_parallel_neighbours() -> None:
+    """12 ranks: two stages, each of 3 model-parallel by 2 data-parallel ranks; every group lies in one stage."""
+    header = "HYBRID_MODEL_DATA model_parallel_NPU_group: 3 pp: 2 all_gpus: 12"
+    layout, _ = layout_of(parsed(header, "a -1 0 ALLREDUCE 40 0 NONE 0 0 ALLREDUCE 120 0"), None)
+    assert [group.members for group in layout.groups("data")] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)]
+    assert [group.members for group in layout.groups("model")] == [(0, 2, 4), (1, 3, 5), (6, 8, 10), (7, 9, 11)]
 
 
 def test_experts() -> None:
@@ -225,7 +234,7 @@ def test_customized_layers_have_a_parallelism_of_their_own() -> None:
 
 def test_a_group_of_one_sends_nothing() -> None:
     plan = make_plan(parsed("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", A), read_unit("ns"), 4)
-    assert not any(step.kind for step in plan.steps)
+    assert not any(isinstance(step, Collective) for step in plan.steps)
     assert any("data groups are not sent" in note for note in plan.notes)
 
 
@@ -344,7 +353,7 @@ def test_binary_and_absent_files(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"DATA\n\xff")
     for name, reason in (("x.txt", "not UTF-8"), ("y.txt", "cannot be read")):
         with pytest.raises(ConfigError, match=reason):
-            read_layer_program(tmp_path / name)
+            read_layers(tmp_path / name)
 
 
 # -- files of others -------------------------------------------------------------------------------
@@ -367,14 +376,14 @@ class TestRealFiles:
     def test_they_are_read_and_proved(self, name: str, layers: int, sent: set[str]) -> None:
         content = (CASES / name).read_bytes().decode()
         assert len(parse_layers(content, name).layers) == layers
-        made = read_layer_program(CASES / name, compute_unit="ns", ranks=16).program
+        made = read_layers(CASES / name, compute_unit="ns", ranks=16).program
         check(made)
         assert {op.kind for op in made.communications(5) if isinstance(op, Collective)} == sent
 
     def test_resnet_sends_its_gradients(self) -> None:
         """Every weight once: the bytes of ResNet-50's all-reduces."""
         path = CASES / "astra-sim/text/Resnet50_DataParallel.txt"
-        made = read_layer_program(path, compute_unit="cycles:1", ranks=4).program
+        made = read_layers(path, compute_unit="cycles:1", ranks=4).program
         column = [int(line.split()[10]) for line in path.read_text().splitlines()[2:] if line.strip()]
         assert sum(op.bytes for op in made.communications(0)) == sum(column)
         assert sum(op.seconds for op in made.operations[0] if isinstance(op, Compute)) == pytest.approx(

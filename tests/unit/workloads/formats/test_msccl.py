@@ -9,7 +9,7 @@ import pytest
 from msccl_texts import SWAP, algo, case, exchange, step, tb, wires
 
 from railyard.errors import VerifyError
-from workloads.formats.msccl import parse_msccl
+from workloads.formats.msccl_reader import parse_msccl
 from workloads.schedule import Transfer
 
 # The real files.

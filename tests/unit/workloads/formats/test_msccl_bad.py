@@ -15,7 +15,8 @@ from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import schedule
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl import parse_msccl, read_msccl, write_msccl
+from workloads.formats.msccl_reader import parse_msccl, read_msccl
+from workloads.formats.msccl_writer import write_msccl
 
 
 def line_of(text: str, part: str) -> int:

@@ -13,7 +13,8 @@ from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
-from workloads.formats.msccl import parse_msccl, write_msccl
+from workloads.formats.msccl_reader import parse_msccl
+from workloads.formats.msccl_writer import write_msccl
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 
@@ -111,10 +112,10 @@ def test_the_writer_refuses_what_the_format_cannot_say() -> None:
         write_msccl(uneven)
 
 
-def test_a_ring_of_64_is_read_in_two_seconds() -> None:
+def test_a_ring_of_64_is_read_in_two_seconds_of_processor_time() -> None:
     text = write_msccl(schedule("all_reduce", 64, "ring"))
-    began = time.perf_counter()
+    began = time.process_time()
     made = parse_msccl(text, "ring.xml")
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert len(made.transfers) == 64 * 126
     assert made.rounds == 126
