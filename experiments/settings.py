@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from railyard.errors import ConfigError
 from railyard.scale import Scale
+from railyard.validation import config_error
 
 
 class Section(BaseModel):
@@ -78,7 +79,7 @@ def validated(model: type[_S], values: Mapping[str, Any], source: str | None = N
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise _config_error(model, error, source) from None
+        raise config_error(error, model, "an experiment", source=source) from None
 
 
 def read_yaml(path: Path, hint: str) -> dict[str, Any]:
@@ -104,24 +105,3 @@ def read_experiment(model: type[Section], path: Path, hint: str) -> dict[str, An
     values = read_yaml(path, hint)
     validated(model, values, str(path))
     return values
-
-
-def _config_error(model: type[BaseModel], error: ValidationError, source: str | None) -> ConfigError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("float", "literal"))) or None
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(model, first["loc"]))
-        return ConfigError(f"is not a key of an experiment; the keys here are {known}", key=key, source=source)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    if first["type"] != "value_error" and not isinstance(first["input"], dict):
-        message += f", not {first['input']!r}"
-    return ConfigError(message, key=key, source=source)
-
-
-def _known_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return sorted(model.model_fields)

@@ -67,8 +67,6 @@ class JobRegistry:
         """Raise ``ControlError`` or ``ConfigError`` for a job that cannot be registered."""
         if job.name in self.jobs:
             raise ControlError(f"job {job.name} is already registered; finish it first or choose another name")
-        if job.reconfiguration_delay_s < 0 or job.link_recovery_s < 0:
-            raise ConfigError(f"job {job.name} has a delay below 0; use 0 s or more", key="reconfiguration_delay_s")
         known = {name for membership in self.jobs.values() for name in membership.readiness}
         for group in job.groups:
             if group.name in known:
@@ -76,6 +74,10 @@ class JobRegistry:
             known.add(group.name)
             if not group.members or len(set(group.members)) != len(group.members):
                 raise ConfigError(f"group {group.name} must have at least one member, and each member only once")
+            if group.stage < 0:
+                raise ConfigError(f"group {group.name} has stage {group.stage}; stages count from 0")
+            if group.lanes is not None and (len(group.members) != 2 or min(group.lanes) < 0):
+                raise ConfigError(f"group {group.name} has lanes, which only a pair has: its two ports, such as [1, 0]")
             outside = [r for r in group.members if not 0 <= r < self.plan.ranks]
             if outside:
                 raise ConfigError(

@@ -45,6 +45,7 @@ import bottle
 
 from controllers.openflow.core import ANSWER_S, ControllerCore
 from railyard.errors import ConfigError, MachineError
+from railyard.protocol import encode
 
 WAIT_S = ANSWER_S + 590.0
 """How long a call waits for a change (slow switches need minutes)."""
@@ -64,9 +65,9 @@ class RestCall:
         self._done = threading.Event()
         self._result: dict[str, Any] = {}
 
-    def answer(self, request_id: object, fragment: str) -> None:
+    def answer(self, request_id: object, answer: bytes) -> None:
         """Keep the answer and wake the thread that waits for it."""
-        self._result = json.loads(f"{{{fragment}}}")
+        self._result = json.loads(answer)
         self._done.set()
 
     def wait(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class RestBackend:
     def execute(self, op: str, **fields: Any) -> dict[str, Any]:
         """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""
         call = RestCall()
-        self._core.handle({"op": op, **fields}, call)
+        self._core.handle(encode(None, op, **fields), call)
         return call.wait()
 
     def switches(self) -> list[dict[str, Any]]:
@@ -158,9 +159,7 @@ def _add_circuits(app: bottle.Bottle, backend: RestBackend) -> None:
     @route("PUT", "/circuits/<name>")
     def rewire(name: str) -> dict[str, Any]:
         backend.optical_switch(name)
-        body = _body()
-        _check_keys(body, "circuits", "update", "delay_s")
-        backend.execute("rewire", **{**body, "switch": name})
+        backend.execute("rewire", **{**_body(), "switch": name})
         return circuits(name)
 
 
@@ -172,10 +171,8 @@ def _add_faults(app: bottle.Bottle, backend: RestBackend) -> None:
     def fault() -> dict[str, Any]:
         body = _body()
         if "rank" in body:
-            _check_keys(body, "rank", "cause")
             backend.execute("failed", **{"cause": "reported over REST", **body})
             return body
-        _check_keys(body, "switch", "port", "state")
         if isinstance(body.get("switch"), str):
             backend.optical_switch(body["switch"])
         backend.execute("fault", **body)
@@ -236,9 +233,7 @@ def _add_cells(app: bottle.Bottle, backend: RestBackend) -> None:
     @route("PUT", path)
     def configure(name: str) -> dict[str, Any]:
         cells(name)
-        body = _body()
-        _check_keys(body, "cells", "blocked", "delay_s")
-        backend.execute("cells", **{**body, "switch": name})
+        backend.execute("cells", **{**_body(), "switch": name})
         return cells(name)
 
 
@@ -268,13 +263,9 @@ def _body() -> dict[str, Any]:
         raise _error(400, "the body must be JSON") from None
     if not isinstance(body, dict):
         raise _error(400, "the body must be a JSON object")
+    for key in body.keys() & {"id", "op"}:
+        raise _error(400, f"{key} is not a key of a body")
     return body
-
-
-def _check_keys(body: dict[str, Any], *keys: str) -> None:
-    unknown = sorted(set(body) - set(keys))
-    if unknown:
-        raise _error(400, f"{unknown[0]} is not a key of this request; use {', '.join(keys)}")
 
 
 def _error(status: int, reason: str) -> bottle.HTTPError:

@@ -54,6 +54,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from railyard.errors import ConfigError
+from railyard.validation import config_error
 from workloads.training.experts import Experts
 from workloads.training.ranks import Parallelism
 from workloads.training.settings import Training
@@ -209,28 +210,4 @@ def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
     try:
         return Recipe.model_validate(dict(data))
     except ValidationError as error:
-        raise _config_error(error, source) from None
-
-
-def _config_error(error: ValidationError, source: str | None) -> ConfigError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or None
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(first["loc"]))
-        return ConfigError(f"is not a key of a workload; the keys here are {known}", key=key, source=source)
-    if first["type"] == "missing":
-        return ConfigError("is missing; a workload needs it", key=key, source=source)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    if not isinstance(first["input"], dict):
-        message += f", not {first['input']!r}"
-    return ConfigError(message, key=key, source=source)
-
-
-def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Recipe
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
-    return sorted(model.model_fields)
+        raise config_error(error, Recipe, "a workload", source=source) from None
