@@ -7,8 +7,9 @@ from math import prod
 
 from controllers.engine.jobs import Job
 from controllers.engine.membership import Membership
+from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
-from controllers.policies.policy import Policy
+from controllers.policies.policy import ClusterState, Policy
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 
@@ -123,3 +124,19 @@ class JobRegistry:
         chips = prod(rack.torus)
         used = {rank // chips for membership in self.jobs.values() for rank in membership.placed}
         return frozenset(self.dead.union(r for r in range(chips, chips * rack.racks) if r // chips not in used))
+
+
+def cluster_state_for(job: str, optical: OpticalState, registry: JobRegistry) -> ClusterState:
+    """The cluster state (``Policy.see``) for the policy of ``job``, which is registered or about to be.
+
+    ``circuits`` are those of other registered jobs; circuits that a finished job left are not among them.
+    """
+    others = [membership for name, membership in registry.jobs.items() if name != job]
+    mine = registry.jobs[job].ever if job in registry.jobs else set()
+    ranks = frozenset(rank for membership in others for rank in membership.ever) - mine
+    circuits = frozenset(
+        (name, circuit)
+        for name, circuit in optical.circuits_and_reverts()
+        if all(optical.rank_at(name, port) in ranks for port in circuit.ports)
+    )
+    return ClusterState(tuple(m.policy for m in others), ranks, circuits, frozenset(registry.dead))

@@ -20,8 +20,7 @@ from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow import flows
 from controllers.openflow.clock import Alarm, AlarmClock
-from controllers.openflow.datapath_sender import Decide
-from controllers.openflow.datapaths import Datapaths, Send, Step, Transaction
+from controllers.openflow.datapaths import Datapaths, Decide, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
 from controllers.openflow.tuning import Tuning
