@@ -17,12 +17,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pydantic import TypeAdapter, ValidationError
-
 from controllers.openflow import app
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import set_priority
-from railyard.validation import config_error
+from railyard.validation import from_plain
 from topos.plan import FabricPlan
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -137,11 +135,9 @@ def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> N
 
 def _read_plan(path: Path) -> FabricPlan:
     try:
-        return TypeAdapter(FabricPlan).validate_json(path.read_bytes())
+        return from_plain(FabricPlan, path.read_bytes(), "a fabric plan", str(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="plan") from error
-    except ValidationError as error:
-        raise config_error(error, FabricPlan, "a fabric plan", source=str(path)) from None
 
 
 def _check_free(host: str, port: int) -> None:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic import TypeAdapter
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+to_json = _ANYTHING.dump_json
+"""Encodes plain data, dataclasses and named tuples as bytes of JSON."""
+from_json = _ANYTHING.validate_json
+"""Decodes JSON into plain data; ``ValueError`` for anything else."""
 
 
 class Hop(NamedTuple):

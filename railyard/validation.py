@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from typing import Annotated, Any, get_args, get_type_hints
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from railyard.errors import ConfigError
+
+_T = TypeVar("_T")
 
 Name = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Field(ge=0)]
@@ -18,6 +21,25 @@ MOST_SHOWN = 100
 _UNKNOWN_KEY = "extra_forbidden", "unexpected_keyword_argument"
 _BRANCHES = "float", "literal"
 """Beginnings of the names that pydantic gives to the branches of a union in the place of an error."""
+
+
+def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None) -> _T:
+    """The dataclass ``kind`` from plain data, such as ``asdict`` returns, or from ``bytes`` of JSON.
+
+    Raises ``ConfigError`` (``config_error``) for data that is not of this kind, also for unknown keys.
+    """
+    adapter: TypeAdapter[_T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
+    try:
+        if isinstance(data, bytes):
+            return adapter.validate_json(data, extra="forbid")
+        return adapter.validate_python(data, extra="forbid")
+    except ValidationError as error:
+        raise config_error(error, kind, what, source=source) from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def config_error(

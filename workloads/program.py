@@ -8,9 +8,9 @@ scale is applied when the program is run or predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
 from workloads.schedule import CollectiveKind, Schedule
 
@@ -124,42 +124,3 @@ class Program:
     def communications(self, rank: int) -> Iterator[Communication]:
         """The operations of ``rank`` that move bytes, in program order."""
         return (op for op in self.operations[rank] if not isinstance(op, Compute))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``; each operation carries its ``type``."""
-        return {
-            "name": self.name,
-            "operations": [[{"type": _TYPE_NAMES[type(op)], **asdict(op)} for op in ops] for ops in self.operations],
-            "groups": [asdict(group) for group in self.groups.values()],
-            "schedules": {name: schedule.to_json() for name, schedule in self.schedules.items()},
-            "eager": self.eager,
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Program:
-        """The program that ``to_json`` wrote."""
-        groups = [group_from_json(g) for g in data["groups"]]
-        operations = tuple(tuple(_operation(op) for op in ops) for ops in data["operations"])
-        schedules = {name: Schedule.from_json(schedule) for name, schedule in data["schedules"].items()}
-        return Program(data["name"], operations, {g.name: g for g in groups}, schedules, data["eager"])
-
-
-_TYPES: dict[str, type[Compute] | type[Collective] | type[Send] | type[Recv]] = {
-    "compute": Compute,
-    "collective": Collective,
-    "send": Send,
-    "recv": Recv,
-}
-_TYPE_NAMES = {cls: name for name, cls in _TYPES.items()}
-
-
-def group_from_json(data: Mapping[str, Any]) -> Group:
-    """Build a group from the plain data of ``asdict``."""
-    lanes = data.get("lanes")
-    return Group(**{**data, "members": tuple(data["members"]), "lanes": None if lanes is None else tuple(lanes)})
-
-
-def _operation(data: dict[str, Any]) -> Operation:
-    lists: dict[str, Any] = {key: tuple(data[key]) for key in ("deps", "late") if key in data}
-    fields = {key: value for key, value in data.items() if key != "type"}
-    return _TYPES[data["type"]](**{**fields, **lists})

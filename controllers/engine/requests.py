@@ -26,9 +26,9 @@ class PendingRequest:
     """A request for circuits that is queued or being executed; by itself it wants none.
 
     ``what`` names it on the timeline and in messages. ``asked`` is the time of the request, ``delay_s`` the dark time
-    of its reconfigurations, ``awaiting`` the numbers of those under way, ``tries`` their rounds so far. ``reroutes``: the
-    routes of an electrical torus must be updated for it, once. ``changed`` are the (switch, port) whose circuits have
-    changed for it. ``reason_noted``: the timeline already has the reason why it waits.
+    of its reconfigurations, ``awaiting`` the numbers of those under way, ``tries`` their rounds so far. ``reroutes``:
+    the routes of an electrical torus must be updated for it, once. ``changed`` are the (switch, port) whose circuits
+    have changed for it. ``reason_noted``: the timeline already has the reason why it waits.
 
     ``delayed`` is called at the end of the delay, before the routes of the request are sent. ``done`` returns the
     actions to take once the circuits are up, ``given_up`` those for a request that cannot be met, for a reason.

@@ -13,11 +13,10 @@ import struct
 import threading
 from pathlib import Path
 
-from pydantic_core import to_json
-
 from controllers.northbound.pending_replies import failure
 from controllers.openflow.core import ControllerCore
 from railyard.errors import MachineError
+from railyard.protocol import to_json
 
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""

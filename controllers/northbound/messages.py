@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
 from railyard.errors import ConfigError
+from railyard.protocol import from_json
 from railyard.validation import Name, Seconds, Whole, config_error
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
-from pydantic_core import to_json
-
 from controllers.engine.actions import (
     Ack,
     Action,
@@ -23,7 +21,7 @@ from controllers.engine.actions import (
     RewireRefused,
 )
 from railyard.errors import RailyardError
-from railyard.protocol import Hop, SlotWindow
+from railyard.protocol import Hop, SlotWindow, to_json
 
 
 class Requester(Protocol):

@@ -12,13 +12,14 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final, Literal
 
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
+from railyard.validation import from_plain
 
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
-FORMAT = 1
+FORMAT: Final = 1
 HEADROOM = 0.4
 """Share of the measured aggregate rate that a run may use.
 
@@ -57,7 +58,7 @@ class Calibration:
     Raises ``ValueError`` unless ``aggregate_mbps``, ``alpha_s`` and ``cpus`` are above 0.
     """
 
-    format: int
+    format: Literal[1]
     measured_at: str
     quick: bool
     kernel: str
@@ -125,23 +126,16 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
     Raises ``MachineError`` for a file that is not a calibration.
     """
     try:
-        text = path.read_text()
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        calibration = _from_json(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError):
+        calibration = from_plain(Calibration, text, "a calibration")
+    except ConfigError:
         raise MachineError(
             f"{path} is not a calibration that this version reads; write a new one with sudo scripts/calibrate.py"
         ) from None
     return calibration if calibration.is_of_this_machine() else None
-
-
-def _from_json(data: dict[str, Any]) -> Calibration:
-    if data["format"] != FORMAT:
-        raise ValueError(data["format"])
-    timers = {key: TimerError(**data[key]) for key in ("timer_idle", "timer_loaded")}
-    return Calibration(**{**data, **timers})
 
 
 def pick_scale(

@@ -10,10 +10,10 @@ from typing import Any
 from fabric_plans import pipeline_groups
 from fake_clock import FakeClock
 from fake_openflow import FakeSwitch
-from pydantic_core import to_json
 
 from controllers.engine.jobs import Job
 from controllers.openflow.core import ControllerCore
+from railyard.protocol import to_json
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 

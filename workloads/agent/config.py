@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -52,43 +51,3 @@ class AgentConfig:
         computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
         busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
         return self.ack_timeout_s + self.scale.emulated_s(busiest)
-
-
-_SHARED = ("program", "plan")
-
-
-def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
-    """Plain data for ``json.dump``; a program or plan that several agents share is written once."""
-    shared: dict[str, list[Any]] = {name: [] for name in _SHARED}
-    place: dict[int, int] = {}
-    agents = []
-    for config in configs:
-        entry = {name: value for name, value in vars(config).items() if name not in _SHARED}
-        for name in _SHARED:
-            value = getattr(config, name)
-            if id(value) not in place:
-                place[id(value)] = len(shared[name])
-                shared[name].append(value.to_json())
-            entry[name] = place[id(value)]
-        entry["scale"] = [config.scale.rate, config.scale.time]
-        entry["incarnation"] = config.incarnation and config.incarnation.to_json()
-        agents.append(entry)
-    return {**shared, "agents": agents}
-
-
-def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
-    """Read the configurations that ``configs_to_json`` wrote."""
-    programs = [Program.from_json(program) for program in data["program"]]
-    plans = [FabricPlan.from_json(plan) for plan in data["plan"]]
-    return [
-        AgentConfig(
-            **{
-                **entry,
-                "program": programs[entry["program"]],
-                "plan": plans[entry["plan"]],
-                "scale": Scale(*entry["scale"]),
-                "incarnation": entry["incarnation"] and Incarnation.from_json(entry["incarnation"]),
-            }
-        )
-        for entry in data["agents"]
-    ]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -31,7 +32,7 @@ from typing import Any
 
 from railyard.checkout import ROOT
 from railyard.errors import AgentError
-from workloads.agent.config import AgentConfig, configs_to_json
+from workloads.agent.config import AgentConfig
 
 FDS_PER_MESSAGE = 200
 """SCM_RIGHTS carries at most 253 (net/core/scm.h)."""
@@ -81,10 +82,9 @@ class AgentLauncher:
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
             self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
-        document = {**configs_to_json(configs), "namespaces": [fd >= 0 for fd in netns_fds]}
         memory = os.memfd_create("railyard-agents")
         with os.fdopen(memory, "wb") as file:
-            file.write(json.dumps(document, separators=(",", ":")).encode())
+            pickle.dump((configs, [fd >= 0 for fd in netns_fds]), file)
             file.flush()
             self.send({"launch": number}, [memory])
         return team

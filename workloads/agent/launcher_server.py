@@ -12,6 +12,7 @@ import ctypes
 import gc
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -24,7 +25,7 @@ from typing import Any
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.priority import set_priority
 from workloads.agent.agent import Agent
-from workloads.agent.config import AgentConfig, configs_from_json
+from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective
@@ -156,12 +157,11 @@ class LauncherServer:
     def _launch(self, team: int, memory: int) -> None:
         with os.fdopen(memory, "rb") as file:
             file.seek(0)
-            document = json.load(file)
-        configs = configs_from_json(document)
+            configs, have_namespaces = pickle.load(file)
         _warm_up(configs)
         gc.collect()
         gc.freeze()
-        for config, has_namespace in zip(configs, document["namespaces"], strict=True):
+        for config, has_namespace in zip(configs, have_namespaces, strict=True):
             namespace = self._namespaces.pop(0) if has_namespace else -1
             self._fork(team, config, namespace)
             if namespace >= 0:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from fabric_plans import pipeline_groups, rail_plan
 from mesh_plans import pip_plan
-from pydantic_core import to_json
 
 from controllers.engine.actions import Action, Darken, Note, SlotEnds
 from controllers.engine.engine import Engine
@@ -20,7 +19,7 @@ from controllers.northbound.messages import Alive, Restart, read_request
 from controllers.northbound.operations import Operations
 from controllers.openflow.datapaths import Datapaths
 from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError
-from railyard.protocol import encode
+from railyard.protocol import encode, to_json
 from topos.plan import FabricPlan
 from workloads.program import Group
 

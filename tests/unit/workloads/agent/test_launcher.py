@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import pickle
 import socket
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from railyard.errors import AgentError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.agent.config import AgentConfig, configs_from_json
+from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES, AgentLauncher, Failure
 from workloads.program import Compute, Program
@@ -105,9 +106,8 @@ def test_launch_hands_over_every_config_however_long(server: Server, computes: i
     with os.fdopen(memory, "rb") as file:
         file.seek(0)
         text = file.read()
-    document = json.loads(text)
     assert order == {"launch": 0} and (len(text) > MESSAGE_BYTES) == (computes > 1)
-    assert configs_from_json(document) == sent and document["namespaces"] == [False, False]
+    assert pickle.loads(text) == (sent, [False, False])
 
 
 def test_more_namespaces_than_one_message_carries_come_in_several_and_in_order(server: Server, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_more_namespaces_than_one_message_carries_come_in_several_and_in_order(s
     assert [os.fstat(fd).st_ino for fd in received] == [os.fstat(fd).st_ino for fd in namespaces if fd >= 0]
     with os.fdopen(memory, "rb") as file:
         file.seek(0)
-        assert json.load(file)["namespaces"] == [fd >= 0 for fd in namespaces]
+        assert pickle.load(file)[1] == [fd >= 0 for fd in namespaces]
     for fd in (*files, *received):
         os.close(fd)
 
