@@ -59,5 +59,5 @@ def test_what_is_wrong_is_named(data: object, sentence: str) -> None:
 
 
 def test_a_text_that_is_no_json_is_said() -> None:
-    with pytest.raises(ConfigError, match="^cart.json: invalid JSON: "):
+    with pytest.raises(ConfigError, match=r"^cart\.json: invalid JSON: "):
         from_plain(Cart, b"{", "a cart", "cart.json")
