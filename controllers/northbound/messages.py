@@ -37,7 +37,7 @@ class Register(Request):
 
 
 class Watch(Request):
-    """Wait for changes of membership of ``job``; answered when there were more than ``seen``.
+    """Wait for changes of membership of ``job``; answered when there were more than ``seen``. ``rank`` says who asks.
 
     The answer: number, state (replaced, stranded), dead, replacements ([old, new], since ``seen``), members (group ->
     ranks), reason.
@@ -46,6 +46,7 @@ class Watch(Request):
     op: Literal["watch"]
     job: Name
     seen: Whole = 0
+    rank: Whole | None = None
 
 
 class Restart(Request):
@@ -126,10 +127,11 @@ class Alive(Request):
 
 
 class Failed(Request):
-    """Report that the chip ``rank`` has failed, whether or not it is in a job."""
+    """Report that the chip ``rank`` has failed, whether or not it is in a job. ``job`` says who reports it."""
 
     op: Literal["failed"]
     rank: Whole
+    job: str = ""
     cause: Name = "reported on the job channel"
 
 

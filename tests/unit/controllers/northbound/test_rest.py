@@ -158,5 +158,5 @@ def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
     status, answer = ask("POST", "/faults", {"rank": 1, "port": 2})
     assert (
         status == 400
-        and answer["error"] == "port: is not a key of operation failed; the keys here are cause, id, op, rank"
+        and answer["error"] == "port: is not a key of operation failed; the keys here are cause, id, job, op, rank"
     )
