@@ -123,7 +123,8 @@ def test_what_is_no_json_is_said(line: bytes) -> None:
     ("op", "fields"),
     [("watch", {"job": "j", "rank": 0, "seen": 1}), ("failed", {"job": "j", "rank": 0, "cause": "smoke"}),
      ("restart", {"job": "j"}), ("alive", {"job": "j", "rank": 0}),
-     ("checkin", {"job": "j", "rank": 0, "group": "g"}), ("release", {"job": "j", "rank": 0, "group": "g", "index": 0})],
+     ("checkin", {"job": "j", "rank": 0, "group": "g"}),
+     ("release", {"job": "j", "rank": 0, "group": "g", "index": 0})],
 )  # fmt: skip
 def test_what_agents_and_supervisors_send_is_a_request(op: str, fields: dict[str, Any]) -> None:
     request = read_request(encode(3, op, **fields))
