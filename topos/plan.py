@@ -1,7 +1,7 @@
 """The plan of a fabric: hosts, switches, ports and links as data, without Mininet, root or a kernel.
 
-A plan is derived from a topology (``topos.describe``), passed to the controller and the agents as JSON, and never
-changes during a run.
+A plan is derived from a topology (``topos.describe``), passed to the controller as JSON and to the agents as it is, and
+never changes during a run.
 """
 
 from __future__ import annotations
