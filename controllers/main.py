@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from controllers.openflow import app
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import set_priority
+from railyard.validation import from_plain
 from topos.plan import FabricPlan
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -28,8 +29,8 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
     from controllers.openflow.core import ControllerCore
     from railyard.timeline import Event
 
-CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
+"""Number of the call of prctl after which the kernel kills this process when its parent ends."""
 NICENESS = -10
 """Scheduling priority above that of the agents, where permitted: delays must end within fractions of a millisecond."""
 
@@ -73,6 +74,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     from controllers.northbound import channel, rest
     from controllers.openflow.core import ControllerCore
+    from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
     try:
@@ -100,9 +102,9 @@ def _run(options: argparse.Namespace) -> NoReturn:
             os.write(options.ready_fd, line.encode() + b"\n")
             os.close(options.ready_fd)
 
-    if options.yard_netns is not None:
-        _enter(options.yard_netns)
     # a thread inherits the namespace of the thread that starts it, so all threads are started after entering it
+    if options.yard_netns is not None:
+        namespaces.enter(options.yard_netns)
     core = ControllerCore(plan, record, ready)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
@@ -133,11 +135,9 @@ def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> N
 
 def _read_plan(path: Path) -> FabricPlan:
     try:
-        return FabricPlan.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return from_plain(FabricPlan, path.read_bytes(), "a fabric plan", str(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="plan") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} must be a fabric plan written by topos: {error}", key="plan") from error
 
 
 def _check_free(host: str, port: int) -> None:
@@ -157,21 +157,9 @@ def _leave(channel: Path) -> NoReturn:
     os._exit(0)
 
 
-def _libc(call: str, *arguments: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, call)(*arguments) != 0:
-        code = ctypes.get_errno()
-        raise MachineError(f"{call} failed: {os.strerror(code)}")
-
-
-def _enter(namespace_fd: int) -> None:
-    """Move this thread, and the threads that it starts later, into a network namespace."""
-    _libc("setns", namespace_fd, CLONE_NEWNET)
-
-
 def _die_with_parent() -> None:
     parent = os.getppid()
-    _libc("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 

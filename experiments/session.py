@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -79,17 +78,7 @@ class Session:
 
     def register(self, job: Job, policy: str) -> None:
         """Register a job with the controller and wait until its starting circuits are up."""
-        self.call(
-            "register",
-            job=job.name,
-            policy=policy,
-            mode=job.mode,
-            reconfiguration_delay_s=job.reconfiguration_delay_s,
-            link_recovery_s=job.link_recovery_s,
-            groups=[asdict(group) for group in job.groups],
-            detection=job.detection and asdict(job.detection),
-            cycle=job.cycle and asdict(job.cycle),
-        )
+        self.call("register", job=job, policy=policy)
 
     def restart_controller(self) -> None:
         """Start a controller in place of one that has ended: the new one knows the fabric, and no job.

@@ -12,13 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from railyard import __version__
-from railyard.errors import ConfigError, nearest
+from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.size import read_sizes
+from railyard.validation import Section, config_error, read_mapping
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,6 @@ class Option:
     metavar: str = ""
     old: tuple[str, ...] = ()
     const: Any = ...
-
-
-class Section(BaseModel):
-    """Part of an experiment file; unknown keys are refused and values cannot change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ScaleSection(Section):
@@ -133,7 +127,7 @@ def validated(
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise _config_error(model, error, source, options or {}) from None
+        raise config_error(error, model, "an experiment", source=source, names=options or {}) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -141,16 +135,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     A file whose ``version`` is later than this Railyard is refused.
     """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}); name an experiment file", source=str(path)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
-    if not isinstance(data, dict):
-        raise ConfigError("must be a mapping of keys, such as steps: 3", source=str(path))
+    data = read_mapping(path, "an experiment file", "steps, scale")
     _check_version(data.pop("version", None), str(path))
     return data
 
@@ -170,49 +155,3 @@ def _check_version(version: object, source: str) -> None:
             key="version",
             source=source,
         )
-
-
-_BOUNDS = {
-    "greater_than": "above",
-    "greater_than_equal": "at least",
-    "less_than": "below",
-    "less_than_equal": "at most",
-}
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text"}
-
-
-def _config_error(
-    model: type[BaseModel], error: ValidationError, source: str | None, options: Mapping[str, str]
-) -> ConfigError:
-    first = error.errors()[0]
-    loc = [str(part) for part in first["loc"] if not str(part).startswith(("float", "literal", "tuple", "int", "str"))]
-    keys = [part for part in loc if not part.isdigit()]
-    key = ".".join(keys) or None
-    key = options.get(key or "", key)
-    kind, bounds, given = str(first["type"]), first.get("ctx", {}), first["input"]
-    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {given!r}"
-    if kind == "extra_forbidden":
-        known = _known_keys(model, first["loc"])
-        message = f"there is no such key{nearest(keys[-1], known) or '; the keys here are ' + ', '.join(known)}"
-    elif kind == "literal_error":
-        choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")
-        message = f"must be one of {choices}{shown}{nearest(str(given), choices.split(', '))}"
-    elif kind in _BOUNDS:
-        limit = next(iter(bounds.values()))
-        message = f"must be {_BOUNDS[kind]} {limit:g}{shown}"
-    elif kind.partition("_")[0] in _KINDS and kind.endswith(("_parsing", "_type", "_from_float")):
-        message = f"must be {_KINDS[kind.partition('_')[0]]}{shown}"
-    elif kind == "too_short":
-        message = "must name at least one"
-    else:
-        text = first["msg"].removeprefix("Value error, ")
-        message = text[0].lower() + text[1:] + (shown if kind != "value_error" else "")
-    return ConfigError(message, key=key, source=source)
-
-
-def _known_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc[:-1]:
-        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return sorted(model.model_fields)

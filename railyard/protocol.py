@@ -5,9 +5,16 @@ A message is one line of newline-delimited JSON. A request carries an ``id``, an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+to_json = _ANYTHING.dump_json
+"""Encodes plain data, dataclasses and named tuples as bytes of JSON."""
+from_json = _ANYTHING.validate_json
+"""Decodes JSON into plain data; ``ValueError`` for anything else."""
 
 
 class Hop(NamedTuple):
@@ -41,9 +48,13 @@ class SlotWindow(NamedTuple):
     guard_s: float = 0.0
 
 
-def encode(request_id: int, op: str, **fields: Any) -> bytes:
-    """Encode one request as a line of JSON."""
-    return json.dumps({"id": request_id, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+def encode(request_id: int | None, op: str, **fields: Any) -> bytes:
+    """Encode one request (``controllers.northbound.messages``) as a line of JSON; ``fields`` may be dataclasses.
+
+    ``request_id`` None: no answer is expected.
+    """
+    head = {} if request_id is None else {"id": request_id}
+    return to_json({**head, "op": op, **fields}) + b"\n"
 
 
 class Decoder:
@@ -56,4 +67,4 @@ class Decoder:
         """Add received bytes and yield every message that they complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            yield from_json(line)

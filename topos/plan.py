@@ -1,7 +1,7 @@
 """The plan of a fabric: hosts, switches, ports and links as data, without Mininet, root or a kernel.
 
-A plan is derived from a topology (``topos.describe``), passed to the controller and the agents as JSON, and never
-changes during a run.
+A plan is derived from a topology (``topos.describe``), passed to the controller as JSON and to the agents as it is, and
+never changes during a run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
+
+from railyard.validation import from_plain
 
 SwitchKind = Literal["ocs", "electrical"]
 Network = Literal["rail", "scale-up", "front-end"]
@@ -161,25 +163,5 @@ class FabricPlan:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> FabricPlan:
-        """Read the plan that ``to_json`` wrote."""
-        switches = tuple(_switch(s) for s in data["switches"])
-        links = tuple(SwitchLink(**link) for link in data.get("links", ()))
-        rack = data.get("rack")
-        return FabricPlan(**{**data, "switches": switches, "links": links, "rack": rack and _rack(rack)})
-
-
-def _switch(data: dict[str, Any]) -> SwitchPlan:
-    mesh = data.get("mesh")
-    return SwitchPlan(
-        **{
-            **data,
-            "ports": tuple(HostPort(**port) for port in data["ports"]),
-            "mesh": mesh and MeshPlan(**{**mesh, "ports": tuple(mesh["ports"])}),
-        }
-    )
-
-
-def _rack(data: dict[str, Any]) -> RackPlan:
-    lists = {key: tuple(data[key]) for key in ("torus", "server", "spares")}
-    tenants = tuple(Tenant(tenant["name"], tuple(tenant["ranks"])) for tenant in data["tenants"])
-    return RackPlan(**{**data, **lists, "tenants": tenants})
+        """Read the plan that ``to_json`` wrote; ``ConfigError`` for anything else."""
+        return from_plain(FabricPlan, data, "a fabric plan")

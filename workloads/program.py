@@ -9,9 +9,11 @@ scale is applied when the program is run or predicted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Discriminator
 
 from workloads.schedule import CollectiveKind, Schedule
 
@@ -50,6 +52,7 @@ class Compute:
     seconds: float
     deps: tuple[int, ...] = ()
     late: tuple[float, ...] = ()
+    type: Literal["compute"] = field(default="compute", kw_only=True)
 
     def seconds_in(self, step: int) -> float:
         """Duration in seconds in ``step``."""
@@ -72,6 +75,7 @@ class Collective:
     bytes: int
     deps: tuple[int, ...] = ()
     algorithm: str = ""
+    type: Literal["collective"] = field(default="collective", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,18 @@ class _PairOperation:
     deps: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
 class Send(_PairOperation):
     """Send ``bytes`` to the other member of the pair ``group``."""
 
+    type: Literal["send"] = field(default="send", kw_only=True)
 
+
+@dataclass(frozen=True)
 class Recv(_PairOperation):
     """Receive ``bytes`` from the other member of the pair ``group``."""
+
+    type: Literal["recv"] = field(default="recv", kw_only=True)
 
 
 Operation = Compute | Collective | Send | Recv
@@ -111,7 +121,7 @@ class Program:
     """
 
     name: str
-    operations: tuple[tuple[Operation, ...], ...]
+    operations: tuple[tuple[Annotated[Operation, Discriminator("type")], ...], ...]
     groups: dict[str, Group] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     eager: bool = False
@@ -135,39 +145,3 @@ class Program:
                 stream = f"{rank}>{op.peer}" if isinstance(op, Send) else f"{op.peer}>{rank}"
             yield (op.group, stream, count[op.group, stream]), op
             count[op.group, stream] += 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``; each operation carries its ``type``."""
-        return {
-            "name": self.name,
-            "operations": [
-                [{"type": type(op).__name__.lower(), **asdict(op)} for op in ops] for ops in self.operations
-            ],
-            "groups": [asdict(group) for group in self.groups.values()],
-            "schedules": {name: schedule.to_json() for name, schedule in self.schedules.items()},
-            "eager": self.eager,
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Program:
-        """The program that ``to_json`` wrote."""
-        groups = [group_from_json(g) for g in data["groups"]]
-        operations = tuple(tuple(_operation(op) for op in ops) for ops in data["operations"])
-        schedules = {name: Schedule.from_json(schedule) for name, schedule in data["schedules"].items()}
-        return Program(data["name"], operations, {g.name: g for g in groups}, schedules, data["eager"])
-
-
-_TYPES: dict[str, type[Operation]] = {cls.__name__.lower(): cls for cls in (Compute, Collective, Send, Recv)}
-"""The types of operations by their name in JSON."""
-
-
-def group_from_json(data: Mapping[str, Any]) -> Group:
-    """Build a group from the plain data of ``asdict``."""
-    lanes = data.get("lanes")
-    return Group(**{**data, "members": tuple(data["members"]), "lanes": None if lanes is None else tuple(lanes)})
-
-
-def _operation(data: dict[str, Any]) -> Operation:
-    lists: dict[str, Any] = {key: tuple(data[key]) for key in ("deps", "late") if key in data}
-    fields = {key: value for key, value in data.items() if key != "type"}
-    return _TYPES[data["type"]](**{**fields, **lists})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Literal
 
 CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"
@@ -124,15 +124,3 @@ class Schedule:
             base, extra = divmod(total, self.chunks)
             ends = list(accumulate(base + (slot < extra) for slot in range(self.slots)))
         return tuple(pairwise((0, *ends)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``."""
-        fields = {name: value for name, value in vars(self).items() if name != "transfers"}
-        return {**fields, "transfers": [list(vars(t).values()) for t in self.transfers]}
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Schedule:
-        """The schedule that ``to_json`` wrote."""
-        transfers = tuple(Transfer(*values) for values in data["transfers"])
-        lists = {key: tuple(data.get(key, ())) for key in ("owner", "weights")}
-        return Schedule(**{**data, **lists, "transfers": transfers})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from controllers.circuits.circuits import Matching
 from railyard.errors import ConfigError
 from railyard.protocol import Hop, SlotWindow
+from railyard.validation import Seconds, Whole
 
 Demand = tuple[tuple[float, ...], ...]
 """Bytes from position i of a group (row) to position j, in any unit: only proportions count."""
@@ -29,11 +30,11 @@ class Cycle:
     number). ``ConfigError`` for times that are out of range.
     """
 
-    slot_s: float | None = None
-    guard_s: float = 0.002
+    slot_s: Seconds | None = None
+    guard_s: Seconds = 0.002
     simplex: bool = False
     demand: Demand = ()
-    most_slots: int = 0
+    most_slots: Whole = 0
 
     def scaled(self, time: float, size: float) -> Cycle:
         """A copy of the cycle with times multiplied by ``time`` and demands by ``size``."""

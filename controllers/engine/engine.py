@@ -13,14 +13,23 @@ from typing import Any
 from controllers.circuits.circuits import Matching
 from controllers.circuits.ocs import UpdateMode
 from controllers.circuits.rotation import Cycle, RunningRotation, circuits_in_slot
-from controllers.engine.actions import Action, CheckedIn, Note, Refuse, SlotEnds
-from controllers.engine.cluster_state import cluster_state_for
+from controllers.engine.actions import (
+    Action,
+    CheckedIn,
+    Note,
+    Refuse,
+    Registered,
+    RegisterRefused,
+    Rewired,
+    RewireRefused,
+    SlotEnds,
+)
 from controllers.engine.failover import Failover
 from controllers.engine.jobs import Job
 from controllers.engine.liveness import Liveness
 from controllers.engine.optical_state import OpticalState, Reconfiguration
 from controllers.engine.readiness import Readiness, Round
-from controllers.engine.registry import JobRegistry
+from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
 from controllers.engine.requests import GroupRequest, RewireRequest, StartRequest
 from controllers.engine.routing import RouteUpdate, Routing
@@ -62,14 +71,21 @@ class Engine:
         self.registry.check_new(job)
         policy.prepare(job.cycle)
         policy.see(cluster_state_for(job.name, self.optical, self.registry))
+
+        def given_up(reason: str, later: float) -> list[Action]:
+            self.registry.jobs.pop(job.name, None)
+            return [RegisterRefused(job.name, reason)]
+
         pending = StartRequest(
+            what=f"start of {job.name}",
             asked=now,
             delay_s=0.0,
             reroutes=True,
-            job=job,
+            job=job.name,
             wiring=policy.start(job.groups),
             kept=lambda: self.optical.ports_of_ranks(self.registry.ranks(but=job.name)),
-            forget=lambda: self.registry.jobs.pop(job.name, None),
+            done=lambda later: [Registered(job.name)],
+            given_up=given_up,
         )
         beside = self.optical.target()
         beside |= pending.wanted(beside)
@@ -134,9 +150,9 @@ class Engine:
             return self._refuse_if_gone(readiness, readiness.rounds[index])
         job, policy = membership.job, membership.policy
         pending = GroupRequest(
+            what=group,
             asked=now,
             delay_s=job.dark_s,
-            job=job,
             policy=policy,
             readiness=readiness,
             round=complete_round,
@@ -196,7 +212,14 @@ class Engine:
         self.optical.changes({switch: after})
         delay = self._default_delay_s() if delay_s is None else delay_s
         pending = RewireRequest(
-            asked=now, delay_s=delay, ticket=ticket, switch=device, matching=matching, mode=update_mode
+            what=f"rewiring of {switch}",
+            asked=now,
+            delay_s=delay,
+            switch=device,
+            matching=matching,
+            mode=update_mode,
+            done=lambda later: [Rewired(ticket)],
+            given_up=lambda reason, later: [RewireRefused(ticket, reason)],
         )
         return self._queue.add(pending, now)
 
@@ -371,6 +394,6 @@ def _reconfiguration_note(done: Reconfiguration, since: float, now: float) -> No
         "circuits": circuits,
         "asked": done.asked,
         "delay_s": darken.delay_s,
-        "group": done.owner.describe() if done.owner is not None else "",
+        "group": done.owner.what if done.owner is not None else "",
     }
     return Note("reconfigure", since, now, fields)

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.cluster_state import cluster_state_for
 from controllers.engine.liveness import Liveness
 from controllers.engine.membership import Membership
 from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
-from controllers.engine.registry import JobRegistry
+from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
-from controllers.engine.requests import RerouteRequest, SpliceRequest
+from controllers.engine.requests import PendingRequest, SpliceRequest
 from controllers.engine.routing import Routing
 from controllers.policies.policy import Wiring
 from railyard.errors import ControlError, RailyardError
@@ -62,7 +61,9 @@ class Failover:
                 actions += [*self.end_incarnation(membership, reason), *self._strand(membership, reason, now)]
         if self._routing.stale and not any(isinstance(action, Reroute) and not action.delay_s for action in actions):
             # no change of a job re-routes the packets of other jobs round the dead chip at once
-            actions += self._queue.add(RerouteRequest(asked=now, delay_s=0.0, reroutes=True, rank=rank), now)
+            actions += self._queue.add(
+                PendingRequest(what=f"detour round rank {rank}", asked=now, delay_s=0.0, reroutes=True), now
+            )
         return actions + self._queue.advance(now)
 
     def end_incarnation(self, membership: Membership, reason: str) -> list[Action]:
@@ -142,16 +143,16 @@ class Failover:
         before = set(membership.ranks)
         membership.take(groups)
         pending = SpliceRequest(
+            what=f"splice of {membership.job.name}",
             asked=now,
             delay_s=membership.job.dark_s,
             reroutes=True,
-            job=membership.job.name,
             wiring=wiring,
             broken=lambda name: self._optical.switch(name).failed,
             mine=self._optical.ports_of_ranks(before.union(membership.ranks)),
-            arrive=membership.arrive,
-            settle=lambda later: self._settle(membership, pending, later),
-            strand=lambda reason, later: self._strand(membership, reason, later),
+            delayed=membership.arrive,
+            done=lambda later: self._settle(membership, pending, later),
+            given_up=lambda reason, later: self._strand(membership, reason, later),
         )
         self._splices[membership.job.name] = pending
         return self._queue.add(pending, now)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from controllers.circuits.rotation import Cycle
+from railyard.validation import Name, Seconds
 from workloads.program import Group
 
 
@@ -17,8 +21,8 @@ class Detection:
     is down. A chip that is reported over REST or the job channel has failed in any case.
     """
 
-    heartbeat_s: float = 0.0
-    misses: int = 3
+    heartbeat_s: Seconds = 0.0
+    misses: Annotated[int, Field(ge=1)] = 3
     exit: bool = False
     port: bool = False
 
@@ -33,11 +37,11 @@ class Job:
     rotate circuits.
     """
 
-    name: str
+    name: Name
     groups: tuple[Group, ...]
     mode: str
-    reconfiguration_delay_s: float = 0.0
-    link_recovery_s: float = 0.0
+    reconfiguration_delay_s: Seconds = 0.0
+    link_recovery_s: Seconds = 0.0
     detection: Detection | None = None
     cycle: Cycle | None = None
 

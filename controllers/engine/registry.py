@@ -7,8 +7,9 @@ from math import prod
 
 from controllers.engine.jobs import Job
 from controllers.engine.membership import Membership
+from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
-from controllers.policies.policy import Policy
+from controllers.policies.policy import ClusterState, Policy
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
 
@@ -67,8 +68,6 @@ class JobRegistry:
         """Raise ``ControlError`` or ``ConfigError`` for a job that cannot be registered."""
         if job.name in self.jobs:
             raise ControlError(f"job {job.name} is already registered; finish it first or choose another name")
-        if job.reconfiguration_delay_s < 0 or job.link_recovery_s < 0:
-            raise ConfigError(f"job {job.name} has a delay below 0; use 0 s or more", key="reconfiguration_delay_s")
         known = {name for membership in self.jobs.values() for name in membership.readiness}
         for group in job.groups:
             if group.name in known:
@@ -76,6 +75,10 @@ class JobRegistry:
             known.add(group.name)
             if not group.members or len(set(group.members)) != len(group.members):
                 raise ConfigError(f"group {group.name} must have at least one member, and each member only once")
+            if group.stage < 0:
+                raise ConfigError(f"group {group.name} has stage {group.stage}; stages count from 0")
+            if group.lanes is not None and (len(group.members) != 2 or min(group.lanes) < 0):
+                raise ConfigError(f"group {group.name} has lanes, which only a pair has: its two ports, such as [1, 0]")
             outside = [r for r in group.members if not 0 <= r < self.plan.ranks]
             if outside:
                 raise ConfigError(
@@ -121,3 +124,19 @@ class JobRegistry:
         chips = prod(rack.torus)
         used = {rank // chips for membership in self.jobs.values() for rank in membership.placed}
         return frozenset(self.dead.union(r for r in range(chips, chips * rack.racks) if r // chips not in used))
+
+
+def cluster_state_for(job: str, optical: OpticalState, registry: JobRegistry) -> ClusterState:
+    """The cluster state (``Policy.see``) for the policy of ``job``, which is registered or about to be.
+
+    ``circuits`` are those of other registered jobs; circuits that a finished job left are not among them.
+    """
+    others = [membership for name, membership in registry.jobs.items() if name != job]
+    mine = registry.jobs[job].ever if job in registry.jobs else set()
+    ranks = frozenset(rank for membership in others for rank in membership.ever) - mine
+    circuits = frozenset(
+        (name, circuit)
+        for name, circuit in optical.circuits_and_reverts()
+        if all(optical.rank_at(name, port) in ranks for port in circuit.ports)
+    )
+    return ClusterState(tuple(m.policy for m in others), ranks, circuits, frozenset(registry.dead))

@@ -102,7 +102,7 @@ class RequestQueue:
     def refuse_start(self, job: str, reason: str, now: float) -> list[Action]:
         """Refuse ``job`` if it still waits for its starting circuits; no actions otherwise."""
         for pending in self._pending:
-            if isinstance(pending, StartRequest) and pending.job.name == job:
+            if isinstance(pending, StartRequest) and pending.job == job:
                 return self._refuse(pending, reason, now)
         return []
 
@@ -149,13 +149,13 @@ class RequestQueue:
                 return _waits(pending, f"ports of {name} are still tuning", now)
             users = self._optical.users(name, change.ports, but=pending)
             if users:
-                reason = f"{users[0].describe()} has traffic on the ports of {name} that would go dark"
+                reason = f"{users[0].what} has traffic on the ports of {name} that would go dark"
                 by_hand = isinstance(pending, RewireRequest) and not any(user.awaiting for user in users)
                 return self._refuse(pending, reason, now) if by_hand else _waits(pending, reason, now)
         if pending.tries >= MAX_TRIES:
             return self._refuse(
                 pending,
-                f"the policy changed the circuits {pending.tries} times for {pending.describe()} and never settles",
+                f"the policy changed the circuits {pending.tries} times for {pending.what} and never settles",
                 now,
             )
         pending.tries += 1
@@ -188,7 +188,7 @@ class RequestQueue:
         except Exception as error:  # a user's policy may raise anything
             return self._refuse(pending, f"the policy failed with {type(error).__name__}: {error}", now)
         if not paths and len(pending.group.members) > 1:
-            return self._refuse(pending, f"the policy gave group {pending.describe()} no path", now)
+            return self._refuse(pending, f"the policy gave group {pending.what} no path", now)
         self._pending.remove(pending)
         is_first, pending.round.acked = not pending.round.acked, True
         self._hold(pending, ports)
@@ -230,9 +230,7 @@ def _waits(pending: PendingRequest, reason: str, now: float, *, final: bool = Fa
         return []
     pending.reason_noted = True
     index = pending.round.index if isinstance(pending, GroupRequest) else None
-    return [
-        Note("refused", now, fields={"group": pending.describe(), "index": index, "reason": reason, "final": final})
-    ]
+    return [Note("refused", now, fields={"group": pending.what, "index": index, "reason": reason, "final": final})]
 
 
 def _slot_note(pending: GroupRequest, now: float) -> list[Action]:

@@ -1,7 +1,7 @@
 """Pending requests: the circuits of a group, the start of a job, the splice of a spare, re-routing, rewiring by hand.
 
 The request queue asks each for the circuits it needs now (``wanted``) and, once they are up or cannot be had, for the
-actions to take (``done``, ``given_up``).
+actions to take (``done``, ``given_up``), which whoever makes the request gives to it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from functools import cached_property
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import OpticalSwitch, UpdateMode
 from controllers.circuits.rotation import RunningRotation, circuits_in_slot
-from controllers.engine.actions import Action, Registered, RegisterRefused, Rewired, RewireRefused
-from controllers.engine.jobs import Job
+from controllers.engine.actions import Action
 from controllers.engine.readiness import Readiness, Round
 from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError
@@ -24,14 +23,18 @@ from workloads.program import Group
 
 @dataclass(eq=False, kw_only=True)
 class PendingRequest:
-    """A request for circuits that is queued or being executed.
+    """A request for circuits that is queued or being executed; by itself it wants none.
 
-    ``asked`` is the time of the request, ``delay_s`` the dark time of its reconfigurations, ``awaiting`` the numbers of
-    those under way, ``tries`` their rounds so far. ``reroutes``: the routes of an electrical torus must be updated for
-    it, once. ``changed`` are the (switch, port) whose circuits have changed for it. ``reason_noted``: the timeline
-    already has the reason why it waits.
+    ``what`` names it on the timeline and in messages. ``asked`` is the time of the request, ``delay_s`` the dark time
+    of its reconfigurations, ``awaiting`` the numbers of those under way, ``tries`` their rounds so far. ``reroutes``:
+    the routes of an electrical torus must be updated for it, once. ``changed`` are the (switch, port) whose circuits
+    have changed for it. ``reason_noted``: the timeline already has the reason why it waits.
+
+    ``delayed`` is called at the end of the delay, before the routes of the request are sent. ``done`` returns the
+    actions to take once the circuits are up, ``given_up`` those for a request that cannot be met, for a reason.
     """
 
+    what: str
     asked: float
     delay_s: float
     reroutes: bool = False
@@ -39,14 +42,13 @@ class PendingRequest:
     changed: set[tuple[str, int]] = field(default_factory=set)
     tries: int = 0
     reason_noted: bool = False
-
-    def describe(self) -> str:
-        """The name of the request on the timeline and in messages."""
-        raise NotImplementedError
+    delayed: Callable[[], None] = lambda: None
+    done: Callable[[float], list[Action]] = lambda now: []
+    given_up: Callable[[str, float], list[Action]] = lambda reason, now: []
 
     def wanted(self, target: Wiring) -> Wiring:
         """The complete circuits of each switch concerned, given those of ``target``."""
-        raise NotImplementedError
+        return {}
 
     @property
     def quiet(self) -> bool:
@@ -57,17 +59,6 @@ class PendingRequest:
         """The circuits of the request itself, all of which must be up before it is done."""
         return {}
 
-    def delayed(self) -> None:
-        """Called at the end of the delay, before the routes of the request are sent."""
-
-    def done(self, now: float) -> list[Action]:
-        """The actions to take now that the circuits are up."""
-        raise NotImplementedError
-
-    def given_up(self, reason: str, now: float) -> list[Action]:
-        """The actions to take now that the request can no longer be met, for ``reason``."""
-        raise NotImplementedError
-
 
 @dataclass(eq=False, kw_only=True)
 class GroupRequest(PendingRequest):
@@ -76,7 +67,6 @@ class GroupRequest(PendingRequest):
     ``rotation``: the slots of its circuits; None if the circuits stay up until the release.
     """
 
-    job: Job
     policy: Policy
     readiness: Readiness
     round: Round
@@ -98,10 +88,6 @@ class GroupRequest(PendingRequest):
         slots = self.rotation.slots if self.rotation is not None else ()
         return tuple({(name, port) for slot in slots for name, own in slot.wiring.items() for port in own.ports})
 
-    def describe(self) -> str:
-        """The name of the group that requests circuits."""
-        return self.group.name
-
     def wanted(self, target: Wiring) -> Wiring:
         """The circuits that the policy wants; in a rotation those of the current slot and of no other slot."""
         if self.rotation is None:
@@ -117,19 +103,14 @@ class GroupRequest(PendingRequest):
 
 @dataclass(eq=False, kw_only=True)
 class StartRequest(PendingRequest):
-    """The starting circuits of a new job; ``forget`` removes the job if they cannot be set up.
+    """The starting circuits of the new job ``job``.
 
     ``kept()`` returns the ports of other jobs by switch; circuits between those ports stay.
     """
 
-    job: Job
+    job: str
     wiring: Wiring
     kept: Callable[[], Mapping[str, frozenset[int]]]
-    forget: Callable[[], object]
-
-    def describe(self) -> str:
-        """The words "start of" and the name of the job."""
-        return f"start of {self.job.name}"
 
     def wanted(self, target: Wiring) -> Wiring:
         """The starting circuits of the policy, and the circuits of other jobs."""
@@ -144,15 +125,6 @@ class StartRequest(PendingRequest):
         """The starting circuits of the policy."""
         return self.wiring
 
-    def done(self, now: float) -> list[Action]:
-        """The notice that the job is registered and may begin."""
-        return [Registered(self.job.name)]
-
-    def given_up(self, reason: str, now: float) -> list[Action]:
-        """Forget the job; the notice that its registration is refused."""
-        self.forget()
-        return [RegisterRefused(self.job.name, reason)]
-
 
 @dataclass(eq=False, kw_only=True)
 class SpliceRequest(PendingRequest):
@@ -160,21 +132,12 @@ class SpliceRequest(PendingRequest):
 
     ``mine`` are the ports of all present and former members: circuits of other jobs do not change. ``broken(switch)``
     returns the broken ports of a switch: a circuit that needs one is left out, since its chip either fails next or
-    works with its remaining ports. ``arrive``, ``settle`` and ``strand`` are called after the delay, on success and
-    on failure.
+    works with its remaining ports.
     """
 
-    job: str
     wiring: Wiring
     broken: Callable[[str], frozenset[int]]
     mine: Mapping[str, frozenset[int]]
-    arrive: Callable[[], None]
-    settle: Callable[[float], list[Action]]
-    strand: Callable[[str, float], list[Action]]
-
-    def describe(self) -> str:
-        """The words "splice of" and the name of the job."""
-        return f"splice of {self.job}"
 
     def wanted(self, target: Wiring) -> Wiring:
         """The new circuits of the job in place of its old ones, and the circuits of all others."""
@@ -194,54 +157,14 @@ class SpliceRequest(PendingRequest):
         broken = self.broken(name)
         return [circuit for circuit in self.wiring.get(name, ()) if broken.isdisjoint(circuit.ports)]
 
-    def delayed(self) -> None:
-        """Allow routes to the new members."""
-        self.arrive()
-
-    def done(self, now: float) -> list[Action]:
-        """The actions of ``settle``: the change of membership is complete."""
-        return self.settle(now)
-
-    def given_up(self, reason: str, now: float) -> list[Action]:
-        """The actions of ``strand``: the job has no replacement."""
-        return self.strand(reason, now)
-
-
-@dataclass(eq=False, kw_only=True)
-class RerouteRequest(PendingRequest):
-    """New routes of an electrical torus round a failed chip that packets of other jobs may have passed."""
-
-    rank: int
-
-    def describe(self) -> str:
-        """The words "detour round" and the rank of the failed chip."""
-        return f"detour round rank {self.rank}"
-
-    def wanted(self, target: Wiring) -> Wiring:
-        """No circuits: only routes change."""
-        return {}
-
-    def done(self, now: float) -> list[Action]:
-        """No actions: no job waits for the new routes."""
-        return []
-
-    def given_up(self, reason: str, now: float) -> list[Action]:
-        """No actions: no job waits for the new routes."""
-        return []
-
 
 @dataclass(eq=False, kw_only=True)
 class RewireRequest(PendingRequest):
     """A rewiring of one switch by hand, over REST or the job channel."""
 
-    ticket: object
     switch: OpticalSwitch
     matching: Matching
     mode: UpdateMode
-
-    def describe(self) -> str:
-        """The words "rewiring of" and the name of the switch."""
-        return f"rewiring of {self.switch.name}"
 
     def wanted(self, target: Wiring) -> Wiring:
         """The circuits after applying the matching in its update mode, once.
@@ -257,11 +180,3 @@ class RewireRequest(PendingRequest):
     def own_circuits(self) -> Wiring:
         """The matching that was asked for, by switch."""
         return {self.switch.name: self.matching}
-
-    def done(self, now: float) -> list[Action]:
-        """The notice that the switch is tuned."""
-        return [Rewired(self.ticket)]
-
-    def given_up(self, reason: str, now: float) -> list[Action]:
-        """The notice that the rewiring is refused."""
-        return [RewireRefused(self.ticket, reason)]

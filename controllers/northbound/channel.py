@@ -6,7 +6,6 @@ A Unix socket is reached from every network namespace. Only its owner may open i
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import stat
@@ -14,9 +13,10 @@ import struct
 import threading
 from pathlib import Path
 
-from controllers.northbound.answers import failure
+from controllers.northbound.pending_replies import failure
 from controllers.openflow.core import ControllerCore
 from railyard.errors import MachineError
+from railyard.protocol import to_json
 
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""
@@ -62,12 +62,11 @@ class ChannelConnection:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
 
-    def answer(self, request_id: object, fragment: str) -> None:
+    def answer(self, request_id: object, answer: bytes) -> None:
         """Send the answer to one request as a line."""
-        line = f'{{"id":{json.dumps(request_id)},{fragment}}}\n'.encode()
         try:
             with self._sending:
-                self._socket.sendall(line)
+                self._socket.sendall(b'{"id":%b,%b\n' % (to_json(request_id), answer[1:]))
         except OSError:
             self._shut_down()
 
@@ -78,7 +77,7 @@ class ChannelConnection:
             while data := self._receive():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._handle(line)
+                    self._core.handle(line, self)
                 if len(rest) > LINE_BYTES:
                     self.answer(None, failure(f"a request is longer than {LINE_BYTES} bytes; send it in parts"))
                     break
@@ -94,14 +93,6 @@ class ChannelConnection:
         while True:
             with contextlib.suppress(TimeoutError):
                 return self._socket.recv(65536)
-
-    def _handle(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            self.answer(None, failure("a request must be one line of JSON"))
-            return
-        self._core.handle(message, self)
 
     def _shut_down(self) -> None:
         with contextlib.suppress(OSError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from controllers.circuits.ocs import UpdateMode
+from controllers.engine.jobs import Job
 from railyard.errors import ControlError
 from railyard.protocol import Decoder, Hop, encode, hops_from
-from workloads.program import Group
 
 
 class ChannelClient:
@@ -82,25 +81,9 @@ class ChannelClient:
 
     # ---- operations of agents and runs ------------------------------------------------------------------------
 
-    def register(
-        self,
-        job: str,
-        policy: str,
-        mode: str,
-        groups: Iterable[Group],
-        reconfiguration_delay_s: float = 0.0,
-        link_recovery_s: float = 0.0,
-    ) -> None:
-        """Register a job; returns when its starting circuits are up. Delays are in wall-clock seconds."""
-        self.call(
-            "register",
-            job=job,
-            policy=policy,
-            mode=mode,
-            groups=[asdict(group) for group in groups],
-            reconfiguration_delay_s=reconfiguration_delay_s,
-            link_recovery_s=link_recovery_s,
-        )
+    def register(self, job: Job, policy: str) -> None:
+        """Register a job; returns when its starting circuits are up."""
+        self.call("register", job=job, policy=policy)
 
     def check_in(self, job: str, rank: int, group: str) -> dict[str, Any]:
         """Check ``rank`` in; returns ``domain``, ``asks`` and ``paths`` once all members have checked in."""
@@ -133,8 +116,7 @@ class ChannelClient:
         delay_s: float | None = None,
     ) -> None:
         """Rewire one switch; returns when the switch is tuned. ``delay_s`` None: the delay of the last job."""
-        pairs = [list(pair) for pair in circuits]
-        self.call("rewire", switch=switch, circuits=pairs, update=update, delay_s=delay_s)
+        self.call("rewire", switch=switch, circuits=list(circuits), update=update, delay_s=delay_s)
 
     def fault(self, switch: str, port: int, state: str) -> None:
         """Break (``failed``) or repair (``restored``) a port."""

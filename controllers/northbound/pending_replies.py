@@ -1,4 +1,4 @@
-"""The replies that requesters on the job channel and over REST still wait for.
+"""Answers to requests on the job channel and over REST: their encoding, and those that requesters still wait for.
 
 Operations enter the requester of each request here; actions of the engine then become answers, collected until the
 controller core sends them.
@@ -7,7 +7,7 @@ controller core sends them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol, cast
 
 from controllers.engine.actions import (
     Ack,
@@ -20,33 +20,60 @@ from controllers.engine.actions import (
     Rewired,
     RewireRefused,
 )
-from controllers.northbound.answers import PendingReply, Requester, failure, fragment
-from railyard.protocol import SlotWindow
+from railyard.errors import RailyardError
+from railyard.protocol import Hop, SlotWindow, to_json
+
+
+class Requester(Protocol):
+    """A sender of requests: one connection of the job channel, or one REST call."""
+
+    trusted: bool
+    """Whether the sender may name code to be loaded (it runs as the same user)."""
+
+    def answer(self, request_id: object, answer: bytes) -> None:
+        """Send ``answer``, a JSON object, with the key ``id`` added."""
+
+
+PendingReply = tuple[Requester, object]
+"""The requester that waits for an answer, and the id of its request."""
 
 ChangesSince = Callable[[str, int], dict[str, Any] | None]
 """The changes of membership of a job after a number, or None (``Engine.changes_since``)."""
 
+OK = b'{"ok":true}'
+
+
+def success(**fields: Any) -> bytes:
+    """The answer to an executed request."""
+    return to_json({"ok": True, **fields})
+
+
+def failure(reason: str | RailyardError, kind: str = "ControlError") -> bytes:
+    """The answer to a refused request, with the reason and the class of the error (``kind`` for one in words)."""
+    name = type(reason).__name__ if isinstance(reason, RailyardError) else kind
+    return to_json({"ok": False, "error": str(reason), "kind": name})
+
 
 class PendingReplies:
-    """Pending replies by what they wait for; ``answers`` are those ready to be sent."""
+    """Pending replies by what they wait for; ``answers`` are those ready to be sent.
+
+    ``waiting`` are those of agents, by (rank, group, index of the request, or None for the check-in), ``registrations``
+    those of jobs, by name.
+    """
 
     def __init__(self, changes_since: ChangesSince) -> None:
-        self.answers: list[tuple[PendingReply, str]] = []
-        self.check_ins: dict[tuple[int, str], PendingReply] = {}
-        self.requests: dict[tuple[int, str, int], PendingReply] = {}
+        self.answers: list[tuple[PendingReply, bytes]] = []
+        self.waiting: dict[tuple[int, str, int | None], PendingReply] = {}
         self.registrations: dict[str, PendingReply] = {}
         self._watchers: dict[str, list[tuple[int, PendingReply]]] = {}
         self._changes_since = changes_since
-        self._encoded: tuple[object, str] = (None, "")
+        self._encoded: tuple[object, bytes] = None, b""
+        """What an acknowledgement says, and the same for the wire: it is the same for all members of a group."""
 
-    def reply(self, reply_to: PendingReply | None, text: str) -> None:
-        """Answer with ``text`` (the inside of a JSON object), unless ``reply_to`` is None."""
+    def reply(self, reply_to: PendingReply | None, answer: bytes = OK) -> None:
+        """Answer the request of ``reply_to``, unless that is None."""
         if reply_to is not None:
-            self.answers.append((reply_to, text))
-
-    def ok(self, reply_to: PendingReply) -> None:
-        """Answer that the request was executed."""
-        self.answers.append((reply_to, '"ok":true'))
+            self.answers.append((reply_to, answer))
 
     def watch(self, job: str, seen: int, reply_to: PendingReply) -> None:
         """Answer ``reply_to`` once ``job`` has had more than ``seen`` changes of membership."""
@@ -55,58 +82,51 @@ class PendingReplies:
 
     def forget(self, requester: Requester) -> None:
         """Drop the pending replies of a connection that has ended."""
-        tables: tuple[dict[Any, PendingReply], ...] = (self.check_ins, self.requests, self.registrations)
-        for table in tables:
-            for key in [key for key, (waiting, _) in table.items() if waiting is requester]:
-                del table[key]
+        self.waiting = {key: reply_to for key, reply_to in self.waiting.items() if reply_to[0] is not requester}
+        self.registrations = {
+            job: reply_to for job, reply_to in self.registrations.items() if reply_to[0] is not requester
+        }
         for job, watchers in self._watchers.items():
             self._watchers[job] = [entry for entry in watchers if entry[1][0] is not requester]
 
     def forget_job(self, job: str, groups: Iterable[str], reason: str) -> None:
         """Refuse the pending check-ins and watches of a job that is forgotten."""
         names = set(groups)
-        for key in [key for key in self.check_ins if key[1] in names]:
-            self.reply(self.check_ins.pop(key), failure(reason))
+        for key in [key for key in self.waiting if key[1] in names and key[2] is None]:
+            self.reply(self.waiting.pop(key), failure(reason))
         for _, reply_to in self._watchers.pop(job, ()):
-            self.reply(reply_to, failure(reason, "ControlError"))
+            self.reply(reply_to, failure(reason))
 
     def report(self, action: Action) -> None:
         """Answer the requests that ``action`` decides."""
         match action:
-            case Ack(rank, group, index, paths, None):
-                if self._encoded[0] is not paths:
-                    self._encoded = paths, fragment(ok=True, group=group, index=index, paths=paths)
-                self.reply(self.requests.pop((rank, group, index), None), self._encoded[1])
-            case Ack(rank, group, index, paths, SlotWindow() as slot_window):
-                if self._encoded[0] is not slot_window:
-                    self._encoded = (
-                        slot_window,
-                        fragment(ok=True, group=group, index=index, paths=paths, slot_window=slot_window),
-                    )
-                self.reply(self.requests.get((rank, group, index)), self._encoded[1])
+            case Ack(rank, group, index, paths, slot_window):
+                take = self.waiting.pop if slot_window is None else self.waiting.get
+                self.reply(take((rank, group, index), None), self._acknowledgement(group, index, paths, slot_window))
             case CheckedIn(rank, group, domain, asks, paths, rotates):
-                text = fragment(ok=True, domain=domain, asks=asks, paths=paths, rotates=rotates)
-                self.reply(self.check_ins.pop((rank, group), None), text)
+                answer = success(domain=domain, asks=asks, paths=paths, rotates=rotates)
+                self.reply(self.waiting.pop((rank, group, None), None), answer)
             case Refuse(rank, group, index, reason, lost):
-                if index is None:
-                    reply_to = self.check_ins.pop((rank, group), None)
-                else:
-                    reply_to = self.requests.pop((rank, group, index), None)
-                self.reply(reply_to, failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError"))
+                answer = failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError")
+                self.reply(self.waiting.pop((rank, group, index), None), answer)
             case Registered(job):
-                self.reply(self.registrations.pop(job, None), '"ok":true')
+                self.reply(self.registrations.pop(job, None))
             case RegisterRefused(job, reason):
-                self.reply(self.registrations.pop(job, None), failure(reason, "ControlError"))
+                self.reply(self.registrations.pop(job, None), failure(reason))
                 self.forget_job(job, (), reason)
             case MembersChanged(job):
                 self._reply_to_watchers(job)
             case Rewired(ticket):
-                self._reply_to_ticket(ticket, '"ok":true')
+                self.reply(cast("PendingReply", ticket))
             case RewireRefused(ticket, reason):
-                self._reply_to_ticket(ticket, failure(reason, "ControlError"))
+                self.reply(cast("PendingReply", ticket), failure(reason))
 
-    def _reply_to_ticket(self, ticket: object, text: str) -> None:
-        self.reply(ticket, text)  # type: ignore[arg-type]  # the ticket of a rewiring is its pending reply
+    def _acknowledgement(self, group: str, index: int, paths: tuple[Hop, ...], slot_window: SlotWindow | None) -> bytes:
+        told = group, index, paths, slot_window
+        if self._encoded[0] != told:
+            slot = {} if slot_window is None else {"slot_window": slot_window}
+            self._encoded = told, success(group=group, index=index, paths=paths, **slot)
+        return self._encoded[1]
 
     def _reply_to_watchers(self, job: str) -> None:
         waiting = []
@@ -115,6 +135,6 @@ class PendingReplies:
             if changes is None:
                 waiting.append((seen, reply_to))
             else:
-                self.reply(reply_to, fragment(ok=True, **changes))
+                self.reply(reply_to, success(**changes))
         if waiting:
             self._watchers[job] = waiting

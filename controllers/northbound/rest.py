@@ -38,13 +38,14 @@ from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from socketserver import ThreadingMixIn
-from typing import Any, TypeVar, cast
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import bottle
 
 from controllers.openflow.core import ANSWER_S, ControllerCore
 from railyard.errors import ConfigError, MachineError
+from railyard.protocol import encode
 
 WAIT_S = ANSWER_S + 590.0
 """How long a call waits for a change (slow switches need minutes)."""
@@ -52,7 +53,7 @@ STATUS = {"ConfigError": 400, "CircuitError": 409, "ControlError": 409}
 CROSS_CONNECTS = "optical-switch:cross-connects"
 BODY_BYTES = 1 << 20
 
-Handler = TypeVar("Handler")
+Handler = Callable[..., dict[str, Any] | None]
 
 
 class RestCall:
@@ -64,9 +65,9 @@ class RestCall:
         self._done = threading.Event()
         self._result: dict[str, Any] = {}
 
-    def answer(self, request_id: object, fragment: str) -> None:
+    def answer(self, request_id: object, answer: bytes) -> None:
         """Keep the answer and wake the thread that waits for it."""
-        self._result = json.loads(f"{{{fragment}}}")
+        self._result = json.loads(answer)
         self._done.set()
 
     def wait(self) -> dict[str, Any]:
@@ -78,25 +79,40 @@ class RestCall:
         return self._result
 
 
-class RestBackend:
-    """The operations of the controller core, as the handlers of all resources call them."""
+class RestResources:
+    """The resources of the REST interface; each operation of the controller core that they need is a ``RestCall``."""
 
     def __init__(self, core: ControllerCore) -> None:
         self._core = core
 
+    def routes(self) -> list[tuple[str, str, Handler]]:
+        """(verb, path, handler) of every resource; parts of the path in <> are arguments of the handler."""
+        cross = f"/ocs/<name>/api/data/<:re:{CROSS_CONNECTS}>"  # as a pattern, because bottle gives colons a meaning
+        return [
+            ("GET", "/jobs", partial(self.execute, "jobs")),
+            ("GET", "/switches", partial(self.execute, "circuits")),
+            ("GET", "/circuits", self.all_circuits),
+            ("GET", "/circuits/<name>", self.circuits),
+            ("PUT", "/circuits/<name>", self.put_circuits),
+            ("GET", "/ocs/<name>/cells", self.cells),
+            ("PUT", "/ocs/<name>/cells", self.put_cells),
+            ("POST", "/faults", self.fault),
+            ("GET", cross, self.pairs),
+            ("PUT", cross, partial(self.set_pairs, update="overwrite")),
+            ("PATCH", cross, partial(self.set_pairs, update="update")),
+            ("DELETE", cross, self.clear_pairs),
+            ("DELETE", f"{cross}/pair=<port:int>", self.clear_pairs),
+        ]
+
     def execute(self, op: str, **fields: Any) -> dict[str, Any]:
         """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""
         call = RestCall()
-        self._core.handle({"op": op, **fields}, call)
+        self._core.handle(encode(None, op, **fields), call)
         return call.wait()
-
-    def switches(self) -> list[dict[str, Any]]:
-        """All switches as plain data."""
-        return list(self.execute("circuits")["switches"])
 
     def optical_switch(self, name: str) -> dict[str, Any]:
         """Optical switch ``name`` as plain data; raises 404 if there is no such switch, 409 if it is electrical."""
-        for entry in self.switches():
+        for entry in self.execute("circuits")["switches"]:
             if entry["name"] == name:
                 if entry["kind"] != "ocs":
                     raise _error(409, f"{name} is an electrical switch and has no circuits; name an optical one")
@@ -104,17 +120,72 @@ class RestBackend:
         known = ", ".join(switch.name for switch in self._core.plan.switches)
         raise _error(404, f"there is no switch {name}; the switches of this fabric are {known}")
 
+    def all_circuits(self) -> dict[str, Any]:
+        """The circuits of all optical switches."""
+        switches = self.execute("circuits")["switches"]
+        return {"circuits": {entry["name"]: entry["circuits"] for entry in switches if entry["kind"] == "ocs"}}
+
+    def circuits(self, name: str) -> dict[str, Any]:
+        """The circuits of one optical switch."""
+        return {"switch": name, "circuits": self.optical_switch(name)["circuits"]}
+
+    def put_circuits(self, name: str) -> dict[str, Any]:
+        """Rewire one optical switch."""
+        self.optical_switch(name)
+        self.execute("rewire", **{**_body(), "switch": name})
+        return self.circuits(name)
+
+    def cells(self, name: str) -> dict[str, Any]:
+        """The cells of one switch that is made of a mesh; raises 409 for any other."""
+        entry = self.optical_switch(name)
+        if "mesh" not in entry:
+            raise _error(409, f"{name} is not made of a mesh and has no cells; set its circuits instead")
+        return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
+
+    def put_cells(self, name: str) -> dict[str, Any]:
+        """Set the cells of one switch that is made of a mesh."""
+        self.cells(name)
+        self.execute("cells", **{**_body(), "switch": name})
+        return self.cells(name)
+
+    def fault(self) -> dict[str, Any]:
+        """A port or a chip that fails, or a port that is restored."""
+        body = _body()
+        if "rank" in body:
+            self.execute("failed", **{"cause": "reported over REST", **body})
+            return body
+        if isinstance(body.get("switch"), str):
+            self.optical_switch(body["switch"])
+        self.execute("fault", **body)
+        return body
+
+    def pairs(self, name: str) -> dict[str, Any]:
+        """The cross-connect pairs of one optical switch."""
+        found = [{"ingress": a, "egress": b} for a, b in self.optical_switch(name)["circuits"]]
+        return {CROSS_CONNECTS: {"pair": found}}
+
+    def set_pairs(self, name: str, update: str) -> dict[str, Any]:
+        """Set the pairs of the body, and no others unless ``update`` is "update"."""
+        self.optical_switch(name)
+        self.execute("rewire", switch=name, circuits=_pairs(_body()), update=update)
+        return self.pairs(name)
+
+    def clear_pairs(self, name: str, port: int | None = None) -> None:
+        """Remove all pairs, or the one of ``port``; raises 404 if the port is in none."""
+        found = self.optical_switch(name)["circuits"]
+        remaining = [] if port is None else [pair for pair in found if port not in pair]
+        if port is not None and len(remaining) == len(found):
+            raise _error(404, f"port {port} of {name} is in no pair")
+        self.execute("rewire", switch=name, circuits=remaining, update="overwrite")
+        bottle.response.status = 204
+
 
 def make_app(core: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
-    backend = RestBackend(core)
     app.add_hook("before_request", partial(_check_access, token, hosts))
-    _add_reports(app, backend)
-    _add_circuits(app, backend)
-    _add_faults(app, backend)
-    _add_cross_connects(app, backend)
-    _add_cells(app, backend)
+    for verb, path, handler in RestResources(core).routes():
+        app.route(path, verb, handler)
     app.default_error_handler = _as_json
     return app
 
@@ -126,125 +197,6 @@ def _check_access(token: str | None, hosts: frozenset[str] | None) -> None:
     given = bottle.request.get_header("Authorization", "")
     if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
         raise _error(401, "a token is needed: Authorization: Bearer TOKEN")
-
-
-def _add_reports(app: bottle.Bottle, backend: RestBackend) -> None:
-    """Resources ``/jobs`` and ``/switches``."""
-    route = _router(app)
-
-    @route("GET", "/jobs")
-    def jobs() -> dict[str, Any]:
-        return backend.execute("jobs")
-
-    @route("GET", "/switches")
-    def switches() -> dict[str, Any]:
-        return backend.execute("circuits")
-
-
-def _add_circuits(app: bottle.Bottle, backend: RestBackend) -> None:
-    """Resource ``/circuits``: the circuits of all optical switches, or of one."""
-    route = _router(app)
-
-    @route("GET", "/circuits")
-    def all_circuits() -> dict[str, Any]:
-        return {
-            "circuits": {entry["name"]: entry["circuits"] for entry in backend.switches() if entry["kind"] == "ocs"}
-        }
-
-    @route("GET", "/circuits/<name>")
-    def circuits(name: str) -> dict[str, Any]:
-        return {"switch": name, "circuits": backend.optical_switch(name)["circuits"]}
-
-    @route("PUT", "/circuits/<name>")
-    def rewire(name: str) -> dict[str, Any]:
-        backend.optical_switch(name)
-        body = _body()
-        _check_keys(body, "circuits", "update", "delay_s")
-        backend.execute("rewire", **{**body, "switch": name})
-        return circuits(name)
-
-
-def _add_faults(app: bottle.Bottle, backend: RestBackend) -> None:
-    """Resource ``/faults``: a port or a chip that fails, or a port that is restored."""
-    route = _router(app)
-
-    @route("POST", "/faults")
-    def fault() -> dict[str, Any]:
-        body = _body()
-        if "rank" in body:
-            _check_keys(body, "rank", "cause")
-            backend.execute("failed", **{"cause": "reported over REST", **body})
-            return body
-        _check_keys(body, "switch", "port", "state")
-        if isinstance(body.get("switch"), str):
-            backend.optical_switch(body["switch"])
-        backend.execute("fault", **body)
-        return body
-
-
-def _add_cross_connects(app: bottle.Bottle, backend: RestBackend) -> None:
-    """Resource of the cross-connect pairs of one optical switch."""
-    route = _router(app)
-    path = f"/ocs/<name>/api/data/<:re:{CROSS_CONNECTS}>"  # as a pattern, because bottle gives colons a meaning
-
-    @route("GET", path)
-    def pairs(name: str) -> dict[str, Any]:
-        found = [{"ingress": a, "egress": b} for a, b in backend.optical_switch(name)["circuits"]]
-        return {CROSS_CONNECTS: {"pair": found}}
-
-    def change(name: str, update: str) -> dict[str, Any]:
-        backend.optical_switch(name)
-        backend.execute("rewire", switch=name, circuits=_pairs(_body()), update=update)
-        return pairs(name)
-
-    @route("PUT", path)
-    def replace(name: str) -> dict[str, Any]:
-        return change(name, "overwrite")
-
-    @route("PATCH", path)
-    def merge(name: str) -> dict[str, Any]:
-        return change(name, "update")
-
-    @route("DELETE", path)
-    def clear(name: str) -> None:
-        backend.optical_switch(name)
-        backend.execute("rewire", switch=name, circuits=[], update="overwrite")
-        bottle.response.status = 204
-
-    @route("DELETE", f"{path}/pair=<port:int>")
-    def clear_pair(name: str, port: int) -> None:
-        found = backend.optical_switch(name)["circuits"]
-        remaining = [pair for pair in found if port not in pair]
-        if len(remaining) == len(found):
-            raise _error(404, f"port {port} of {name} is in no pair")
-        backend.execute("rewire", switch=name, circuits=remaining, update="overwrite")
-        bottle.response.status = 204
-
-
-def _add_cells(app: bottle.Bottle, backend: RestBackend) -> None:
-    """Resource of the cells of one switch that is made of a mesh."""
-    route = _router(app)
-    path = "/ocs/<name>/cells"
-
-    @route("GET", path)
-    def cells(name: str) -> dict[str, Any]:
-        entry = backend.optical_switch(name)
-        if "mesh" not in entry:
-            raise _error(409, f"{name} is not made of a mesh and has no cells; set its circuits instead")
-        return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
-
-    @route("PUT", path)
-    def configure(name: str) -> dict[str, Any]:
-        cells(name)
-        body = _body()
-        _check_keys(body, "cells", "blocked", "delay_s")
-        backend.execute("cells", **{**body, "switch": name})
-        return cells(name)
-
-
-def _router(app: bottle.Bottle) -> Callable[[str, str], Callable[[Handler], Handler]]:
-    """The decorator ``@route(verb, path)`` of an application, with types."""
-    return lambda verb, path: cast(Callable[[Handler], Handler], app.route(path, verb))
 
 
 def _pairs(body: dict[str, Any]) -> list[list[Any]]:
@@ -268,13 +220,9 @@ def _body() -> dict[str, Any]:
         raise _error(400, "the body must be JSON") from None
     if not isinstance(body, dict):
         raise _error(400, "the body must be a JSON object")
+    for key in body.keys() & {"id", "op"}:
+        raise _error(400, f"{key} is not a key of a body")
     return body
-
-
-def _check_keys(body: dict[str, Any], *keys: str) -> None:
-    unknown = sorted(set(body) - set(keys))
-    if unknown:
-        raise _error(400, f"{unknown[0]} is not a key of this request; use {', '.join(keys)}")
 
 
 def _error(status: int, reason: str) -> bottle.HTTPError:

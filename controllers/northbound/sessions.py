@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.northbound.answers import Requester
+from controllers.northbound.pending_replies import Requester
 from railyard.errors import ControlError
 
 

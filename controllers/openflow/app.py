@@ -14,13 +14,15 @@ import select
 import threading
 import warnings
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from railyard.checkout import SETUP
 from railyard.errors import ConfigError, MachineError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
+    from collections.abc import Callable
+
+    from controllers.openflow.core import ControllerCore
 
 Handler = TypeVar("Handler")
 
@@ -32,28 +34,6 @@ _REMEDIES = {
     "os-ken": "pip install os-ken",
     "ryu": "use os-ken, or install the extra railyard[ryu], which builds with setuptools below 67 only",
 }
-
-
-class SwitchListener(Protocol):
-    """The receiver of the events of switches: the controller core."""
-
-    def joined(self, dpid: int, send: Callable[[bytes], bool]) -> None:
-        """Take a new connection of a switch; ``send`` sends it bytes and returns whether it could."""
-
-    def left(self, dpid: int, send: Callable[[bytes], bool]) -> None:
-        """Take the end of the connection behind ``send``."""
-
-    def answered(self, dpid: int, xid: int) -> None:
-        """Take a barrier reply of a switch to the transaction ``xid``."""
-
-    def refused(self, dpid: int, xid: int, reason: str) -> None:
-        """Take an error message of a switch about the transaction ``xid``."""
-
-    def counted(self, dpid: int, xid: int, counts: Sequence[tuple[int, int, int]]) -> None:
-        """Take counters of ports: (port, packets received, bytes received)."""
-
-    def port_changed(self, dpid: int, port: int, up: bool) -> None:
-        """Take a change of a port, which got (``up``) or lost its carrier."""
 
 
 def check_installed(framework: str) -> None:
@@ -84,7 +64,7 @@ def prepare(framework: str) -> None:
         raise MachineError(f"{framework} cannot be imported ({error}); install it again") from error
 
 
-def serve(framework: str, core: SwitchListener, host: str, port: int) -> None:
+def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
     """Listen for switches on ``host``:``port`` and run for ever."""
     logging.getLogger(PACKAGES[framework]).setLevel(logging.ERROR)
     cfg, hub = _module(framework, "cfg"), _module(framework, "lib.hub")
@@ -125,7 +105,7 @@ def _app_class(framework: str) -> type[Any]:
 
         OFP_VERSIONS = [protocol.OFP_VERSION]  # noqa: RUF012 - the framework's own convention
 
-        def __init__(self, *args: Any, core: SwitchListener, **kwargs: Any) -> None:
+        def __init__(self, *args: Any, core: ControllerCore, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.core = core
 

@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from controllers.circuits.losses import PortCount
 from controllers.engine.actions import Action, Darken, Note, Reroute, SlotEnds
 from controllers.engine.engine import Engine
-from controllers.northbound.answers import Requester, failure
-from controllers.northbound.messages import Message
+from controllers.northbound.messages import header_of, read_request
 from controllers.northbound.operations import Operations
+from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow import flows
 from controllers.openflow.clock import Alarm, AlarmClock
-from controllers.openflow.datapath_sender import Decide
-from controllers.openflow.datapaths import Datapaths, Send, Step, Transaction
+from controllers.openflow.datapaths import Datapaths, Decide, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
 from controllers.openflow.tuning import Tuning
-from railyard.errors import ConfigError, RailyardError
+from railyard.errors import RailyardError
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
@@ -70,29 +69,19 @@ class ControllerCore:
 
     # ---- northbound -------------------------------------------------------------------------------------------
 
-    def handle(self, message: object, requester: Requester) -> None:
-        """Execute one request; the requester gets its answer now or when the operation is complete."""
-        if isinstance(message, dict) and message.get("op") == "alive":
-            self._heartbeat(message, requester)
-            return
-        request_id = message.get("id") if isinstance(message, dict) else None
-        try:
-            if not isinstance(message, dict):
-                raise ConfigError(f"a request must be a JSON object, not {message!r}")
-            operation, request = self._operations.operation(message), message
-            self._run(lambda now: operation(request, (requester, request_id), now))
-        except RailyardError as error:
-            requester.answer(request_id, failure(str(error), type(error).__name__))
+    def handle(self, line: bytes, requester: Requester) -> None:
+        """Execute the request in a line of JSON; the requester gets its answer now or when the operation is complete.
 
-    def _heartbeat(self, message: Message, requester: Requester) -> None:
-        """Take a heartbeat, which is never answered, not even when it is wrong: no agent waits for that."""
-        if self._operations.take_heartbeat(message, requester, self._clock()):
-            return
-        operation = self._operations.operation(message)
+        A heartbeat is never answered, not even when it is wrong: no agent waits for that.
+        """
         try:
-            self._run(lambda now: operation(message, (requester, None), now))
-        except RailyardError:
-            return
+            request = read_request(line)
+            if not self._operations.take_heartbeat(request, requester, self._clock()):
+                self._run(lambda now: self._operations.execute(request, requester, now))
+        except RailyardError as error:
+            request_id, op = header_of(line)
+            if op != "alive":
+                requester.answer(request_id, failure(error))
 
     def closed(self, requester: Requester) -> None:
         """Handle the end of a connection: requests that wait for its ranks are refused."""
@@ -203,8 +192,8 @@ class ControllerCore:
             notes, self._notes = self._notes, []
             if self._on_ready is not None and self.datapaths.complete:
                 ready, self._on_ready = self._on_ready, None
-        for (requester, request_id), text in answers:
-            requester.answer(request_id, text)
+        for (requester, request_id), answer in answers:
+            requester.answer(request_id, answer)
         for note in notes:
             self._record(note.event())
         if ready is not None:

@@ -6,15 +6,19 @@ A transaction is a message that ends in a barrier request; it is over with the b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
+from typing import Literal, Protocol
 
+from controllers.engine.actions import Action
+from controllers.engine.engine import Engine
 from topos.plan import FabricPlan, SwitchPlan
 
 Send = Callable[[bytes], bool]
 Step = Literal["fill", "darken", "end_dark", "route"]
+Decide = Callable[[float], Iterable[Action]]
+"""A function of the time that returns the actions to execute."""
 
 FIRST_XID = 0x5259_0001
 FIRST_GUESS_S = 0.0004
@@ -132,3 +136,18 @@ class Datapaths:
             self.transactions.pop(xid, None)
             return 0
         return xid
+
+
+class DatapathSender(Protocol):
+    """The controller core as ``Tuning`` and ``Forwarding`` use it. All methods are called under its lock."""
+
+    engine: Engine
+    datapaths: Datapaths
+
+    def send(
+        self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
+    ) -> bool:
+        """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
+
+    def later(self, moment: float, decide: Decide) -> None:
+        """Call ``decide`` at time ``moment``, under the lock, and execute the actions that it returns."""

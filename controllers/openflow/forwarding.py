@@ -7,8 +7,7 @@ from functools import partial
 
 from controllers.engine.actions import Action, Reroute
 from controllers.openflow import flows
-from controllers.openflow.datapath_sender import DatapathSender
-from controllers.openflow.datapaths import Transaction
+from controllers.openflow.datapaths import DatapathSender, Transaction
 
 
 class Forwarding:

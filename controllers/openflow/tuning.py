@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from controllers.circuits.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.openflow import flows
-from controllers.openflow.datapath_sender import DatapathSender
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Transaction
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, DatapathSender, Transaction
 
 SETTLE_S = 0.004
 """Time from the end of the dark time to the acknowledgement. Open vSwitch answers a barrier when its tables have

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
 from controllers.openflow.datapaths import REVALIDATION_GAP_S
@@ -77,7 +78,7 @@ def barrier_64(framework: str = app.DEFAULT) -> list[Measurement]:
     with controlled(servers=MEMBERS, framework=framework) as (_, channel):
         group = Group("ring", "dp", tuple(range(MEMBERS)))
         with ChannelClient(channel) as client:
-            client.register("barrier", "opus", "on-demand", [group])
+            client.register(Job("barrier", (group,), "on-demand"), "opus")
             took = _barriers(channel, group.name)
             client.finish("barrier")
     return _verdict("barrier_64_members", took, BARRIER_LIMIT_S)

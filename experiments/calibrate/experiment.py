@@ -16,14 +16,15 @@ from experiments.runner import Runner
 from experiments.settings import Option, Settings
 from measure.live.calibration import (
     CALIBRATION_FILE,
+    Calibration,
     TimerError,
-    from_json,
     load_calibration,
     pick_scale,
     save_calibration,
 )
 from measure.results.row import ResultRow, Row
 from railyard.errors import MachineError
+from railyard.validation import from_plain
 
 MOST_BUSY_SHARE = 0.5
 """Highest load by other work at which a calibration is saved, as a share of all processors."""
@@ -103,7 +104,7 @@ class Calibrate(Experiment[CalibrateSettings]):
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """The result as lines, with an example scale."""
-    found = from_json(rows[0]["calibration"])
+    found = from_plain(Calibration, rows[0]["calibration"], "a calibration")
     more = "" if found.aggregate_limited else " or more"
     ports, gbps = settings["ports"], settings["gbps"]
     scale = pick_scale(ports, gbps, 0, calibration=found)

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from experiments.settings import Delay, Option, PortGbps, Section, Sizes
+from experiments.settings import Delay, Option, PortGbps, Sizes
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
+from railyard.validation import Section
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl_reader import read_msccl
 from workloads.schedule import CollectiveKind, Schedule

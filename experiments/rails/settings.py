@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from experiments.rails.modes import MODES, Mode
-from experiments.settings import Delay, Delays, Option, PacketSettings, Section, validated
+from experiments.settings import Delay, Delays, Option, PacketSettings, validated
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
+from railyard.validation import Section
 
 
 class FabricSection(Section):

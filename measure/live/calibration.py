@@ -10,18 +10,16 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Final, Literal
 
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
+from railyard.validation import from_plain
 
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
-FORMAT = 1
+FORMAT: Final = 1
 HEADROOM = 0.4
 """Share of the measured aggregate rate that a run may use.
 
@@ -60,7 +58,7 @@ class Calibration:
     Raises ``ValueError`` unless ``aggregate_mbps``, ``alpha_s`` and ``cpus`` are above 0.
     """
 
-    format: int
+    format: Literal[1]
     measured_at: str
     quick: bool
     kernel: str
@@ -128,24 +126,16 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
     Raises ``MachineError`` for a file that is not a calibration.
     """
     try:
-        text = path.read_text()
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        calibration = from_json(json.loads(text))
-    except ValueError:
+        calibration = from_plain(Calibration, text, "a calibration")
+    except ConfigError:
         raise MachineError(
             f"{path} is not a calibration that this version reads; write a new one with sudo railyard calibrate"
         ) from None
     return calibration if calibration.is_of_this_machine() else None
-
-
-def from_json(data: Mapping[str, Any]) -> Calibration:
-    """Read the fields of a calibration; ``ValueError`` for another format."""
-    found = TypeAdapter(Calibration).validate_python(data, extra="forbid")
-    if found.format != FORMAT:
-        raise ValueError(found.format)
-    return found
 
 
 def pick_scale(

@@ -9,8 +9,9 @@ from typing import Any
 from measure.metrics.critical import Critical, OperationKey
 from railyard.scale import Scale
 from railyard.timeline import Event
+from railyard.validation import from_plain
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.program import Group, group_from_json
+from workloads.program import Group
 
 
 @dataclass(frozen=True)
@@ -92,5 +93,6 @@ def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
 
 
 def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
-    """Read the groups that ``groups_to_json`` wrote, by name."""
-    return {g["name"]: group_from_json(g) for g in data}
+    """Read the groups that ``groups_to_json`` wrote, by name; ``ConfigError`` for anything else."""
+    groups = [from_plain(Group, group, "a group") for group in data]
+    return {group.name: group for group in groups}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from fabric_plans import pipeline_groups
 from fake_clock import FakeClock
 from fake_openflow import FakeSwitch
 
+from controllers.engine.jobs import Job
 from controllers.openflow.core import ControllerCore
+from railyard.protocol import to_json
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
@@ -61,11 +62,11 @@ class World:
             else:
                 self.core.refused(dpid, number, "BUNDLE_FAILED")
 
-    def answer(self, request_id: object, fragment: str) -> None:
-        self.answers[request_id] = json.loads(f"{{{fragment}}}")
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self.answers[request_id] = json.loads(answer)
 
     def ask(self, request_id: object, **message: Any) -> None:
-        self.core.handle({"id": request_id, **message}, self)
+        self.core.handle(to_json({"id": request_id, **message}), self)
 
     def wait(self, request_id: object) -> dict[str, Any]:
         self.until(lambda: request_id in self.answers)
@@ -76,7 +77,5 @@ class World:
         self.clock.until(condition)
 
     def register(self, delay_s: float = 0.02) -> None:
-        groups = json.loads(json.dumps([asdict(g) for g in pipeline_groups(2, 2)]))
-        message = {"job": "j", "policy": "opus", "mode": "x", "reconfiguration_delay_s": delay_s, "groups": groups}
-        self.ask("register", op="register", **message)
+        self.ask("register", op="register", policy="opus", job=Job("j", pipeline_groups(2, 2), "x", delay_s))
         assert self.wait("register") == {"ok": True}

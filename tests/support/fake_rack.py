@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from controllers.engine.jobs import Job
+from controllers.northbound.messages import read_request
 from experiments.failover.run import specs_of
 from experiments.failover.settings import FailoverExperiment
 from experiments.racks.job_spec import JobSpec
@@ -22,6 +23,7 @@ from experiments.racks.supervisor import JobSupervisor
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError
+from railyard.protocol import encode
 from railyard.scale import Scale
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, Failure
@@ -113,6 +115,7 @@ class Channel:
 
     def request(self, op: str, seen: int) -> None:
         assert op == "watch"
+        read_request(encode(0, op, job=self.job, rank=0, seen=seen))
         self.seen = seen
         self._rack.controller.tell_watchers()
 
@@ -244,11 +247,15 @@ class Rack:
             channel_path="job.sock",
             net=net,
             controller=SimpleNamespace(process=Process(self)),
-            call=lambda op, **fields: self.controller.call(op, **fields),
+            call=self._call,
             register=self._register,
             check=self._check,
             restart_controller=self._restart_controller,
         )
+
+    def _call(self, op: str, **fields: Any) -> dict[str, Any]:
+        read_request(encode(0, op, **fields))
+        return self.controller.call(op, **fields)
 
     def _register(self, job: Job, policy: str) -> None:
         self.log.append(f"register {job.name}")

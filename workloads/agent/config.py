@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic_core import from_json, to_json
+
 from railyard.scale import Scale
+from railyard.validation import from_plain
 from topos.plan import FabricPlan
 from workloads.agent.incarnation import Incarnation
 from workloads.program import Compute, Program
@@ -57,38 +60,31 @@ class AgentConfig:
 _SHARED = ("program", "plan")
 
 
-def configs_to_json(configs: Sequence[AgentConfig]) -> dict[str, Any]:
-    """Plain data for ``json.dump``; a program or plan that several agents share is written once."""
+def configs_to_json(configs: Sequence[AgentConfig]) -> bytes:
+    """The configurations as JSON; a program or plan that several agents share is written once."""
     shared: dict[str, list[Any]] = {name: [] for name in _SHARED}
     place: dict[int, int] = {}
     agents = []
     for config in configs:
-        entry = {name: value for name, value in vars(config).items() if name not in _SHARED}
+        entry = dict(vars(config))
         for name in _SHARED:
-            value = getattr(config, name)
+            value = entry[name]
             if id(value) not in place:
                 place[id(value)] = len(shared[name])
-                shared[name].append(value.to_json())
+                shared[name].append(value)
             entry[name] = place[id(value)]
-        entry["scale"] = [config.scale.rate, config.scale.time]
-        entry["incarnation"] = config.incarnation and config.incarnation.to_json()
         agents.append(entry)
-    return {**shared, "agents": agents}
+    return to_json({**shared, "agents": agents})
 
 
-def configs_from_json(data: dict[str, Any]) -> list[AgentConfig]:
+def configs_from_json(text: bytes) -> list[AgentConfig]:
     """Read the configurations that ``configs_to_json`` wrote."""
-    programs = [Program.from_json(program) for program in data["program"]]
-    plans = [FabricPlan.from_json(plan) for plan in data["plan"]]
+    data = from_json(text)
+    programs = [from_plain(Program, program, "a program") for program in data["program"]]
+    plans = [from_plain(FabricPlan, plan, "a plan") for plan in data["plan"]]
     return [
-        AgentConfig(
-            **{
-                **entry,
-                "program": programs[entry["program"]],
-                "plan": plans[entry["plan"]],
-                "scale": Scale(*entry["scale"]),
-                "incarnation": entry["incarnation"] and Incarnation.from_json(entry["incarnation"]),
-            }
+        from_plain(
+            AgentConfig, {**entry, "program": programs[entry["program"]], "plan": plans[entry["plan"]]}, "an agent"
         )
         for entry in data["agents"]
     ]

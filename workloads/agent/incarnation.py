@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 STAGES = ("checkpoint", "library", "data", "load")
 """Start-up stages of a rank before the first step of an incarnation, in order: fetch the checkpoint (a spare; the
@@ -39,13 +37,3 @@ class Incarnation:
     def given_s(self, stage: str) -> float | None:
         """The duration given for ``stage`` (real seconds); None if the stage is executed."""
         return dict(self.given).get(stage)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Incarnation:
-        """Read the incarnation that ``to_json`` wrote."""
-        given = tuple((str(name), float(seconds)) for name, seconds in data["given"])
-        return Incarnation(**{**data, "copy_to": tuple(data["copy_to"]), "given": given})

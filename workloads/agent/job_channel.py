@@ -6,7 +6,6 @@ Newline-delimited JSON over a Unix stream socket; each answer carries the ``id``
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -58,8 +57,7 @@ class JobChannel:
 
     def notify(self, op: str, **fields: Any) -> None:
         """Send a message without ``id``, which has no answer."""
-        message = {"op": op, "job": self._job, "rank": self._rank, **fields}
-        self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self._send(encode(None, op, job=self._job, rank=self._rank, **fields))
 
     def flush(self) -> None:
         """Send the bytes that the socket did not take before."""

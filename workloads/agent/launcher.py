@@ -79,12 +79,11 @@ class AgentLauncher:
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
             self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
-        document = {**configs_to_json(configs), "namespaces": [fd >= 0 for fd in netns_fds]}
         memory = os.memfd_create("railyard-agents")
         with os.fdopen(memory, "wb") as file:
-            file.write(json.dumps(document, separators=(",", ":")).encode())
+            file.write(configs_to_json(configs))
             file.flush()
-            self.send({"launch": number}, [memory])
+            self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
         return team
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:

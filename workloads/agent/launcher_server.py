@@ -116,7 +116,7 @@ class LauncherServer:
         if "fds" in order:
             self._namespaces += fds
         elif "launch" in order:
-            self._launch(order["launch"], fds[0])
+            self._launch(order["launch"], fds[0], order["namespaces"])
         elif "kill" in order:
             self._kill(order["team"], order["kill"])
         else:
@@ -153,15 +153,14 @@ class LauncherServer:
 
     # -- agents --------------------------------------------------------------------------------------
 
-    def _launch(self, team: int, memory: int) -> None:
+    def _launch(self, team: int, memory: int, have_namespaces: Sequence[bool]) -> None:
         with os.fdopen(memory, "rb") as file:
             file.seek(0)
-            document = json.load(file)
-        configs = configs_from_json(document)
+            configs = configs_from_json(file.read())
         _warm_up(configs)
         gc.collect()
         gc.freeze()
-        for config, has_namespace in zip(configs, document["namespaces"], strict=True):
+        for config, has_namespace in zip(configs, have_namespaces, strict=True):
             namespace = self._namespaces.pop(0) if has_namespace else -1
             self._fork(team, config, namespace)
             if namespace >= 0:

@@ -13,9 +13,9 @@ import numpy
 from pydantic import Field
 
 from railyard.errors import ConfigError
+from railyard.validation import Section
 from workloads.program import Dimension, Group
 from workloads.training.levels import network_of, spread
-from workloads.training.section import Section
 
 WORLD_GROUP = "world"
 

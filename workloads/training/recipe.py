@@ -50,12 +50,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from railyard.errors import ConfigError, nearest
+from railyard.errors import ConfigError
+from railyard.validation import Section, config_error, read_mapping
 from workloads.training.ranks import Parallelism
-from workloads.training.section import Section
 from workloads.training.shape import ModelShape, Unit
 
 TP_COLLECTIVES_PER_LAYER = 4
@@ -190,18 +189,7 @@ class Recipe(Section):
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the keys of a workload file; ``ConfigError`` names the file, and the line where it is no YAML."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot be read ({reason}); name a workload file", source=str(path)) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
-    if not isinstance(data, dict):
-        raise ConfigError("must be a mapping of keys such as name, model, parallelism, batch", source=str(path))
-    return data
+    return read_mapping(path, "a workload file", "name, model, parallelism, batch")
 
 
 def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
@@ -209,31 +197,4 @@ def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
     try:
         return Recipe.model_validate(dict(data))
     except ValidationError as error:
-        raise _config_error(error, source) from None
-
-
-def _config_error(error: ValidationError, source: str | None) -> ConfigError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or None
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"])
-        near = nearest(str(first["loc"][-1]), known)
-        message = f"is not a key of a workload; the keys here are {', '.join(known)}{near}"
-        return ConfigError(message, key=key, source=source)
-    if first["type"] == "missing":
-        return ConfigError("is missing; a workload needs it", key=key, source=source)
-    message = first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] == "model_type":
-        message = "must be a mapping of keys"
-    if not isinstance(first["input"], dict):
-        message += f", not {first['input']!r}"
-    return ConfigError(message, key=key, source=source)
-
-
-def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Recipe
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
-    return sorted(model.model_fields)
+        raise config_error(error, Recipe, "a workload", source=source) from None

@@ -13,8 +13,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from railyard.errors import ConfigError
+from railyard.validation import Section
 from workloads.training.experts import popularity
-from workloads.training.section import Section
 
 OuterUnits = Literal["none", "vocabulary", "layer"]
 """How the embedding (first stage) and the head (last stage) count: not at all, by their own size, or each as one

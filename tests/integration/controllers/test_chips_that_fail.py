@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from raw_frames import PATIENCE_S, Fabric, arrivals, forget_caches, frame, reaches, running, wire
 
+from controllers.engine.jobs import Detection, Job
 from controllers.northbound.client import ChannelClient
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from topos.racks import RackTopo
+from workloads.program import Group
 
 pytestmark = [pytest.mark.root, pytest.mark.timed]
 """All of them bound the time until circuits or routes stand."""
@@ -34,15 +36,9 @@ def register(
 ) -> None:
     """A job of the tenant: one ring."""
     assert plan.rack is not None
-    group = {"name": tenant, "dimension": "dp", "members": list(plan.rack.tenant(tenant).ranks)}
-    client.call(
-        "register",
-        job=tenant,
-        policy=policy,
-        mode="x",
-        groups=[group],
-        reconfiguration_delay_s=delay_s,
-        detection=detection or None,
+    group = Group(tenant, "dp", plan.rack.tenant(tenant).ranks)
+    client.register(
+        Job(tenant, (group,), "x", delay_s, detection=Detection(**detection) if detection else None), policy
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 from checkout import ROOT
 from raw_frames import Fabric, arrivals, forget_caches, frame, reaches, running, wire
 
+from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from railyard.errors import ControlError
 from topos.kernel.emulation import Emulation
@@ -28,12 +29,12 @@ from workloads.program import Group
 pytestmark = pytest.mark.root
 
 EXAMPLES = ROOT / "docs" / "examples"
-GROUPS = [
+GROUPS = (
     Group("dp0", "dp", (0, 1), stage=0),
     Group("dp1", "dp", (2, 3), stage=1),
     Group("pair0", "pp", (0, 2), stage=0),
     Group("pair1", "pp", (1, 3), stage=0),
-]
+)
 
 
 def rail() -> RailTopo:
@@ -66,7 +67,7 @@ def together(*calls: object) -> list[object]:
 def test_a_job_rewires_the_light(fabric: Fabric) -> None:
     with ExitStack() as stack:
         people, a, b = (stack.enter_context(ChannelClient(fabric.channel, 10)) for _ in range(3))
-        people.register("job", "opus", "on-demand", GROUPS, 0.1, 0.05)
+        people.register(Job("job", GROUPS, "on-demand", 0.1, 0.05), "opus")
         assert fabric.reaches(0, 1) == [(1, 0)] and fabric.reaches(2, 0) == [(3, 1)]
         together(lambda: a.check_in("job", 0, "pair0"), lambda: b.check_in("job", 2, "pair0"))
         began = time.monotonic()

@@ -7,16 +7,18 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
+from controllers.northbound.messages import Register, read_request
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
+from railyard.protocol import encode
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
@@ -87,7 +89,7 @@ def run(
     check(program)
     if files is not None:
         with ChannelClient(files.channel) as client:
-            client.register(job, "follow", "on-demand", program.groups.values(), delay_s)
+            client.register(Job(job, tuple(program.groups.values()), "on-demand", delay_s), "follow")
     configs = [
         AgentConfig(
             rank,
@@ -333,10 +335,7 @@ def check_no_loss(events: list[Event]) -> None:
 
 @pytest.mark.beside
 def test_groups_of_a_job_survive_the_job_channel() -> None:
-    from controllers.northbound import messages
-
     program = circuit_program(("stragglar",), 1000)
     for group in program.groups.values():
-        message: dict[str, Any] = json.loads(json.dumps(asdict(group)))
-        job = messages.job({"job": "j", "mode": "on-demand", "groups": [message]})
-        assert job.groups == (group,)
+        request = read_request(encode(None, "register", policy="follow", job=Job("j", (group,), "on-demand")))
+        assert isinstance(request, Register) and request.job.groups == (group,)

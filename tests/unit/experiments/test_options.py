@@ -12,9 +12,10 @@ from pydantic import Field
 from experiments.command.run import experiment_of, file_values, options_by_experiment, parser_of
 from experiments.options import Parser, field_options, merged, settings_values
 from experiments.registry import ENTRIES, find
-from experiments.settings import Option, Section, Settings, validated
+from experiments.settings import Option, Settings, validated
 from railyard import __version__
 from railyard.errors import ConfigError
+from railyard.validation import Section
 
 KINDS = [find(entry.name) for entry in ENTRIES]
 

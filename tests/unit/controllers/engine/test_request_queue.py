@@ -24,7 +24,6 @@ from controllers.engine.actions import (
     RewireRefused,
     SlotEnds,
 )
-from controllers.engine.jobs import Job
 from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
 from controllers.engine.request_queue import MAX_TRIES, RequestQueue
@@ -108,9 +107,9 @@ class World:
             complete = readiness.request(rank, index, now)
         assert complete is not None
         return GroupRequest(
+            what=name,
             asked=self.now,
             delay_s=DELAY_S,
-            job=Job("job", (readiness.group,), "on-demand", DELAY_S),
             policy=policy,
             readiness=readiness,
             round=complete,
@@ -126,7 +125,14 @@ class World:
         device = self.optical.switch("rail0")
         return self.add(
             RewireRequest(
-                asked=self.now, delay_s=DELAY_S, ticket=ticket, switch=device, matching=circuits, mode="update"
+                what="rewiring of rail0",
+                asked=self.now,
+                delay_s=DELAY_S,
+                switch=device,
+                matching=circuits,
+                mode="update",
+                done=lambda now: [Rewired(ticket)],
+                given_up=lambda reason, now: [RewireRefused(ticket, reason)],
             )
         )
 
@@ -433,13 +439,19 @@ def test_a_round_that_was_acknowledged_is_refused_without_a_word_and_frees_its_p
 
 
 def start_request(world: World, forgotten: list[str]) -> StartRequest:
+    def given_up(reason: str, now: float) -> list[Action]:
+        forgotten.append("j")
+        return [RegisterRefused("j", reason)]
+
     return StartRequest(
+        what="start of j",
         asked=world.now,
         delay_s=0.0,
-        job=Job("j", (), "on-demand"),
+        job="j",
         wiring={"rail0": PAIR_01},
         kept=lambda: {"rail0": frozenset({6, 7})},
-        forget=lambda: forgotten.append("j"),
+        done=lambda now: [Registered("j")],
+        given_up=given_up,
     )
 
 

@@ -92,16 +92,24 @@ def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        ({}, 400, "cells: must be a list with the state of each cell, bar or cross"),
-        ({"cells": "bar"}, 400, "cells: must be a list"),
-        ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells[34]: must be bar or cross, not 'open'"),
-        ({"cells": [[]] * 35}, 400, "cells[0]: must be bar or cross, not []"),
+        ({}, 400, "cells: is missing; operation cells needs it"),
+        ({"cells": "bar"}, 400, "cells: input should be a valid array, not 'bar'"),
+        ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells.34: input should be 'bar' or 'cross', not 'open'"),
+        ({"cells": [[]] * 35}, 400, "cells.0: input should be 'bar' or 'cross', not []"),
         ({"cells": ["bar"] * 34}, 409, "rail0 has 35 cells; give a state for each, not 34"),
         ({"cells": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
         ({"cells": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
-        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list of ports that will hold no circuit"),
-        ({"cells": ["bar"] * 35, "ports": []}, 400, "ports is not a key of this request; use cells, blocked"),
-        ({"cells": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1}, 400, "delay_s: must be a number of seconds"),
+        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: input should be a valid array, not 1"),
+        (
+            {"cells": ["bar"] * 35, "ports": []},
+            400,
+            "ports: is not a key of operation cells; the keys here are blocked, cells",
+        ),
+        (
+            {"cells": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1},
+            400,
+            "delay_s: input should be greater than or equal to 0, not -1",
+        ),
     ],
 )
 def test_wrong_cells_are_refused_and_nothing_changes(mesh: Rest, body: object, status: int, reason: str) -> None:

@@ -11,15 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.rotation import Cycle
-from controllers.northbound import messages
+from controllers.engine.jobs import Job
+from controllers.northbound.messages import Register, header_of, read_request
 from railyard.errors import ConfigError
+from railyard.protocol import encode
 
-JOB = {"job": "j", "mode": "on-demand", "groups": []}
+JOB = {"name": "j", "mode": "on-demand", "groups": []}
+
+
+def registered(job: object) -> Job:
+    """The job that is registered when a client sends ``job``."""
+    request = read_request(json.dumps({"op": "register", "policy": "rotor", "job": job}).encode())
+    assert isinstance(request, Register)
+    return request.job
 
 
 def cycle(value: object) -> Cycle | None:
     """What a job that registers with ``value`` gets, over the wire and back."""
-    return messages.job(json.loads(json.dumps({**JOB, "cycle": value}))).cycle
+    return registered({**JOB, "cycle": value}).cycle
 
 
 @pytest.mark.parametrize(
@@ -35,7 +44,7 @@ def test_a_cycle_comes_out_as_it_went_in(made: Cycle) -> None:
 
 
 def test_what_is_not_said_has_its_default() -> None:
-    assert messages.job(JOB).cycle is None and cycle(None) is None
+    assert registered(JOB).cycle is None and cycle(None) is None
     assert cycle({}) == Cycle()
     assert cycle({"slot_s": 1}) == Cycle(slot_s=1.0)
 
@@ -43,27 +52,30 @@ def test_what_is_not_said_has_its_default() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("often", "cycle: must be an object, not 'often'"),
-        ([], r"cycle: must be an object, not \[\]"),
-        ({"speed": 3}, "cycle.speed: is not a key of a cycle; use one of slot_s, guard_s, simplex, demand, most_"),
-        ({"slot_s": "1"}, "cycle.slot_s: must be a number of seconds of 0 or more, not '1'"),
-        ({"slot_s": True}, "cycle.slot_s: must be a number of seconds of 0 or more, not True"),
-        ({"slot_s": -1}, "cycle.slot_s: must be a number of seconds of 0 or more, not -1"),
-        ({"slot_s": float("nan")}, "cycle.slot_s: must be a number of seconds of 0 or more, not nan"),
-        ({"slot_s": float("inf")}, "cycle.slot_s: must be a number of seconds of 0 or more, not inf"),
-        ({"slot_s": 10**400}, "cycle.slot_s: must be a number of seconds of 0 or more, not 1000"),
+        ("often", "cycle: input should be an object, not 'often'"),
+        ([], r"cycle: input should be an object, not \[\]"),
+        (
+            {"speed": 3},
+            "cycle.speed: is not a key of operation register; the keys here are demand, guard_s, most_slots,",
+        ),
+        ({"slot_s": "1"}, "cycle.slot_s: input should be a valid number, not '1'"),
+        ({"slot_s": True}, "cycle.slot_s: input should be a valid number, not True"),
+        ({"slot_s": -1}, "cycle.slot_s: input should be greater than or equal to 0, not -1"),
+        ({"slot_s": float("nan")}, "cycle.slot_s: input should be a finite number, not nan"),
+        ({"slot_s": float("inf")}, "cycle.slot_s: input should be a finite number, not inf"),
+        ({"slot_s": 10**400}, r"cycle.slot_s: input should be a finite number, not 10{99}\.\.\.$"),
         ({"slot_s": 0, "guard_s": 0.002}, "a slot of 0 ms leaves no time beside a guard time of 2 ms; make it longer"),
         ({"slot_s": 0.01, "guard_s": 0.01}, "a slot of 10 ms leaves no time beside a guard time of 10 ms"),
-        ({"guard_s": -0.1}, "cycle.guard_s: must be a number of seconds of 0 or more, not -0.1"),
-        ({"simplex": 1}, "cycle.simplex: must be true or false, not 1"),
-        ({"most_slots": -1}, "cycle.most_slots: must be an integer of 0 or more, not -1"),
-        ({"most_slots": 2.0}, "cycle.most_slots: must be an integer of 0 or more, not 2.0"),
-        ({"demand": 5}, "cycle.demand: must be a list of rows of numbers, one row for each sender"),
-        ({"demand": [1, 2]}, "cycle.demand: must be a list of rows of numbers"),
-        ({"demand": [[0, "1"], [1, 0]]}, "cycle.demand: must be a list of rows of numbers"),
-        ({"demand": [[0, True], [1, 0]]}, "cycle.demand: must be a list of rows of numbers"),
-        ({"demand": [[0, None], [1, 0]]}, "cycle.demand: must be a list of rows of numbers"),
-        ({"demand": [[0, 10**400], [1, 0]]}, "cycle.demand: must be a list of rows of numbers"),
+        ({"guard_s": -0.1}, "cycle.guard_s: input should be greater than or equal to 0, not -0.1"),
+        ({"simplex": 1}, "cycle.simplex: input should be a valid boolean, not 1"),
+        ({"most_slots": -1}, "cycle.most_slots: input should be greater than or equal to 0, not -1"),
+        ({"most_slots": 2.0}, "cycle.most_slots: input should be a valid integer, not 2.0"),
+        ({"demand": 5}, "cycle.demand: input should be a valid array, not 5"),
+        ({"demand": [1, 2]}, "cycle.demand.0: input should be a valid array, not 1"),
+        ({"demand": [[0, "1"], [1, 0]]}, "cycle.demand.0.1: input should be a valid number, not '1'"),
+        ({"demand": [[0, True], [1, 0]]}, "cycle.demand.0.1: input should be a valid number, not True"),
+        ({"demand": [[0, None], [1, 0]]}, "cycle.demand.0.1: input should be a valid number, not None"),
+        ({"demand": [[0, 10**400], [1, 0]]}, "cycle.demand.0.1: input should be a finite number, not 1000"),
     ],
 )
 def test_a_wrong_cycle_is_a_sentence(value: object, reason: str) -> None:
@@ -87,3 +99,40 @@ def test_whatever_is_written_is_a_cycle_or_a_sentence(value: Any) -> None:
         assert str(error)
     else:
         assert found is None or isinstance(found, Cycle)
+
+
+@given(st.dictionaries(st.sampled_from(["op", "id", "job", "rank", "group", "index", "policy"]), ANYTHING) | ANYTHING)
+def test_whatever_is_sent_is_a_request_or_a_sentence(message: Any) -> None:
+    line = json.dumps(message).encode()
+    try:
+        found = read_request(line)
+    except ConfigError as error:
+        assert str(error) and "\n" not in str(error)
+    else:
+        assert header_of(line) == (found.id, found.op)
+
+
+@pytest.mark.parametrize("line", [b"", b"hello", b"{", b"\xff", b'{"op":"jobs"', b"[" * 100_000])
+def test_what_is_no_json_is_said(line: bytes) -> None:
+    with pytest.raises(ConfigError, match="a request must be one line of JSON"):
+        read_request(line)
+    assert header_of(line) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("op", "fields"),
+    [("watch", {"job": "j", "rank": 0, "seen": 1}), ("failed", {"job": "j", "rank": 0, "cause": "smoke"}),
+     ("restart", {"job": "j"}), ("alive", {"job": "j", "rank": 0}),
+     ("checkin", {"job": "j", "rank": 0, "group": "g"}),
+     ("release", {"job": "j", "rank": 0, "group": "g", "index": 0})],
+)  # fmt: skip
+def test_what_agents_and_supervisors_send_is_a_request(op: str, fields: dict[str, Any]) -> None:
+    request = read_request(encode(3, op, **fields))
+    assert (request.id, request.op) == (3, op)
+    assert {key: getattr(request, key) for key in fields} == fields
+
+
+@pytest.mark.parametrize("line", [b"[]", b"7", b"{}", b'{"op": "dance"}'])
+def test_what_is_no_request_names_the_operations(line: bytes) -> None:
+    with pytest.raises(ConfigError, match="op: must be one of register, checkin, request"):
+        read_request(line)

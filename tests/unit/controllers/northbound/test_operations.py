@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,12 @@ from fabric_plans import pip_plan, pipeline_groups, rail_plan
 
 from controllers.engine.actions import Action, Darken, Note, SlotEnds
 from controllers.engine.engine import Engine
+from controllers.engine.jobs import Detection, Job
+from controllers.northbound.messages import Alive, Restart, read_request
 from controllers.northbound.operations import Operations
 from controllers.openflow.datapaths import Datapaths
 from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError
+from railyard.protocol import encode, to_json
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -32,8 +34,8 @@ class Caller:
         self.trusted = trusted
         self.answers: dict[object, list[dict[str, Any]]] = {}
 
-    def answer(self, request_id: object, fragment: str) -> None:
-        self.answers.setdefault(request_id, []).append(json.loads(f"{{{fragment}}}"))
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self.answers.setdefault(request_id, []).append(json.loads(answer))
 
 
 class Desk:
@@ -60,9 +62,8 @@ class Desk:
     def ask(self, op: str, caller: Caller | None = None, **fields: Any) -> list[dict[str, Any]]:
         """One request; the list that its answers are added to, now or later."""
         caller, number = caller or self.people, next(self.numbers)
-        message = {"op": op, **fields}
         answers = caller.answers.setdefault(number, [])
-        self.do(self.operations.operation(message)(message, (caller, number), self.now))
+        self.do(self.operations.execute(read_request(encode(number, op, **fields)), caller, self.now))
         return answers
 
     def do(self, actions: Iterable[Action]) -> None:
@@ -76,8 +77,8 @@ class Desk:
             elif not isinstance(action, SlotEnds):
                 replies.report(action)
         answers, replies.answers = replies.answers, []
-        for (caller, number), text in answers:
-            caller.answer(number, text)
+        for (caller, number), answer in answers:
+            caller.answer(number, answer)
 
     def tune(self) -> None:
         """Every switch is tuned."""
@@ -90,18 +91,19 @@ class Desk:
         """The switch does not do the oldest reconfiguration."""
         self.do(self.engine.failed(self.dark.pop(0).reconfiguration_id, reason, self.now))
 
-    def register(self, **fields: Any) -> list[dict[str, Any]]:
-        message = {"job": "j", "policy": "opus", "mode": "on-demand", "reconfiguration_delay_s": 0.5, **fields}
-        message.setdefault("groups", groups(*pipeline_groups(2, 2)))
-        return self.ask("register", **message)
+    def register(
+        self,
+        groups: tuple[Group, ...] | None = None,
+        *,
+        policy: str = "opus",
+        delay_s: float = 0.5,
+        detection: Detection | None = None,
+    ) -> list[dict[str, Any]]:
+        found = pipeline_groups(2, 2) if groups is None else groups
+        return self.ask("register", policy=policy, job=Job("j", found, "on-demand", delay_s, detection=detection))
 
     def close(self, caller: Caller) -> None:
         self.do(self.operations.closed(caller, self.now))
-
-
-def groups(*found: Group) -> list[Any]:
-    plain: list[Any] = json.loads(json.dumps([asdict(group) for group in found]))
-    return plain
 
 
 @pytest.fixture
@@ -135,46 +137,52 @@ def granted(job: Desk, *callers: Caller) -> None:
         ({}, ConfigError, "op: must be one of register, checkin, request, release, moved, alive, watch, restart, "
                           "failed, finish, circuits, jobs, rewire, cells, fault, not None"),
         ({"op": ["jobs"]}, ConfigError, "not ['jobs']"),
-        ({"op": "register"}, ConfigError, "policy: must be a non-empty string, not None"),
-        ({"op": "register", "policy": "opus"}, ConfigError, "groups: must be a list of groups, not None"),
-        ({"op": "register", "policy": "opus", "groups": [], "job": "j", "mode": "m"}, ControlError,
+        ({"op": "register"}, ConfigError, "job: is missing; operation register needs it"),
+        ({"op": "register", "policy": "opus", "job": "j"}, ConfigError, "job: input should be an object, not 'j'"),
+        ({"op": "register", "policy": "opus", "job": {"name": "j", "groups": [], "mode": "m"}}, ControlError,
          "job j is already registered"),
-        ({"op": "register", "policy": "opus", "groups": [], "job": "k", "mode": "m", "detection": {"misses": 0}},
-         ConfigError, "detection.misses: must be an integer of 1 or more, not 0"),
-        ({"op": "checkin", "group": RING}, ConfigError, "rank: must be an integer of 0 or more, not None"),
-        ({"op": "checkin", "rank": True, "group": RING}, ConfigError, "rank: must be an integer of 0 or more"),
-        ({"op": "checkin", "rank": 0}, ConfigError, "group: must be a non-empty string, not None"),
+        ({"op": "register", "policy": "opus", "job": {"name": "k", "groups": [], "mode": "m", "mood": 1}}, ConfigError,
+         "job.mood: is not a key of operation register; the keys here are cycle, detection, groups, link_recovery_s"),
+        ({"op": "checkin", "group": RING}, ConfigError, "rank: is missing; operation checkin needs it"),
+        ({"op": "checkin", "rank": True, "group": RING}, ConfigError,
+         "rank: input should be a valid integer, not True"),
+        ({"op": "checkin", "rank": 0}, ConfigError, "group: is missing; operation checkin needs it"),
         ({"op": "checkin", "rank": 0, "group": "x"}, ControlError, "no job has registered a group x"),
         ({"op": "checkin", "rank": 3, "group": RING}, ControlError, "rank 3 is not a member of group dp-s0-r0"),
-        ({"op": "request", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
+        ({"op": "request", "rank": 0, "group": RING}, ConfigError, "index: is missing; operation request needs it"),
         ({"op": "request", "rank": 0, "group": RING, "index": 1}, ControlError, "its next request must be 0"),
-        ({"op": "release", "rank": 0, "group": RING}, ConfigError, "index: must be an integer of 0 or more, not None"),
+        ({"op": "release", "rank": 0, "group": RING}, ConfigError, "index: is missing; operation release needs it"),
         ({"op": "release", "rank": 0, "group": RING, "index": 0}, ControlError, "for which it holds no ack"),
-        ({"op": "moved", "rank": 0, "group": RING, "index": 0}, ConfigError, "slot: must be an integer of 0 or more"),
+        ({"op": "moved", "rank": 0, "group": RING, "index": 0}, ConfigError,
+         "slot: is missing; operation moved needs it"),
         ({"op": "moved", "rank": 0, "group": RING, "index": 0, "slot": 0, "idle": 1}, ConfigError,
-         "idle: must be true or false, not 1"),
-        ({"op": "alive", "rank": 0}, ConfigError, "job: must be a non-empty string, not None"),
+         "idle: input should be a valid boolean, not 1"),
+        ({"op": "alive", "rank": 0}, ConfigError, "job: is missing; operation alive needs it"),
         ({"op": "alive", "job": "x", "rank": 0}, ControlError, "job x"),
-        ({"op": "watch"}, ConfigError, "job: must be a non-empty string, not None"),
-        ({"op": "watch", "job": "j", "seen": -1}, ConfigError, "seen: must be an integer of 0 or more, not -1"),
+        ({"op": "watch"}, ConfigError, "job: is missing; operation watch needs it"),
+        ({"op": "watch", "job": "j", "seen": -1}, ConfigError,
+         "seen: input should be greater than or equal to 0, not -1"),
         ({"op": "watch", "job": "x"}, ControlError, "job x"),
-        ({"op": "restart", "job": ""}, ConfigError, "job: must be a non-empty string, not ''"),
+        ({"op": "restart", "job": ""}, ConfigError, "job: string should have at least 1 character, not ''"),
         ({"op": "restart", "job": "x"}, ControlError, "job x"),
-        ({"op": "failed"}, ConfigError, "rank: must be an integer of 0 or more, not None"),
-        ({"op": "failed", "rank": 0, "cause": 3}, ConfigError, "cause: must be a non-empty string, not 3"),
+        ({"op": "failed"}, ConfigError, "rank: is missing; operation failed needs it"),
+        ({"op": "failed", "rank": 0, "cause": 3}, ConfigError, "cause: input should be a valid string, not 3"),
         ({"op": "failed", "rank": 4}, ControlError, "there is no rank 4; the fabric's ranks are 0 to 3"),
-        ({"op": "finish"}, ConfigError, "job: must be a non-empty string, not None"),
+        ({"op": "finish"}, ConfigError, "job: is missing; operation finish needs it"),
         ({"op": "finish", "job": "x"}, ControlError, "job x"),
-        ({"op": "rewire", "circuits": []}, ConfigError, "switch: must be a non-empty string, not None"),
+        ({"op": "rewire", "circuits": []}, ConfigError, "switch: is missing; operation rewire needs it"),
         ({"op": "rewire", "switch": "rail9", "circuits": []}, ControlError, "rail9 is not an optical switch"),
-        ({"op": "rewire", "switch": "rail0"}, ConfigError, "circuits: must be a list of port pairs"),
+        ({"op": "rewire", "switch": "rail0"}, ConfigError, "circuits: is missing; operation rewire needs it"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1, 9]]}, CircuitError, "port 9 is not on rail0"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "all"}, ConfigError, "update: must be one of"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [], "delay_s": "1"}, ConfigError, "delay_s: must be a number"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "all"}, ConfigError,
+         "update: input should be 'update', 'safe' or"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [], "delay_s": "1"}, ConfigError,
+         "delay_s: input should be a valid number, not '1'"),
         ({"op": "cells", "switch": "rail0", "cells": []}, CircuitError, "rail0 is not made of a mesh"),
-        ({"op": "cells", "cells": []}, ConfigError, "switch: must be a non-empty string, not None"),
-        ({"op": "fault", "switch": "rail0", "port": 1}, ConfigError, "state: must be failed or restored, not None"),
-        ({"op": "fault", "switch": "rail0", "port": "1", "state": "failed"}, ConfigError, "port: must be an integer"),
+        ({"op": "cells", "cells": []}, ConfigError, "switch: is missing; operation cells needs it"),
+        ({"op": "fault", "switch": "rail0", "port": 1}, ConfigError, "state: is missing; operation fault needs it"),
+        ({"op": "fault", "switch": "rail0", "port": "1", "state": "failed"}, ConfigError,
+         "port: input should be a valid integer, not '1'"),
         ({"op": "fault", "switch": "rail0", "port": 9, "state": "failed"}, CircuitError, "port 9 is not on rail0"),
         ({"op": "fault", "switch": "rail9", "port": 1, "state": "failed"}, ControlError, "rail9 is not an optical"),
     ],
@@ -184,11 +192,11 @@ def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(
 ) -> None:
     jobs, switches = job.ask("jobs"), job.ask("circuits")
     with pytest.raises(kind) as caught:
-        job.operations.operation(message)(message, (job.people, "bad"), job.now)
+        job.do(job.operations.execute(read_request(to_json({"id": "bad", **message})), job.people, job.now))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
     assert job.ask("jobs") == jobs and job.ask("circuits") == switches and not job.dark
     replies = job.operations.pending_replies
-    assert "bad" not in job.people.answers and not (replies.check_ins or replies.requests or replies.registrations)
+    assert "bad" not in job.people.answers and not (replies.waiting or replies.registrations)
 
 
 # ---- register and finish ---------------------------------------------------------------------------------------------
@@ -211,13 +219,13 @@ def test_register_is_refused_when_the_switch_does_not_take_the_circuits(desk: De
 def test_no_job_starts_while_a_switch_is_missing() -> None:
     desk = Desk(rail_plan(2), joined=False)
     with pytest.raises(ControlError, match="rail0 has not joined the controller, so no job can start"):
-        desk.register(groups=[])
+        desk.register(())
     assert desk.engine.jobs == {}
 
 
 def test_every_user_may_name_a_policy_of_the_catalog(desk: Desk) -> None:
     desk.people.trusted = False
-    answer = desk.register(policy="static", groups=[])
+    answer = desk.register((), policy="static")
     desk.tune()
     assert answer == [OK]
 
@@ -286,7 +294,7 @@ def test_checkin_is_answered_when_all_members_are_here(job: Desk) -> None:
 
 def test_checkin_tells_the_paths_of_a_group_that_does_not_ask() -> None:
     desk = Desk()
-    desk.register(policy="static", groups=groups(*pipeline_groups(2, 1)))
+    desk.register(pipeline_groups(2, 1), policy="static")
     desk.tune()
     agent = Caller()
     answers = [desk.ask("checkin", agent, rank=rank, group=RING) for rank in (0, 1)]
@@ -336,7 +344,7 @@ def test_release_is_answered_at_once_and_the_last_one_lets_others_have_the_ports
 def rotating() -> tuple[Desk, list[list[dict[str, Any]]]]:
     """Three ranks in the first slot of a rotation without slot times, and the answers that each has got."""
     desk = Desk(rail_plan(3, ports=1))
-    registered = desk.register(policy="rotor", groups=groups(Group("ep", "ep", (0, 1, 2))), reconfiguration_delay_s=0.0)
+    registered = desk.register((Group("ep", "ep", (0, 1, 2)),), policy="rotor", delay_s=0.0)
     desk.tune()
     assert registered == [OK]
     answers = [desk.ask("request", rank=rank, group="ep", index=0) for rank in (0, 1, 2)]
@@ -380,12 +388,12 @@ def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
         desk.ask("moved", rank=rank, group="ep", index=0, slot=0)
     desk.tune()
     assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
-    assert {rank for rank, _, _ in desk.operations.pending_replies.requests} == {1, 2}
+    assert {rank for rank, _, _ in desk.operations.pending_replies.waiting} == {1, 2}
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
 
-DETECTION = {"heartbeat_s": 0.2, "misses": 3}
+DETECTION = Detection(heartbeat_s=0.2, misses=3)
 
 
 def test_alive_is_never_answered_and_begins_the_watch() -> None:
@@ -401,14 +409,13 @@ def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
     desk.tune()
-    beats = desk.operations.take_heartbeat
-    assert not beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now)
+    beats, alive = desk.operations.take_heartbeat, Alive(op="alive", job="j", rank=1)
+    assert not beats(alive, agent, desk.now)
     desk.ask("alive", agent, job="j", rank=1)
-    assert beats({"op": "alive", "job": "j", "rank": 1}, agent, desk.now + 0.1)
+    assert beats(alive, agent, desk.now + 0.1)
     assert desk.engine.liveness.last(1) == desk.now + 0.1
-    assert not beats({"op": "alive", "job": "j", "rank": 1}, Caller(), desk.now + 0.2)
-    assert not beats({"op": "alive", "job": "j", "rank": True}, agent, desk.now + 0.2)
-    assert not beats({"op": "alive", "job": "j"}, agent, desk.now + 0.2)
+    assert not beats(alive, Caller(), desk.now + 0.2)
+    assert not beats(Restart(op="restart", job="j"), agent, desk.now + 0.2)
     assert desk.engine.liveness.last(1) == desk.now + 0.1
 
 
@@ -521,7 +528,7 @@ def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) 
 
 def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
     desk, agent = Desk(), Caller()
-    desk.register(detection={"exit": True})
+    desk.register(detection=Detection(exit=True))
     desk.tune()
     desk.ask("checkin", agent, rank=1, group=RING)
     desk.close(agent)

@@ -17,20 +17,20 @@ class Somebody:
 
     trusted = True
 
-    def answer(self, request_id: object, fragment: str) -> None:
+    def answer(self, request_id: object, answer: bytes) -> None:
         raise AssertionError
 
 
 def waiting(*ranks: int) -> tuple[PendingReplies, Somebody]:
     pending_replies, requester = PendingReplies(lambda job, seen: None), Somebody()
     for rank in ranks:
-        pending_replies.requests[rank, "ep", 0] = requester, rank
+        pending_replies.waiting[rank, "ep", 0] = requester, rank
     return pending_replies, requester
 
 
 def said(pending_replies: PendingReplies) -> list[tuple[object, dict[str, Any]]]:
     """What came for which request, in order."""
-    found = [(reply_to[1], json.loads(f"{{{text}}}")) for reply_to, text in pending_replies.answers]
+    found = [(reply_to[1], json.loads(answer)) for reply_to, answer in pending_replies.answers]
     pending_replies.answers.clear()
     return found
 
@@ -53,7 +53,7 @@ def test_every_slot_is_an_answer_to_the_same_request() -> None:
 
 def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
     pending_replies, requester = waiting(0)
-    pending_replies.requests[1, "other", 3] = requester, 1
+    pending_replies.waiting[1, "other", 3] = requester, 1
     pending_replies.report(Ack(0, "ep", 0, PATHS, SlotWindow(0, 1.0, 2.0)))
     pending_replies.report(Ack(1, "other", 3, (), SlotWindow(0, 1.0, 2.0)))
     assert [
@@ -82,7 +82,7 @@ def test_a_refusal_is_the_last_answer() -> None:
 def test_a_connection_that_has_ended_is_told_nothing() -> None:
     pending_replies, requester = waiting(0, 1)
     other = Somebody()
-    pending_replies.requests[1, "ep", 0] = other, 1
+    pending_replies.waiting[1, "ep", 0] = other, 1
     pending_replies.forget(requester)
     for rank in (0, 1):
         pending_replies.report(Ack(rank, "ep", 0, PATHS, SlotWindow(0, 1.0)))

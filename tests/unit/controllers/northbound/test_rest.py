@@ -101,12 +101,26 @@ def test_faults(ask: Ask) -> None:
         ("POST", "/jobs", {}, 405, "Method not allowed."),
         ("PUT", "/circuits/rail0", "{", 400, "the body must be JSON"),
         ("PUT", "/circuits/rail0", [], 400, "the body must be a JSON object"),
-        ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuit is not a key of this request; use circuits,"),
-        ("PUT", "/circuits/rail0", {}, 400, "circuits: must be a list of port pairs"),
+        ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuits: is missing; operation rewire needs it"),
+        ("PUT", "/circuits/rail0", {}, 400, "circuits: is missing; operation rewire needs it"),
+        (
+            "PUT",
+            "/circuits/rail0",
+            {"circuits": [], "speed": 1},
+            400,
+            "speed: is not a key of operation rewire; the keys",
+        ),
+        ("PUT", "/circuits/rail0", {"circuits": [], "op": "jobs"}, 400, "op is not a key of a body"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
         ("PUT", CROSS, {"pair": [{"ingress": 1}]}, 400, "the body must be"),
-        ("POST", "/faults", {"switch": "rail0", "port": 1, "state": "x"}, 400, "state: must be failed or restored"),
+        (
+            "POST",
+            "/faults",
+            {"switch": "rail0", "port": 1, "state": "x"},
+            400,
+            "state: input should be 'failed' or 'restored', not 'x'",
+        ),
         ("POST", "/faults", {"switch": "rail0", "port": 99, "state": "failed"}, 409, "port 99 is not on rail0"),
     ],
 )
@@ -142,4 +156,7 @@ def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
     status, answer = ask("POST", "/faults", {"rank": 9})
     assert status == 409 and answer["error"] == "there is no rank 9; the fabric's ranks are 0 to 3"
     status, answer = ask("POST", "/faults", {"rank": 1, "port": 2})
-    assert status == 400 and answer["error"] == "port is not a key of this request; use rank, cause"
+    assert (
+        status == 400
+        and answer["error"] == "port: is not a key of operation failed; the keys here are cause, id, job, op, rank"
+    )

@@ -18,6 +18,7 @@ from core_world import World
 from fabric_plans import pipeline_groups, rail_plan
 from fake_clock import RunningClock
 
+from controllers.engine.jobs import Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapath
@@ -113,27 +114,36 @@ def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> Non
     world.until(lambda: table.goes_to(2) == 3)
 
 
+def registering(**wrong: object) -> dict[str, Any]:
+    return {"op": "register", "policy": "opus", "job": {"name": "j", "mode": "m", "groups": [], **wrong}}
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
         ({"op": "dance"}, "op: must be one of register, checkin"),
-        ({"op": "request", "rank": -1}, "rank: must be an integer of 0 or more, not -1"),
-        ({"op": "request", "rank": 0, "group": "g"}, "index: must be an integer of 0 or more, not None"),
+        ({"op": "request", "rank": -1}, "rank: input should be greater than or equal to 0, not -1"),
+        ({"op": "request", "rank": 0, "group": "g"}, "index: is missing; operation request needs it"),
         ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits: must hold pairs of port numbers"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits.0.1: is missing; operation rewire needs it"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 is in circuit 1-2 and in"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"}, "update: must be one of update, safe"),
-        ({"op": "fault", "switch": "rail0", "port": 1, "state": "x"}, "state: must be failed or restored, not 'x'"),
-        ({"op": "register", "job": "", "policy": "opus", "groups": []}, "job: must be a non-empty string, not ''"),
-        ({"op": "register", "job": "j", "policy": "opus", "mode": "m"}, "groups: must be a list of groups, not None"),
         (
-            {"op": "register", "job": "j", "policy": "opus", "mode": "m", "groups": [{"members": [0]}]},
-            r"groups\[0\].dimension: must be one of tp",
+            {"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"},
+            "update: input should be 'update', 'safe' or 'overwrite', not 'x'",
         ),
         (
-            {"op": "register", "job": "j", "policy": "opus", "mode": "m", "groups": [], "link_recovery_s": -1},
-            "link_recovery_s: must be a number of seconds",
+            {"op": "fault", "switch": "rail0", "port": 1, "state": "x"},
+            "state: input should be 'failed' or 'restored', not 'x'",
         ),
+        (registering(name=""), "job.name: string should have at least 1 character, not ''"),
+        (registering(groups=None), "job.groups: input should be a valid array, not None"),
+        (registering(groups=[{"members": [0]}]), "job.groups.0.name: is missing; operation register needs it"),
+        (
+            registering(groups=[{"name": "g", "members": [0], "dimension": "x"}]),
+            "dimension: input should be 'tp', 'cp'",
+        ),
+        (registering(groups=[{"name": "g", "members": [0], "dimension": "dp", "lanes": [0, 1]}]), "group g has lanes"),
+        (registering(link_recovery_s=-1), "link_recovery_s: input should be greater than or equal to 0"),
     ],
 )
 def test_wrong_messages_are_named(world: World, message: dict[str, Any], reason: str) -> None:
@@ -144,7 +154,7 @@ def test_wrong_messages_are_named(world: World, message: dict[str, Any], reason:
 
 def test_only_the_own_user_may_name_code(world: World) -> None:
     world.trusted = False
-    world.ask("x", op="register", job="j", policy="my_module:Mine", mode="m", groups=[])
+    world.ask("x", op="register", job=Job("j", (), "m"), policy="my_module:Mine")
     assert "names code to load" in world.wait("x")["error"]
 
 
@@ -152,7 +162,7 @@ def test_no_job_starts_before_all_switches_have_joined() -> None:
     world = World(rail_plan(4, 2))
     world.join()
     world.until(lambda: world.core.datapaths.missing() == ["rail1"])
-    world.ask("x", op="register", job="j", policy="opus", mode="m", groups=[])
+    world.ask("x", op="register", job=Job("j", (), "m"), policy="opus")
     assert world.wait("x")["error"] == "rail1 has not joined the controller, so no job can start"
     assert not world.ready.is_set()
 
@@ -210,7 +220,7 @@ def path(served: World, tmp_path: Path) -> Iterator[Path]:
 def test_a_job_over_the_channel(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a, ChannelClient(path, 5) as b:
-        people.register("j", "opus", "on-demand", pipeline_groups(2, 2), 0.01)
+        people.register(Job("j", pipeline_groups(2, 2), "on-demand", 0.01), "opus")
         replies: list[Any] = []
         other = threading.Thread(target=lambda: replies.append(a.check_in("j", 0, "pp-s0-d0-r0")))
         other.start()
@@ -232,12 +242,12 @@ def test_a_job_over_the_channel(path: Path) -> None:
 
 def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path) -> None:
     with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a:
-        people.register("j", "opus", "on-demand", pipeline_groups(2, 2))
+        people.register(Job("j", pipeline_groups(2, 2), "on-demand"), "opus")
         dying = ChannelClient(path, 5)
         dying.send(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
         a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
         waiting = served.core._operations.pending_replies
-        served.until(lambda: waiting.check_ins and waiting.requests)
+        served.until(lambda: len(waiting.waiting) == 2)
         dying.close()
         answer = json.loads(a.receive())
         assert answer["error"].endswith("rank 2 of the group has left")
@@ -246,7 +256,7 @@ def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path
 
 def test_no_ack_is_an_error_and_not_a_go(path: Path) -> None:
     with ChannelClient(path, 5) as people, ChannelClient(path, 0.1) as a:
-        people.register("j", "opus", "on-demand", pipeline_groups(2, 2))
+        people.register(Job("j", pipeline_groups(2, 2), "on-demand"), "opus")
         with pytest.raises(ControlError, match=r"did not answer request within 0.1 s"):
             a.request("j", 0, "pp-s0-d0-r0", 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ from core_world import World
 from fake_clock import FakeClock, RunningClock
 from rack_player import rack, rented
 
+from controllers.engine.jobs import Detection, Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.heartbeat_alarm import LATE_S, HeartbeatAlarm
 from railyard.errors import ControlError
+from railyard.protocol import encode
 from topos.plan import FabricPlan
 
 PHOTONIC = rack()
@@ -33,14 +34,14 @@ class Agent:
         self.world, self.rank, self.job = world, rank, job
         self.answers: list[dict[str, Any]] = []
 
-    def answer(self, request_id: object, fragment: str) -> None:
-        self.answers.append(json.loads(f"{{{fragment}}}"))
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self.answers.append(json.loads(answer))
 
     def beat(self) -> None:
-        self.world.core.handle({"op": "alive", "job": self.job, "rank": self.rank}, self)
+        self.world.core.handle(encode(None, "alive", job=self.job, rank=self.rank), self)
 
     def check_in(self) -> None:
-        self.world.core.handle({"id": 1, "op": "checkin", "rank": self.rank, "group": self.job}, self)
+        self.world.core.handle(encode(1, "checkin", rank=self.rank, group=self.job), self)
 
     def close(self) -> None:
         self.world.core.closed(self)
@@ -55,14 +56,11 @@ def running(
         world.join(switch.dpid)
     world.until(world.ready.is_set)
     for tenant in "AB":
-        world.ask(tenant, op="register", policy=policy, mode="x", **registration(plan, tenant, delay_s, detection))
+        detected = Detection(**detection) if detection else None
+        job = Job(tenant, rented(plan, tenant).groups, "x", delay_s, detection=detected)
+        world.ask(tenant, op="register", policy=policy, job=job)
         assert world.wait(tenant) == {"ok": True}
     return world
-
-
-def registration(plan: FabricPlan, tenant: str, delay_s: float, detection: dict[str, Any]) -> dict[str, Any]:
-    groups = json.loads(json.dumps([asdict(group) for group in rented(plan, tenant).groups]))
-    return {"job": tenant, "groups": groups, "reconfiguration_delay_s": delay_s, "detection": detection or None}
 
 
 def light(world: World, rank: int, lane: int) -> tuple[int, int] | None:
@@ -79,7 +77,7 @@ def kinds(world: World) -> list[str]:
 def test_a_reported_failure_is_spliced_and_the_watcher_is_told() -> None:
     world = running(PHOTONIC, delay_s=0.03)
     world.ask("news", op="watch", job="A", seen=0)
-    world.ask("told", op="failed", job="A", rank=1, cause="smoke")
+    world.ask("told", op="failed", rank=1, cause="smoke")
     assert world.wait("told") == {"ok": True}
     assert light(world, 0, 1) is None and light(world, 1, 1) is None and light(world, 4, 1) is not None
     assert "news" not in world.answers
@@ -166,7 +164,7 @@ def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
 )
 def test_a_wrong_heartbeat_is_not_answered_and_means_nothing(message: dict[str, Any]) -> None:
     world = running(PHOTONIC, heartbeat_s=0.01)
-    world.core.handle({"op": "alive", **message}, world)
+    world.core.handle(encode(None, "alive", **message), world)
     assert world.core.engine.liveness.next_check() is None
     assert set(world.answers) == {"A", "B"}
 
@@ -216,13 +214,13 @@ def test_a_switch_that_refuses_or_vanishes_strands_the_job_and_says_so() -> None
     (switch,) = PHOTONIC.network("rail")
     world.switches[switch.dpid].refuses = True
     world.ask("news", op="watch", job="A", seen=0)
-    world.ask("f", op="failed", job="A", rank=0, cause="x")
+    world.ask("f", op="failed", rank=0, cause="x")
     news = world.wait("news")
     assert (news["state"], news["reason"]) == ("stranded", "rack0 refused a message (BUNDLE_FAILED)")
     world.switches[switch.dpid].refuses = False
     world.ask("news B", op="watch", job="B", seen=0)
     world.mute = True
-    world.ask("f", op="failed", job="B", rank=4, cause="x")
+    world.ask("f", op="failed", rank=4, cause="x")
     world.core.left(switch.dpid, world.sends[switch.dpid])
     assert world.wait("news B")["reason"] == "rack0 lost its connection to the controller"
 
@@ -234,25 +232,30 @@ def test_a_watcher_of_a_job_that_is_finished_is_told() -> None:
     assert world.wait("news")["error"] == "job A was finished"
 
 
+def registering(detection: object) -> dict[str, Any]:
+    job = {"name": "j", "mode": "m", "groups": [], "detection": detection}
+    return {"op": "register", "policy": "lumion", "job": job}
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
         ({"op": "watch", "job": "C"}, "job C is not registered; registered are: A, B"),
-        ({"op": "watch", "job": "A", "seen": -1}, "seen: must be an integer of 0 or more, not -1"),
+        ({"op": "watch", "job": "A", "seen": -1}, "seen: input should be greater than or equal to 0, not -1"),
         ({"op": "restart", "job": "C"}, "job C is not registered"),
         ({"op": "failed", "rank": 10}, "there is no rank 10; the fabric's ranks are 0 to 9"),
-        ({"op": "failed", "rank": "x"}, "rank: must be an integer of 0 or more, not 'x'"),
-        ({"op": "failed", "rank": 1, "cause": ""}, "cause: must be a non-empty string, not ''"),
-        ({"op": "register", "detection": 3}, "detection: must be an object, not 3"),
-        ({"op": "register", "detection": {"beat": 1}}, "detection.beat: is not a kind of detection; use one of"),
-        ({"op": "register", "detection": {"misses": 0}}, "detection.misses: must be an integer of 1 or more, not 0"),
-        ({"op": "register", "detection": {"exit": 1}}, "detection.exit: must be true or false, not 1"),
-        ({"op": "register", "detection": {"heartbeat_s": -1}}, "detection.heartbeat_s: must be a number of seconds of"),
+        ({"op": "failed", "rank": "x"}, "rank: input should be a valid integer, not 'x'"),
+        ({"op": "failed", "rank": 1, "cause": ""}, "cause: string should have at least 1 character, not ''"),
+        (registering(3), "job.detection: input should be an object, not 3"),
+        (registering({"beat": 1}), "job.detection.beat: is not a key of operation register; the keys here are exit, "),
+        (registering({"misses": 0}), "job.detection.misses: input should be greater than or equal to 1, not 0"),
+        (registering({"exit": 1}), "job.detection.exit: input should be a valid boolean, not 1"),
+        (registering({"heartbeat_s": -1}), "job.detection.heartbeat_s: input should be greater than or equal to 0"),
     ],
 )
 def test_wrong_messages_are_named(message: dict[str, Any], reason: str) -> None:
     world = running(PHOTONIC)
-    world.ask("x", **{"job": "j", "policy": "lumion", "mode": "m", "groups": [], **message})
+    world.ask("x", **message)
     assert reason in world.wait("x")["error"]
 
 

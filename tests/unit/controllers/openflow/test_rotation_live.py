@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +13,10 @@ from fabric_plans import rail_plan
 
 from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Action, SlotEnds
+from controllers.engine.jobs import Job
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.datapaths import Datapath
-from railyard.protocol import SlotWindow
+from railyard.protocol import SlotWindow, encode
 from workloads.program import Group
 
 EP = Group("ep", "ep", (0, 1, 2, 3))
@@ -32,12 +32,12 @@ class Agent:
         self.world, self.rank = world, rank
         self.answers: list[dict[str, Any]] = []
 
-    def answer(self, request_id: object, fragment: str) -> None:
-        self.answers.append({"id": request_id, **json.loads(f"{{{fragment}}}")})
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self.answers.append({"id": request_id, **json.loads(answer)})
 
     def say(self, number: int, op: str, **fields: Any) -> None:
-        message = {"id": number, "op": op, "rank": self.rank, "group": "ep", "index": 0, **fields}
-        self.world.core.handle(message, self)
+        said = {"rank": self.rank, "group": "ep", **({} if op == "checkin" else {"index": 0}), **fields}
+        self.world.core.handle(encode(number, op, **said), self)
 
     def told(self) -> list[int]:
         """The slots that came, all as answers to request 1."""
@@ -61,14 +61,8 @@ def rotating(cycle: Cycle | None, delay_s: float = DELAY_S) -> tuple[World, list
 
 
 def register(world: World, cycle: Cycle | None, delay_s: float) -> None:
-    message = {
-        "job": "j",
-        "policy": "rotor",
-        "mode": "on-demand",
-        "groups": [asdict(EP)],
-        "cycle": asdict(cycle or Cycle()),
-    }
-    world.ask("r", op="register", reconfiguration_delay_s=delay_s, **json.loads(json.dumps(message)))
+    job = Job("j", (EP,), "on-demand", delay_s, cycle=cycle or Cycle())
+    world.ask("r", op="register", policy="rotor", job=job)
     assert world.wait("r") == {"ok": True}
 
 
@@ -93,7 +87,7 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
         agent.say(20, "release")
     assert all(agent.answers[-1] == {"id": 20, "ok": True} for agent in agents)
     assert all(agent.told() == [0, 1, 2, 3] for agent in agents)
-    assert not world.core._operations.pending_replies.requests
+    assert not world.core._operations.pending_replies.waiting
     assert [e["slot"] for e in world.events if e.kind == "slot"] == [0, 1, 2, 3]
 
 
@@ -121,9 +115,9 @@ def test_agents_hear_at_check_in_that_circuits_will_take_turns() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"slot": -1}, "slot: must be an integer of 0 or more, not -1"),
-        ({}, "slot: must be an integer of 0 or more, not None"),
-        ({"slot": 0, "idle": 1}, "idle: must be true or false, not 1"),
+        ({"slot": -1}, "slot: input should be greater than or equal to 0, not -1"),
+        ({}, "slot: is missing; operation moved needs it"),
+        ({"slot": 0, "idle": 1}, "idle: input should be a valid boolean, not 1"),
         ({"slot": 0, "rank": 7}, "rank 7 is not a member of group ep"),
     ],
 )

@@ -19,8 +19,7 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
-from controllers.openflow.datapath_sender import Decide
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapaths, Step
+from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapaths, Decide, Step
 from controllers.openflow.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy

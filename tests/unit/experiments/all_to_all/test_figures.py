@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_a_point_that_is_not_faithful_is_crossed_out() -> None:
     assert crosses == [8]
 
 
-def said_of(rows: list[dict[str, Any]]) -> str:
+def said_of(rows: Sequence[Mapping[str, Any]]) -> str:
     return printed(AllToAll, rows, 200)
 
 

@@ -94,7 +94,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(make_point: Any, tmp_pat
 
 def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
-    rows = [{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}]
+    rows: list[dict[str, Any]] = [{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}]
     results.write_rows(rows, ["mode", "packets_lost"])
     with (tmp_path / TABLE).open() as table:
         written = list(csv.DictReader(table))

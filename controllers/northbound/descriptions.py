@@ -1,38 +1,13 @@
-"""Answers of the northbound interfaces: their receivers, their encoding, and jobs and switches as plain data."""
+"""Descriptions of switches and jobs as plain data, for answers of the northbound interfaces."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, Protocol
+from typing import Any
 
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import STATES, PipSwitch
 from controllers.openflow.datapaths import Datapaths
 from topos.plan import FabricPlan
-
-
-class Requester(Protocol):
-    """A sender of requests: one connection of the job channel, or one REST call."""
-
-    trusted: bool
-    """Whether the sender may name code to be loaded (it runs as the same user)."""
-
-    def answer(self, request_id: object, fragment: str) -> None:
-        """Send ``{"id": request_id, <fragment>}``."""
-
-
-PendingReply = tuple[Requester, object]
-"""The requester that waits for an answer, and the id of its request."""
-
-
-def fragment(**fields: Any) -> str:
-    """The inside of a JSON object, without braces."""
-    return json.dumps(fields, separators=(",", ":"))[1:-1]
-
-
-def failure(reason: str, kind: str = "") -> str:
-    """The inside of the answer to a refused request, with the reason and the class of the error."""
-    return fragment(ok=False, error=reason, kind=kind) if kind else fragment(ok=False, error=reason)
 
 
 def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) -> list[dict[str, Any]]:
@@ -81,7 +56,7 @@ def describe_mesh(device: PipSwitch) -> dict[str, Any]:
 
 
 def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
-    """All jobs as plain data: state, present groups and members, and failed members."""
+    """All jobs as data for JSON: state, present groups and members, and failed members."""
     return [
         {
             "name": job.name,
@@ -93,10 +68,7 @@ def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
             "mode": job.mode,
             "reconfiguration_delay_s": job.reconfiguration_delay_s,
             "link_recovery_s": job.link_recovery_s,
-            "groups": [
-                {"name": g.name, "dimension": g.dimension, "domain": g.domain, "stage": g.stage, "members": g.members}
-                for g in job.groups
-            ],
+            "groups": job.groups,
         }
         for membership in engine.registry.jobs.values()
         for job in [membership.job]

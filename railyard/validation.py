@@ -1,0 +1,146 @@
+"""Checks of data that comes from outside: types with bounds for pydantic, and one sentence for what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from railyard.errors import ConfigError, nearest
+
+_T = TypeVar("_T")
+
+Name = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+MOST_SHOWN = 100
+"""Most characters of a wrong value that an error repeats."""
+_UNKNOWN_KEY = "extra_forbidden", "unexpected_keyword_argument"
+_BRANCHES = ("float", "literal", "tuple", "int", "str", "constrained", "function", "nullable", "list", "dict")
+"""Beginnings of the names that pydantic gives to the branches of a union in the place of an error."""
+_BOUNDS = {
+    "greater_than": "above",
+    "greater_than_equal": "at least",
+    "less_than": "below",
+    "less_than_equal": "at most",
+}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text"}
+
+
+class Section(BaseModel):
+    """A mapping of a file that a person writes; unknown keys are refused and values cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
+    """The mapping in a YAML file; ``ConfigError`` names the file, and the line where it is no YAML.
+
+    ``what`` names such a file, ``keys`` some of its keys, for errors.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot be read ({reason}); name {what}", source=str(path)) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"must be a mapping of keys such as {keys}", source=str(path))
+    return data
+
+
+def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None) -> _T:
+    """The dataclass ``kind`` from plain data, such as ``asdict`` returns, or from ``bytes`` of JSON.
+
+    Raises ``ConfigError`` (``config_error``) for data that is not of this kind, also for unknown keys.
+    """
+    adapter: TypeAdapter[_T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
+    try:
+        if isinstance(data, bytes):
+            return adapter.validate_json(data, extra="forbid")
+        return adapter.validate_python(data, extra="forbid")
+    except ValidationError as error:
+        raise config_error(error, kind, what, source=source) from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def config_error(
+    error: ValidationError,
+    kind: type[Any],
+    what: str,
+    *,
+    source: str | None = None,
+    tags: int = 0,
+    names: Mapping[str, str] | None = None,
+) -> ConfigError:
+    """The error of a person who wrote wrong data of ``kind``: it names the first wrong key and what would work.
+
+    ``what`` names such data for an error about a missing key ("a workload"), ``source`` is the file. ``tags``: how many
+    parts of the place of the error name a member of a tagged union and no key. ``names`` gives the name of a key
+    (dotted) to show in its place, such as that of an option.
+    """
+    first = error.errors(include_url=False)[0]
+    place = [part for part in first["loc"][tags:] if isinstance(part, int) or not _is_branch(part)]
+    parts = [str(part) for part in place if not isinstance(part, int)]
+    dotted = ".".join(parts)
+    key = (names or {}).get(dotted, dotted) or None
+    kind_of_error, given = str(first["type"]), first["input"]
+    text = repr(given)
+    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {text[:MOST_SHOWN]}"
+    if kind_of_error in _UNKNOWN_KEY:
+        known = _keys_beside(kind, parts)
+        near = nearest(parts[-1], known) or f"; the keys here are {', '.join(known)}"
+        return ConfigError(f"there is no such key{near}", key=key, source=source)
+    if kind_of_error == "missing":
+        return ConfigError(f"is missing; {what} needs it", key=key, source=source)
+    return ConfigError(_sentence(first, shown), key=key, source=source)
+
+
+def _is_branch(part: str) -> bool:
+    """Whether a part of the place of an error names a branch of a union: ``float``, ``literal['auto']``."""
+    return part in _BRANCHES or (part.partition("[")[0] in _BRANCHES and part.endswith("]"))
+
+
+def _sentence(first: Any, shown: str) -> str:
+    """What a value must be, without the key."""
+    kind, bounds = str(first["type"]), first.get("ctx", {})
+    if kind == "literal_error":
+        choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")
+        return f"must be one of {choices}{shown}{nearest(str(first['input']), choices.split(', '))}"
+    if kind in _BOUNDS:
+        return f"must be {_BOUNDS[kind]} {next(iter(bounds.values())):g}{shown}"
+    if kind.partition("_")[0] in _KINDS and kind.endswith(("_parsing", "_type", "_from_float")):
+        return f"must be {_KINDS[kind.partition('_')[0]]}{shown}"
+    if kind == "too_short":
+        return "must name at least one"
+    if kind in ("model_type", "dataclass_type", "dict_type"):
+        return f"must be a mapping of keys{shown}"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return message[0].lower() + message[1:] + (shown if kind != "value_error" else "")
+
+
+def _keys_beside(kind: Any, parts: list[str]) -> list[str]:
+    """The keys that the object with the last of ``parts`` may have."""
+    for part in parts[:-1]:
+        kind = _object_type(get_type_hints(kind)[part])
+    return sorted(kind.model_fields if issubclass(kind, BaseModel) else kind.__dataclass_fields__)
+
+
+def _object_type(annotation: Any) -> Any:
+    """The model or dataclass in an annotation such as ``tuple[Group, ...]`` or ``Cycle | None``; None without one."""
+    if isinstance(annotation, type) and (is_dataclass(annotation) or issubclass(annotation, BaseModel)):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _object_type(part))), None)

@@ -1,0 +1,63 @@
+"""Plain data becomes a dataclass, or one sentence says which key is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railyard.errors import ConfigError
+from railyard.protocol import to_json
+from railyard.validation import Whole, from_plain
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A part that things have several of."""
+
+    spokes: Whole
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Cart:
+    """A thing with parts."""
+
+    wheels: tuple[Wheel, ...]
+    spare: Wheel | None = None
+
+
+wheels = st.builds(Wheel, st.integers(0, 99), st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
+
+
+@given(st.builds(Cart, st.lists(wheels, max_size=3).map(tuple), st.none() | wheels))
+def test_what_is_written_is_read_back(cart: Cart) -> None:
+    assert from_plain(Cart, asdict(cart), "a cart") == cart
+    assert from_plain(Cart, to_json(cart), "a cart") == cart
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({}, "cart.json: wheels: is missing; a cart needs it"),
+        ({"wheels": [], "sail": 1}, "cart.json: sail: is not a key of a cart; the keys here are spare, wheels"),
+        (
+            {"wheels": [{"spokes": 3, "tyre": 1}]},
+            "cart.json: wheels.0.tyre: is not a key of a cart; the keys here are name, spokes",
+        ),
+        ({"wheels": [], "spare": {"spokes": -1}}, "spare.spokes: input should be greater than or equal to 0, not -1"),
+        ({"wheels": 5}, "cart.json: wheels: input should be a valid tuple, not 5"),
+        ([], "cart.json: input should be a dictionary or an instance of Cart, not []"),
+    ],
+)
+def test_what_is_wrong_is_named(data: object, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_plain(Cart, data, "a cart", "cart.json")
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_text_that_is_no_json_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"^cart\.json: invalid JSON: "):
+        from_plain(Cart, b"{", "a cart", "cart.json")
