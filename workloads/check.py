@@ -10,9 +10,9 @@ from collections import defaultdict, deque
 from math import isfinite
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.executor import all_dependencies
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Compute, Operation, Program, Recv, Send
+from workloads.rank.executor import all_dependencies
 from workloads.schedule import Schedule
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import ConfigError
-from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
@@ -27,6 +26,7 @@ from workloads.formats.layers import Plan, make_plan
 from workloads.formats.reading import Reading
 from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program, Recv, Send
+from workloads.rank.exchange import ELEMENT_BYTES, elements_of
 from workloads.schedule import CollectiveKind, Schedule
 
 MOST_OPERATIONS = 20_000

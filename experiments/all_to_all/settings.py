@@ -30,10 +30,10 @@ from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_share
 from railyard.size import read_sizes
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
-from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.collectives.catalog import schedule
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
+from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
 
 Variant = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]

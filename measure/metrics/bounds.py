@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import inf
 
-from workloads.agent.exchange import ELEMENT_BYTES
+from workloads.rank.exchange import ELEMENT_BYTES
 from workloads.schedule import Schedule
 
 

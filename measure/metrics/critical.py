@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from measure.metrics.bounds import critical_bytes, round_bytes, rounds_before_straggler
 from railyard.scale import Scale
-from workloads.agent.exchange import elements_of
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Program
+from workloads.rank.exchange import elements_of
 from workloads.schedule import Schedule
 
 OperationKey = tuple[str, str]

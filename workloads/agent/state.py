@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from railyard.scale import Scale
-from workloads.agent.exchange import elements_of
 from workloads.agent.transport import payload
-from workloads.agent.transport.flows import flow_names
 from workloads.program import Collective, Communication, Program
+from workloads.rank.exchange import elements_of
+from workloads.rank.flows import flow_names
+from workloads.rank.in_flight import Floats
 
 Words = npt.NDArray[np.uint32]
 
@@ -46,7 +47,7 @@ class State:
         """The state before the first step (rounded up to whole words)."""
         return State(np.zeros(elements_of(emulated_bytes), dtype=np.uint32))
 
-    def add(self, values: payload.Floats, start: int = 0, end: int | None = None) -> None:
+    def add(self, values: Floats, start: int = 0, end: int | None = None) -> None:
         """Add the bits of reduced ``values`` as uint32 with wrap-around, repeated over the whole state.
 
         With ``start`` and ``end``, only that piece of them; adding all pieces in order equals adding the whole.

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from railyard.scale import Scale
 from workloads.agent.state import State, expected, expected_checksums
 from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow
 from workloads.program import Collective, Program
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.training.training_job import training_job
 
 PROGRAM = training_job((0, 1, 2, 3), 4000, 0.1, 2, 8, group="a")
 SCALE = Scale(1.0)
 
 
-def values(count: int, seed: int) -> payload.Floats:
+def values(count: int, seed: int) -> Floats:
     return np.random.default_rng(seed).integers(0, 1 << 20, count).astype(np.float32)
 
 

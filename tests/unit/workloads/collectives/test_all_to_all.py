@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import MessagePart, collective_exchange
 from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow
 from workloads.collectives.catalog import schedule
 from workloads.collectives.hops import line_all_to_all
 from workloads.collectives.straight import straight_all_to_all
 from workloads.collectives.valiant import valiant_all_to_all
 from workloads.collectives.verify import verify
+from workloads.rank.exchange import MessagePart, collective_exchange
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.schedule import Schedule
 
 FLOW = Flow(step=1, group=2, sequence=3)
@@ -44,8 +45,8 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
     exchanges = [collective_exchange(made, members, m, elements) for m in members]
     steps = [(m, step) for m in members for step in exchanges[m].begin().steps]
     rng = random.Random(seed)
-    wire: list[tuple[int, MessagePart, payload.Floats]] = []
-    staged: dict[tuple[int, int], payload.Floats] = {}
+    wire: list[tuple[int, MessagePart, Floats]] = []
+    staged: dict[tuple[int, int], Floats] = {}
     while steps or wire:
         while steps:
             me, (action, part) = steps.pop(0)

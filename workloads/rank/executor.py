@@ -2,7 +2,7 @@
 
 Pure: no clock, no sockets. Events come in as method calls (``begin``, ``compute_done``, ``communication_done``,
 ``acknowledged``), actions come out as a list, to be executed in that order. The messages of a started communication are
-decided by ``workloads.agent.exchange``.
+decided by ``workloads.rank.exchange``.
 
 Rules. An operation is runnable when all its ``deps`` are done. Computes run one after another in program order. In a
 group the collectives run one after another, and a pair's sends and its receives each keep their order (a pair is full

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from controllers.circuits.matchings import one_factorization
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.slot_sender import Lanes, Moved, SlotScheduler, SlotSender
+from workloads.rank.slot_sender import LATE_S, Lanes, Moved, SlotScheduler, SlotSender
 
 
 def slot_sender(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import (
+from workloads.agent.transport import payload
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.collectives.verify import verify
+from workloads.rank.exchange import (
     MessagePart,
     Progress,
     collective_exchange,
@@ -19,10 +22,8 @@ from workloads.agent.exchange import (
     recv_exchange,
     send_exchange,
 )
-from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow
-from workloads.collectives.catalog import ALGORITHMS, schedule
-from workloads.collectives.verify import verify
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
@@ -38,9 +39,9 @@ class Carried:
     elements: int
     rng: random.Random
     circuits: bool = False
-    wire: list[tuple[int, MessagePart, payload.Floats]] = field(default_factory=list)
+    wire: list[tuple[int, MessagePart, Floats]] = field(default_factory=list)
     """(sender, part, values) of what was sent and has not left."""
-    staged: dict[tuple[int, int], payload.Floats] = field(default_factory=dict)
+    staged: dict[tuple[int, int], Floats] = field(default_factory=dict)
     limit: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
     """(sender, receiver, lane, network) -> the round up to which the receiver takes what comes."""
     under_way: dict[tuple[int, bool, str], set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -49,7 +50,7 @@ class Carried:
     order: list[int] = field(default_factory=list)
     """Rounds of the transfers as they arrived."""
 
-    def run(self) -> dict[int, payload.Floats]:
+    def run(self) -> dict[int, Floats]:
         """The buffers at the end."""
         plan, members = self.plan, self.members
         circuits = range(len(plan.transfers)) if self.circuits else ()
@@ -70,7 +71,7 @@ class Carried:
         """Whether the receiver has said that it takes this."""
         return self.circuits or self.limit.get((rank, part.peer, part.lane, part.scale_up), -1) >= part.round
 
-    def deliver(self, rank: int, part: MessagePart, values: payload.Floats) -> None:
+    def deliver(self, rank: int, part: MessagePart, values: Floats) -> None:
         """One message leaves, and arrives."""
         self.staged[part.peer, part.transfer] = values
         self.order.append(part.round)
@@ -98,12 +99,12 @@ class Carried:
                 buffer[part.start : part.end] = self.staged.pop((rank, part.transfer))
 
 
-def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, payload.Floats]:
+def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, Floats]:
     """The buffers after ``plan``."""
     return Carried(plan, members, elements, rng).run()
 
 
-def wrong(plan: Schedule, members: list[int], elements: int, buffers: dict[int, payload.Floats]) -> dict[int, int]:
+def wrong(plan: Schedule, members: list[int], elements: int, buffers: dict[int, Floats]) -> dict[int, int]:
     """Wrong elements of each member."""
     return {m: payload.wrong_elements(buffers[m], 1, FLOW, plan, members, m, elements) for m in members}
 
@@ -178,7 +179,7 @@ def test_sums_of_128_ranks_are_exact() -> None:
     assert np.array_equal(total, payload.total(9, FLOW, ranks, 0, 300))
 
 
-def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> payload.Floats:
+def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> Floats:
     """The contributions element by element, as the docstring of ``workloads.agent.transport.payload`` has them."""
     salt = seed * 13 + flow.step * 29 + flow.group * 17 + flow.sequence * 11 + int(flow.point_to_point) * 5
     sums = [sum((7 * e + salt) % 97 + ((31 * m + salt) % 89) * (1 + e % 3) for m in members) for e in range(start, end)]

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, ControlError
-from workloads.agent.executor import (
+from workloads.phases import phases
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.executor import (
     Blocked,
     Executor,
     PhaseBegan,
@@ -22,8 +24,6 @@ from workloads.agent.executor import (
     StepEnded,
     all_dependencies,
 )
-from workloads.phases import phases
-from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 
 GROUPS = {
     "dp": Group("dp", "dp", (0, 1)),

@@ -15,7 +15,14 @@ from typing import Generic, TypeVar
 
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.pacing import LATE_S
+
+LATE_S = 0.0005
+"""Part of an up window that is not planned for: a transfer may begin and end this much later than the port's rate
+implies, because of scheduling delay of this machine."""
+
+HEADROOM_BYTES = 1000
+"""Bytes of an up window that are not planned for, as room for message headers; data that does not fit waits for the
+next slot."""
 
 _T = TypeVar("_T")
 
