@@ -69,7 +69,7 @@ class RankMachine(Communications):
         self._phase_began: dict[tuple[int, int], float] = {}
         self._buffered: dict[str, int] = {}
         """Number of buffered sends in flight, by group."""
-        self._deferred: dict[str, ReleaseCircuits] = {}
+        self._deferred: dict[str, list[ReleaseCircuits]] = {}
         """Releases that wait for the last buffered send of their group: its bytes may not have arrived yet."""
 
     @property
@@ -179,8 +179,8 @@ class RankMachine(Communications):
             return self._drain()
         group = in_flight.op.group
         self._buffered[group] -= 1
-        if not self._buffered[group] and group in self._deferred:
-            self._release(self._deferred.pop(group))
+        for release in self._deferred.pop(group, ()) if not self._buffered[group] else ():
+            self._release(release)
         return self._drain()
 
     # -- actions of the executor -------------------------------------------------------------------
@@ -202,7 +202,7 @@ class RankMachine(Communications):
                     self._out.append(action)
                 case ReleaseCircuits(group):
                     if self._buffered.get(group):
-                        self._deferred[group] = action
+                        self._deferred.setdefault(group, []).append(action)
                     else:
                         self._release(action)
                 case PhaseBegan(step, phase):
