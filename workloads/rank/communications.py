@@ -22,7 +22,7 @@ from workloads.rank.actions import Action, Announce, Drain, OpenPath, SendPart
 from workloads.rank.circuit_client import circuit_client_of
 from workloads.rank.exchange import (
     MessagePart,
-    Progress,
+    Step,
     collective_exchange,
     elements_of,
     on_circuits,
@@ -34,7 +34,7 @@ from workloads.rank.flows import FlowKey, flow_names
 from workloads.rank.in_flight import Floats, InFlight, SlotMessage
 from workloads.rank.paths import Paths, PeerKey
 from workloads.rank.schedule_facts import ScheduleFacts
-from workloads.rank.slot_sender import SlotScheduler, SlotSender
+from workloads.rank.slot_sender import SlotSender
 from workloads.schedule import Schedule
 
 
@@ -92,7 +92,8 @@ class Communications:
         self._waits: dict[int | tuple[str, int], tuple[Blocked, float]] = {}
         """Waits for acknowledgements with their begin: by operation for the circuits of a phase, otherwise by (group,
         index of the request)."""
-        self.slots: SlotScheduler[SlotMessage] = SlotScheduler(rank, lambda moved: self._out.append(moved))
+        self.slots: dict[str, SlotSender[SlotMessage]] = {}
+        """The slot senders by group, while its circuits come in slots."""
 
     def _drain(self) -> list[Action]:
         out, self._out = self._out, []
@@ -153,7 +154,7 @@ class Communications:
         group = in_flight.group
         mine = self._facts.transfers(schedule, group.members.index(self.rank))
         if group.domain == "scale-out":
-            in_flight.slot_sender = self.slots.of(group.name)
+            in_flight.slot_sender = self.slots.get(group.name)
             if self.client_groups and schedule.transfers:
                 uses = self._facts.uses(schedule)
                 in_flight.circuit_client = circuit_client_of(
@@ -178,8 +179,8 @@ class Communications:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _advance(self, in_flight: InFlight, progress: Progress) -> None:
-        for action, part in progress.steps:
+    def _advance(self, in_flight: InFlight, steps: Iterable[Step]) -> None:
+        for action, part in steps:
             if action == "send":
                 in_flight.read(part)
                 self._offer(in_flight, part)
@@ -266,7 +267,7 @@ class Communications:
         in_flight.paths.add(path)
         if in_flight.first_byte is None:
             in_flight.first_byte = now
-        for _, following in in_flight.exchange.began(part.transfer).steps:
+        for _, following in in_flight.exchange.began(part.transfer):
             self._announce(in_flight, following, due)
         return self._drain()
 
@@ -283,9 +284,9 @@ class Communications:
     def _take(self, in_flight: InFlight, transfer: int, began: float, ended: float, now: float) -> None:
         part = in_flight.exchange.incoming[transfer]
         self._note("transfer", began, ended, in_flight.transfer_fields(part))
-        progress = in_flight.exchange.arrived(transfer)
+        steps = in_flight.exchange.arrived(transfer)
         self._end_use(in_flight, part, now)
-        self._advance(in_flight, progress)
+        self._advance(in_flight, steps)
 
     # -- circuits of collectives -------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from workloads.rank.executor import (
 from workloads.rank.in_flight import Floats, InFlight
 from workloads.rank.paths import wired_paths
 from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.rank.slot_sender import SlotSender
 
 
 class RankMachine(Communications):
@@ -150,16 +151,19 @@ class RankMachine(Communications):
         self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float
     ) -> list[Action]:
         """Begin a slot of ``group``, whose circuits make ``paths``; the first one acknowledges request ``index``."""
-        self.slots.begin_slot(group, index, slot_window, paths)
+        slot_sender = self.slots.get(group)
+        if slot_sender is None:
+            slot_sender = SlotSender(self.rank, group, index, lambda moved: self._out.append(moved))
+            self.slots[group] = slot_sender
+        slot_sender.begin_slot(slot_window, paths)
         for in_flight in self.under_way:
             if in_flight.group.name == group:
                 in_flight.last_progress = now
-        slot_sender = self.slots.of(group)
-        assert slot_sender is not None
         self._send_in_slot(slot_sender)
         if slot_window.number == 0:
             self._granted(group, index, paths, now)
-        self.slots.report(group)
+        if self.slots.get(group) is slot_sender:  # not released at once
+            slot_sender.report()
         return self._drain()
 
     def buffered(self, in_flight: InFlight, now: float) -> list[Action]:
@@ -217,5 +221,5 @@ class RankMachine(Communications):
                     self._out.append(action)
 
     def _release(self, release: ReleaseCircuits) -> None:
-        self.slots.end(release.group)
+        self.slots.pop(release.group, None)
         self._out.append(release)

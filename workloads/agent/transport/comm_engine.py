@@ -8,6 +8,7 @@ message, when it has left the port, and when the peer's kernel has acknowledged 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class CommEngine:
             elif isinstance(action, OpenPath):
                 self._outbox.open(action.path)
             elif isinstance(action, Drain):
-                self._end_soon(action.in_flight)
+                self._timers.soon(partial(self._watch_end, action.in_flight))
             else:
                 if isinstance(action, ReleaseCircuits):
                     self._end_slots(action.group)
@@ -181,26 +182,14 @@ class CommEngine:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def _end_soon(self, in_flight: InFlight) -> None:
-        """Watch in the next round of the loop what is in flight of a communication, and then end it."""
+    def _watch_end(self, in_flight: InFlight) -> None:
+        """End a communication when all bytes posted by now, on every path of it, are acknowledged.
+
+        After the send of an eager program the rank goes on at once, and only the bytes of the send itself count.
+        """
         eager = self._config.program.eager and isinstance(in_flight.op, Send)
-        self._timers.soon(lambda: self._end_buffered(in_flight) if eager else self._drain(in_flight))
-
-    def _connections_of(self, in_flight: InFlight) -> list[Connection]:
-        """The connections on which data of ``in_flight`` was sent."""
         found = (self.transport.find(path) for path in in_flight.opened)
-        return [connection for connection in found if connection is not None]
-
-    def _end_buffered(self, in_flight: InFlight) -> None:
-        """Let the rank go on after a buffered send, and end the send when its own bytes are acknowledged."""
-        marks = [(connection, connection.sent_bytes) for connection in self._connections_of(in_flight)]
-        self._buffered(in_flight, self._timers.now)
-        for connection, mark in marks:
-            self._timers.watch(connection, mark, True, lambda: self._end(in_flight))
-
-    def _drain(self, in_flight: InFlight) -> None:
-        """End when all bytes posted by now, on every path of the operation, are acknowledged."""
-        marks = [(connection, connection.posted_bytes) for connection in self._connections_of(in_flight)]
+        marks = [(c, c.sent_bytes if eager else c.posted_bytes) for c in found if c is not None]
         left = len(marks)
 
         def one() -> None:
@@ -209,6 +198,8 @@ class CommEngine:
             if left == 0:
                 self._end(in_flight)
 
+        if eager:
+            self._buffered(in_flight, self._timers.now)
         for connection, mark in marks:
             self._timers.watch(connection, mark, True, one)
         if not marks:

@@ -17,7 +17,7 @@ from controllers.policies.catalog import load_policy
 from measure.model.simulated_control import Costs, SimulatedControl
 from measure.model.simulation import Simulation
 from railyard.errors import ControlError
-from railyard.protocol import Hop
+from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.describe import plan
@@ -34,6 +34,7 @@ from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import Flow
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey
+from workloads.rank.slot_sender import Moved
 
 STEPS = 2
 KINDS = (
@@ -285,3 +286,21 @@ def test_releases_wait_for_buffered_sends_and_none_is_lost() -> None:
     assert rank.finished
     assert [rank.over(send, 3.0) for send in sends[:3]] == [[], [], []]
     assert rank.over(sends[3], 4.0) == [ReleaseCircuits("pair", 0), ReleaseCircuits("pair", 1)]
+
+
+def test_groups_rotate_on_their_own() -> None:
+    groups = {name: Group(name, "ep", (0, 1)) for name in ("ep", "other")}
+    straight = straight_all_to_all(2)
+    ops = tuple(Collective(k, "x", "all_to_all", name, 800, (), straight.algorithm) for k, name in enumerate(groups))
+    made = Program("p", (ops, ops), groups, {straight.algorithm: straight})
+    rank = RankMachine(made, 0, Scale(1.0), phases(made, 0), 2, ports_per_gpu=1, forwarding=False)
+    for name in groups:
+        rank.checked_in(name, asks=True, rotates=True)
+    assert rank.begin(0.0, 0.0) == [RequestCircuits("ep", 0), RequestCircuits("other", 0)]
+    (_, sent) = rank.slot_began("ep", 0, SlotWindow(0, 1.0), (HOP,), 1.0)
+    assert isinstance(sent, SendPart) and sent.in_flight.group.name == "ep" and "other" not in rank.slots
+    assert rank.delivered(sent.in_flight, sent.part, 2.0) == [Moved("ep", 0, 0, True)]
+    first = rank.slots["ep"]
+    assert rank.slot_began("ep", 0, SlotWindow(1, 3.0), (), 3.0) == [Moved("ep", 0, 1, True)]
+    assert kinds(rank.slot_began("other", 0, SlotWindow(0, 3.0), (HOP,), 3.0)) == ["wait", "SendPart"]
+    assert rank.slots["ep"] is first is not rank.slots["other"]
