@@ -10,6 +10,7 @@ bounded, and a failure ends the agent with one sentence.
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import time
@@ -24,7 +25,6 @@ from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
 from workloads.agent.event_log import EventLog
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.launcher_channel import LauncherChannel, Stopped
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
@@ -35,6 +35,43 @@ from workloads.rank.paths import paths_in, slot_window_in
 
 _CHECK_S = 0.25
 """Interval at which the bounds of waits are checked."""
+
+
+class Stopped(Exception):
+    """The agent launcher told this agent to stop, or is gone."""
+
+
+class LauncherChannel:
+    """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
+
+    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._received = b""
+        self.go_at: float | None = None
+
+    def fileno(self) -> int:
+        """File descriptor of the socket, for ``select``."""
+        return self._sock.fileno()
+
+    def report(self, **fields: Any) -> None:
+        """Send one line of JSON to the agent launcher."""
+        self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+    def receive(self) -> None:
+        """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
+        data = self._sock.recv(1 << 16)
+        if not data:
+            raise Stopped
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "stop" in message:
+                raise Stopped
+            if "go" in message:
+                self.go_at = float(message["go"])
 
 
 class Agent:
