@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 
 from railyard.errors import AgentError
-from railyard.protocol import Hop
 from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
@@ -68,11 +67,9 @@ class Transport:
                 ) from None
             self._listeners[sock] = place
 
-    def connection(self, domain: Domain, path: Hop, now: float) -> Connection | None:
-        """The connection over ``path`` (seen from this rank); None if the peer has yet to open it."""
-        _, lane, peer, peer_lane = path
-        key = (domain, lane, peer, peer_lane)
-        if key not in self._connections and self._rank < peer:
+    def connection(self, key: PeerKey, now: float) -> Connection | None:
+        """The connection over path ``key``, opened if this rank has to do that; None if the peer has yet to do it."""
+        if key not in self._connections and self._rank < key[2]:
             self._connections[key] = self._connect(key, now)
         return self._connections.get(key)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from railyard.protocol import Hop
 from workloads.agent.transport.connection import Connection, Outgoing
 from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import Header
@@ -33,8 +32,7 @@ class Outbox:
 
     def open(self, path: PeerKey) -> Connection | None:
         """The connection of ``path``, opened if this rank has to do that; None if the peer has yet to open it."""
-        domain, lane, peer, peer_lane = path
-        return self._transport.connection(domain, Hop(self._machine.rank, lane, peer, peer_lane), self._timers.now)
+        return self._transport.connection(path, self._timers.now)
 
     def open_eager_paths(self, group: str | None) -> None:
         """Open the paths of eager receives of one group (None: of all groups) that this rank has to open."""

@@ -7,7 +7,6 @@ import numpy as np
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport import payload
 from workloads.program import Collective, Send
-from workloads.rank.flows import flow_names
 from workloads.rank.in_flight import Floats, InFlight
 
 
@@ -16,7 +15,6 @@ class Values:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._names = flow_names(config.program, config.rank)
         self._prepared: dict[tuple[int, int], Floats] = {}
         """Contributions of this rank prepared ahead, by (step, operation)."""
 
@@ -38,7 +36,7 @@ class Values:
         config, schedule, buffer, step = self._config, in_flight.schedule, in_flight.buffer, in_flight.step + 1
         if schedule is None or buffer is None or step >= config.steps:
             return
-        flow, members = self._names[in_flight.op.id].at(step), in_flight.group.members
+        flow, members = in_flight.flow.at(step), in_flight.group.members
         if payload.refill(buffer, config.seed, flow, schedule, members, config.rank, in_flight.elements):
             self._prepared[step, in_flight.op.id] = buffer
 

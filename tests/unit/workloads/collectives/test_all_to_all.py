@@ -43,7 +43,7 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
     members = list(range(made.n))
     buffers = [payload.initial(1, FLOW, made, members, m, elements) for m in members]
     exchanges = [collective_exchange(made, members, m, elements) for m in members]
-    steps = [(m, step) for m in members for step in exchanges[m].begin().steps]
+    steps = [(m, step) for m in members for step in exchanges[m].begin()]
     rng = random.Random(seed)
     wire: list[tuple[int, MessagePart, Floats]] = []
     staged: dict[tuple[int, int], Floats] = {}
@@ -58,8 +58,8 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
             me, part, values = wire.pop(rng.randrange(len(wire)))
             staged[part.peer, part.transfer] = values
             if part.transfer in exchanges[me].awaits_sent:
-                steps += [(me, step) for step in exchanges[me].sent(part.transfer).steps]
-            steps += [(part.peer, step) for step in exchanges[part.peer].arrived(part.transfer).steps]
+                steps += [(me, step) for step in exchanges[me].sent(part.transfer)]
+            steps += [(part.peer, step) for step in exchanges[part.peer].arrived(part.transfer)]
     assert all(exchange.received_all for exchange in exchanges)
     return [payload.wrong_elements(buffers[m], 1, FLOW, made, members, m, elements) for m in members]
 
