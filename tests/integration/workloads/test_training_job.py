@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from expected_state import digest, expected
+from agents.expected_state import digest, expected
 from recording_listener import Listener
 
 from railyard.errors import AgentError

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from expected_state import digest
+from agents.expected_state import digest
 
 from workloads.agent import accumulator
 from workloads.agent.accumulator import StateAccumulator

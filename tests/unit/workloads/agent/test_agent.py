@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from expected_state import digest, expected
+from agents.expected_state import digest, expected
 from hypothesis import given
 from hypothesis import strategies as st
 

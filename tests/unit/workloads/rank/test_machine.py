@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from agents.machine_player import Player
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_player import Player
 
 from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job

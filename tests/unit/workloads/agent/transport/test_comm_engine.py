@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
