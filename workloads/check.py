@@ -13,9 +13,9 @@ from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.executor import all_dependencies
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Communication, Compute, MessageName, Operation, Program, Recv, Send
+from workloads.rank.executor import all_dependencies
 from workloads.schedule import Schedule
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError
-from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
@@ -26,6 +25,7 @@ from workloads.formats.layers import FORMAT as LAYERS_FORMAT
 from workloads.formats.layers import Plan, make_plan, unit_of
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Compute, Program, Recv, Send
+from workloads.rank.exchange import ELEMENT_BYTES, elements_of
 from workloads.schedule import CollectiveKind, Schedule
 
 MOST_OPERATIONS = 20_000

@@ -17,7 +17,7 @@ class Transfer:
 
     A transfer reads the state at the start of its round. ``lane`` chooses among several circuits between the same two
     ranks: even lanes are those of clockwise rings, odd ones of counter-clockwise
-    (``workloads.agent.transport.paths.choose_path``). ``to`` is the slot that ``dst`` writes, if it differs from the
+    (``workloads.rank.paths.choose_path``). ``to`` is the slot that ``dst`` writes, if it differs from the
     one that ``src`` reads (-1: the same). With ``src`` = ``dst`` it is a copy or an addition inside one position,
     without network traffic. ``scale_up``: it stays inside a server and takes the scale-up network.
     """

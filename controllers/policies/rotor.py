@@ -23,8 +23,8 @@ from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from topos.plan import FabricPlan, SwitchPlan
-from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
+from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 
 Pacing = tuple[Pairs, float | None]
 """Pairs of positions of a group that have circuits in a slot, and for how long (s; None: until all have sent)."""

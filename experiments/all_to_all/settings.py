@@ -29,9 +29,9 @@ from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_share
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
-from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
+from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
 
 Variant = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from measure.live.packets import Packet
 from measure.live.streams import Place, StreamMessage, places
 from topos.plan import FabricPlan
-from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.message import Header
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Group, Program
+from workloads.rank.flows import Flow
 
 
 def annotate(packets: Sequence[Packet], program: Program, plan: FabricPlan) -> list[tuple[str, ...]]:

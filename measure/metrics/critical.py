@@ -18,9 +18,9 @@ from itertools import pairwise
 from math import inf
 
 from railyard.scale import Scale
-from workloads.agent.exchange import ELEMENT_BYTES, elements_of
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Program
+from workloads.rank.exchange import ELEMENT_BYTES, elements_of
 from workloads.schedule import Schedule
 
 OperationKey = tuple[str, str]

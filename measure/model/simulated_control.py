@@ -13,8 +13,9 @@ from railyard.errors import ControlError
 from railyard.protocol import SlotWindow
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.agent.executor import ReleaseCircuits, RequestCircuits
-from workloads.agent.transport.slot_sender import Moved
+from workloads.rank.actions import Message
+from workloads.rank.executor import RequestCircuits
+from workloads.rank.slot_sender import Moved
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SimulatedControl:
         """Check ``rank`` in to ``group``; ``checked_in`` holds the answers once all members have checked in."""
         self._act(self._engine.check_in(rank, group, now))
 
-    def send(self, rank: int, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
+    def send(self, rank: int, message: Message) -> None:
         """Send a message of ``rank`` to the engine, which receives it after half of ``control_s``."""
         group, index, engine = message.group, message.index, self._engine
 

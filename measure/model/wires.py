@@ -9,8 +9,8 @@ from math import ceil
 
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from topos.plan import FabricPlan
-from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
 from workloads.program import Domain
+from workloads.rank.paths import NETWORK_OF_DOMAIN
 
 Done = Callable[[float, float], None]
 """Callback with the times of the first and the last byte of a message."""

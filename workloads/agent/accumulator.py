@@ -19,7 +19,7 @@ from workloads.agent.checkpoint import Checkpoint
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.startup import Running
 from workloads.agent.state import State
-from workloads.agent.transport import payload
+from workloads.rank.in_flight import Floats
 
 PIECE_ELEMENTS = 1 << 18
 """Elements added at once: 1 MB, under half a millisecond."""
@@ -49,7 +49,7 @@ class StateAccumulator:
         self._note = note
         self._report = report
         self._start = start
-        self._open: deque[tuple[payload.Floats, Callable[[], object]] | int] = deque()
+        self._open: deque[tuple[Floats, Callable[[], object]] | int] = deque()
         """Values to be added, each with its callback, and numbers of steps that ended after them."""
         self._added = 0
         """Elements of the first values that are added already."""
@@ -76,7 +76,7 @@ class StateAccumulator:
         pending = any(isinstance(entry, int) and self._is_due(entry) for entry in self._open)
         return self._is_due(step) and (self._writing is not None or pending)
 
-    def add(self, values: payload.Floats, then: Callable[[], object]) -> None:
+    def add(self, values: Floats, then: Callable[[], object]) -> None:
         """Queue reduced values for the state; ``then`` is called when their buffer is free."""
         self._open.append((values, then))
 

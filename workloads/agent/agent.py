@@ -1,4 +1,4 @@
-"""The agent of one rank: a loop around the executor (what may start) and the communication engine (how bytes move).
+"""The agent of one rank: a loop around its machine (what to do next) and the communication engine (how bytes move).
 
 With an incarnation, the rank is a member of a training job (``workloads.agent.member``): the agent sends heartbeats,
 runs the start-up stages before the first step, and keeps a state and its checkpoints.
@@ -10,6 +10,7 @@ bounded, and a failure ends the agent with one sentence.
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import time
@@ -18,39 +19,59 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from railyard.errors import ControlError, PeerLost
+from railyard.errors import ControlError, PeerLost, VerifyError
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.check_in import CheckIn
+from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.deferred_release import DeferredRelease
 from workloads.agent.event_log import EventLog
-from workloads.agent.executor import (
-    Blocked,
-    Executor,
-    PhaseBegan,
-    PhaseEnded,
-    RankAction,
-    ReleaseCircuits,
-    RequestCircuits,
-    StartCommunication,
-    StartCompute,
-    StepBegan,
-    StepEnded,
-)
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.launcher_channel import LauncherChannel, Stopped
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.in_flight import InFlight
-from workloads.agent.transport.paths import paths_in, slot_window_in
-from workloads.agent.transport.slot_sender import Moved
-from workloads.agent.waits import Waits
-from workloads.phases import phases
-from workloads.program import Compute
+from workloads.rank.actions import Message, RunCompute
+from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
+from workloads.rank.in_flight import InFlight
+from workloads.rank.paths import paths_in, slot_window_in
 
 _CHECK_S = 0.25
 """Interval at which the bounds of waits are checked."""
+
+
+class Stopped(Exception):
+    """The agent launcher told this agent to stop, or is gone."""
+
+
+class LauncherChannel:
+    """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
+
+    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._received = b""
+        self.go_at: float | None = None
+
+    def fileno(self) -> int:
+        """File descriptor of the socket, for ``select``."""
+        return self._sock.fileno()
+
+    def report(self, **fields: Any) -> None:
+        """Send one line of JSON to the agent launcher."""
+        self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+    def receive(self) -> None:
+        """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
+        data = self._sock.recv(1 << 16)
+        if not data:
+            raise Stopped
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "stop" in message:
+                raise Stopped
+            if "go" in message:
+                self.go_at = float(message["go"])
 
 
 class Agent:
@@ -63,10 +84,10 @@ class Agent:
         self._config = config
         self._launcher = LauncherChannel(control)
         self._log = EventLog(config.events, config.rank)
-        self._deferred_release = DeferredRelease()
         self._comm_engine = CommEngine(
-            config, self._communication_done, self._send_buffered, self._send_request, self._log.note
+            config, self._communication_done, self._send_buffered, self._perform, self._log.note
         )
+        self._machine = self._comm_engine.machine
         self._channel: JobChannel | None = None
         self._member = (
             Member(config, config.incarnation, self._log.note, self._launcher.report)
@@ -74,14 +95,11 @@ class Agent:
             else None
         )
         self._held_back: InFlight | None = None
-        """A finished communication that the executor is not told of, while an earlier checkpoint is not on disk."""
-        self._phases = phases(config.program, config.rank)
-        self._waits = Waits(config.rank, self._phases, self._log.note)
-        self._check_ins = CheckIn(config, self._comm_engine)
-        self._executor: Executor | None = None
-        self._compute: tuple[int, Compute, float, float] | None = None
-        """Step, operation, start and due time of the running compute."""
-        self._step_began = 0.0
+        """A finished communication that the machine is not told of, while an earlier checkpoint is not on disk."""
+        self._unanswered: set[str] = set()
+        """Groups for whose check-in the controller has not answered yet."""
+        self._compute_due: float | None = None
+        """Time at which the running compute ends."""
         self._next_check = 0.0
         self._ready = self._finished = self._reported_done = self._lost = False
         self._flush_due = False
@@ -104,8 +122,9 @@ class Agent:
         except Stopped:
             return
         finally:
-            self._waits.note_unfinished(time.monotonic())
-            self._comm_engine.circuit_clients.note_unfinished(time.monotonic())
+            for action in self._machine.note_waits(time.monotonic()):
+                if isinstance(action, Event):  # nothing is sent any more
+                    self._log.add(action)
             self._log.flush()
             self._comm_engine.transport.close()
             if self._member is not None:
@@ -117,13 +136,8 @@ class Agent:
         try:
             while True:
                 now = time.monotonic()
-                if (
-                    self._executor is None
-                    and self._ready
-                    and self._launcher.go_at is not None
-                    and now >= self._launcher.go_at
-                ):
-                    self._begin(self._launcher.go_at)
+                if now >= self._begins_at():
+                    self._begin(self._begins_at())
                 self._run_compute(now)
                 self._comm_engine.tick(time.monotonic())
                 self._serve_job()
@@ -143,7 +157,7 @@ class Agent:
             waiting = self._held_back
             if waiting is not None and not self._member.must_wait(waiting):
                 self._held_back = None
-                self._report_done(waiting, time.monotonic())
+                self._go_on(waiting, time.monotonic())
         if not self._ready and (self._member is None or self._member.ready):
             self._ready = self._flush_due = True
             self._launcher.report(ready=True)
@@ -206,55 +220,53 @@ class Agent:
         )
         if now >= self._next_check:
             self._next_check = now + _CHECK_S
-            self._check_bounds(now)
+            self._comm_engine.check_progress(now)
 
     def _next_event(self, now: float) -> float:
-        times = [self._next_check, self._comm_engine.next_deadline()]
-        if self._compute is not None:
-            times.append(self._compute[3])
-        if self._executor is None and self._ready and self._launcher.go_at is not None:
-            times.append(self._launcher.go_at)
+        times = [self._next_check, self._comm_engine.next_deadline(), self._begins_at()]
+        if self._compute_due is not None:
+            times.append(self._compute_due)
         if self._member is not None:
             times.append(self._member.next_event())
         return min(times)
 
-    def _check_bounds(self, now: float) -> None:
-        self._waits.check(now, self._config.ack_timeout_s)
-        self._comm_engine.check_progress(now)
+    def _begins_at(self) -> float:
+        """Time at which the first step has to begin (infinity: it has begun, or the time is not known yet)."""
+        go_at = self._launcher.go_at
+        return float("inf") if go_at is None or not self._ready or self._machine.begun else go_at
 
     # -- before the first step -----------------------------------------------------------------------
 
     def _check_in(self) -> None:
-        """Check in with every group, and learn whether it requests circuits and, if not, its paths."""
-        config, check_ins = self._config, self._check_ins
+        """Check in with every group that the rank uses; the controller answers when all its members have checked in."""
+        config, groups = self._config, self._config.program.groups
+        used = {op.group for op in config.program.communications(config.rank)}
+        mine = [g for g in groups.values() if g.name in used or (g.parent in used and config.rank in g.members)]
         if config.channel is None:
-            check_ins.use_wired_paths()
+            if config.mode != "native":
+                raise ControlError(f"mode {config.mode} needs a controller, and no job channel was given")
+            for group in mine:
+                self._machine.paths.set_wired(group)
             return
         self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
-        check_ins.send(self._channel)
+        self._unanswered = {group.name for group in mine}
+        for group in mine:
+            self._channel.request("checkin", group=group.name)
         end = time.monotonic() + config.ack_timeout_s
-        while check_ins.missing:
+        while self._unanswered:
             self._sleep(end)
-            if check_ins.missing and time.monotonic() >= end:
+            if self._unanswered and time.monotonic() >= end:
                 raise ControlError(
                     f"the controller did not answer the check-in of rank {config.rank} in group "
-                    f"{min(check_ins.missing)} within {config.ack_timeout_s:g} s"
+                    f"{min(self._unanswered)} within {config.ack_timeout_s:g} s"
                 )
 
     def _begin(self, at: float) -> None:
-        config = self._config
-        self._executor = Executor(
-            config.program.operations[config.rank],
-            [phase.operations for phase in self._phases],
-            self._check_ins.circuit_groups,
-            config.steps,
-            first_step=config.incarnation.first_step if config.incarnation is not None else 0,
-            provisioned=config.mode == "provisioned",
-        )
         self._comm_engine.open_eager_paths()
-        self._execute(self._executor.begin(), at)
-        if self._executor.finished and not self._finished:
-            self._finish(at)  # no step is left
+        now = time.monotonic()
+        self._comm_engine.execute(self._machine.begin(at, now), now)
+        if self._machine.finished and not self._finished:
+            self._finish()  # no step is left
 
     # -- answers of the controller -----------------------------------------------------------------------------
 
@@ -264,103 +276,63 @@ class Agent:
             if self._lost:
                 continue  # nothing is sent any more
             if request["op"] == "checkin":
-                self._check_ins.answered(request["group"], answer)
+                asks, rotates = bool(answer.get("asks")), bool(answer.get("rotates"))
+                self._unanswered.discard(request["group"])
+                self._machine.checked_in(request["group"], asks=asks, rotates=rotates, paths=paths_in(answer))
             elif request["op"] == "request":
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
-                if group in self._comm_engine.circuit_clients.groups:
-                    self._comm_engine.circuit_up(group, index, now)
-                    continue
                 slot_window, paths = slot_window_in(answer), paths_in(answer)
                 if slot_window is None:
-                    self._acknowledged(group, index, paths, now)
+                    self._comm_engine.acknowledged(group, index, paths, now)
                 else:
                     slot = partial(self._slot_began, group, index, slot_window, paths)
                     self._comm_engine.at(slot_window.began, slot, now)
 
     def _slot_began(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
-        """Begin a slot: its circuits are up."""
         assert self._channel is not None
-        if not self._channel.is_open(group, index):
-            return  # released between the announcement of the slot and its beginning
-        self._comm_engine.slot_began(group, index, slot_window, paths, now)
-        if slot_window.number == 0:
-            self._acknowledged(group, index, paths, now)
-        self._comm_engine.slot_connections.scheduler.report(group)
+        if self._channel.is_open(group, index):  # not released between the announcement of the slot and its beginning
+            self._comm_engine.slot_began(group, index, slot_window, paths, now)
 
-    def _acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
-        """Go on after the controller has acknowledged a request."""
-        assert self._executor is not None
-        self._comm_engine.paths[group] = paths
-        self._comm_engine.open_eager_paths(group)
-        self._execute(self._executor.acknowledged(group, index), now)
+    # -- actions of the machine ------------------------------------------------------------------------
 
-    # -- actions of the executor ------------------------------------------------------------------------
+    def _perform(self, action: Message | RunCompute | StepEnded | Event) -> None:
+        """Perform an action that moves no bytes between ranks."""
+        if isinstance(action, Event):
+            self._log.add(action)
+        elif isinstance(action, RunCompute):
+            self._compute_due = action.due
+        elif isinstance(action, StepEnded):
+            self._end_step(action)
+        else:
+            self._send_message(action)
 
-    def _execute(self, actions: list[RankAction], now: float) -> None:
-        """Apply the actions of the executor.
-
-        ``now`` is the time at which they became possible (the due time of a compute, not the time at which the timer
-        fired).
-        """
-        for action in actions:
-            if isinstance(action, StartCompute):
-                seconds = self._config.scale.emulated_s(action.op.seconds_in(action.step))
-                self._compute = (action.step, action.op, now, now + seconds)
-            elif isinstance(action, StartCommunication):
-                self._start(action, now)
-            elif isinstance(action, RequestCircuits):
-                self._send_request(action)
-            elif isinstance(action, ReleaseCircuits):
-                if self._deferred_release.may_go(action):
-                    self._send_request(action)
-            elif isinstance(action, Blocked):
-                self._waits.began(action, now)
-            elif isinstance(action, PhaseBegan):
-                self._waits.phase_began(action.step, action.phase, now)
-            elif isinstance(action, PhaseEnded):
-                self._waits.phase_ended(action.step, action.phase, now)
-            elif isinstance(action, StepBegan):
-                self._step_began = now
-            else:
-                self._end_step(action, now)
-
-    def _send_request(self, message: RequestCircuits | ReleaseCircuits | Moved) -> None:
+    def _send_message(self, message: Message) -> None:
         assert self._channel is not None
-        if isinstance(message, Moved):
+        if isinstance(message, RequestCircuits | ReleaseCircuits):
+            op = "request" if isinstance(message, RequestCircuits) else "release"
+            self._channel.request(op, group=message.group, index=message.index)
+        else:
             self._channel.notify("moved", **asdict(message))
-            return
-        op = "request" if isinstance(message, RequestCircuits) else "release"
-        if isinstance(message, ReleaseCircuits):
-            self._comm_engine.released(message.group)
-        self._channel.request(op, group=message.group, index=message.index)
 
-    def _start(self, action: StartCommunication, now: float) -> None:
-        self._waits.ended(action.op.id, now)
-        self._comm_engine.start(action.step, action.op, action.phase, max(now, time.monotonic()))
-
-    def _end_step(self, action: StepEnded, now: float) -> None:
-        self._log.note("step", self._step_began, now, step=action.step)
-        self._launcher.report(step=action.step)
+    def _end_step(self, ended: StepEnded) -> None:
+        self._launcher.report(step=ended.step)
         if self._member is not None:
-            self._member.end_step(action.step)
+            self._member.end_step(ended.step)
         self._flush_due = True
-        if action.last:
-            self._finish(now)
+        if ended.last:
+            self._finish()
 
-    def _finish(self, now: float) -> None:
-        self._log.note("sockets", now, **self._comm_engine.transport.totals())
+    def _finish(self) -> None:
+        self._log.note("sockets", time.monotonic(), **self._comm_engine.transport.totals())
         self._finished = True
 
     def _run_compute(self, now: float) -> None:
-        """Finish a compute that is due; its followers start at the due time, so lateness does not add up."""
-        while self._compute is not None and now >= self._compute[3]:
-            step, op, start, due = self._compute
-            self._compute = None
-            self._log.note("compute", start, due, step=step, op=op.id, name=op.name, late_s=max(0.0, now - due))
-            assert self._executor is not None
-            self._execute(self._executor.compute_done(op.id), due)
+        """Finish a compute that is due."""
+        while self._compute_due is not None and now >= self._compute_due:
+            self._compute_due = None
+            self._comm_engine.execute(self._machine.compute_done(now), now)
 
     def _communication_done(self, in_flight: InFlight, now: float) -> None:
         op = in_flight.op
@@ -369,30 +341,27 @@ class Agent:
             in_flight.posted if in_flight.first_byte is None else in_flight.first_byte,
             now if in_flight.last_byte is None else in_flight.last_byte,
             bytes=self._config.scale.emulated_bytes(op.bytes),
+            lanes=sorted(in_flight.lanes),
             **in_flight.fields(),
         )
         if in_flight.wrong is not None:
             self._log.note("verified", now, step=in_flight.step, op=op.id, wrong=in_flight.wrong)
-            in_flight.check_result(self._config.rank)
-        if in_flight.buffered:
-            release = self._deferred_release.ended(op.group)
-            if release is not None:
-                self._send_request(release)
-            return
-        if self._member is not None:
-            self._member.reduced(in_flight, lambda: self._comm_engine.recycle(in_flight))
+        if in_flight.wrong:
+            raise VerifyError(
+                f"rank {self._config.rank} ended {op.name} of step {in_flight.step} (group {op.group}) with "
+                f"{in_flight.wrong} of {in_flight.elements} elements wrong"
+            )
+        if self._member is not None and not in_flight.buffered:
+            self._member.reduced(in_flight, lambda: self._comm_engine.values.recycle(in_flight))
             if self._member.must_wait(in_flight):
                 self._held_back = in_flight
                 return
-        self._report_done(in_flight, now)
+        self._go_on(in_flight, now)
 
-    def _report_done(self, in_flight: InFlight, now: float) -> None:
-        assert self._executor is not None
-        self._execute(self._executor.communication_done(in_flight.op.id), now)
+    def _go_on(self, in_flight: InFlight, now: float) -> None:
+        """Go on after a communication that is done."""
+        self._comm_engine.execute(self._machine.over(in_flight, now), now)
 
     def _send_buffered(self, in_flight: InFlight, now: float) -> None:
         """Let the rank go on: the kernel has taken all of a buffered send."""
-        in_flight.buffered = True
-        self._deferred_release.began(in_flight.op.group)
-        assert self._executor is not None
-        self._execute(self._executor.communication_done(in_flight.op.id), now)
+        self._comm_engine.execute(self._machine.buffered(in_flight, now), now)

@@ -122,15 +122,6 @@ class Store:
         except OSError as error:
             raise AgentError(f"the checkpoint {path} cannot be read: {error.strerror}") from None
 
-    def read(self) -> Checkpoint | None:
-        """The latest whole checkpoint; None if there is none."""
-        for step in reversed(self.steps()):
-            try:
-                return self._checked(self.path(step), step)
-            except (OSError, Damaged):
-                continue
-        return None
-
     def adopt(self, step: int) -> None:
         """Keep a copy that was received into ``incoming``; raises ``AgentError`` if it is damaged."""
         try:

@@ -20,6 +20,10 @@ class EventLog:
         """Record an event at ``t`` (until ``end``, if it lasts), in monotonic seconds."""
         self._events.append(Event(t, "agent", kind, end, {"rank": self._rank, **fields}))
 
+    def add(self, event: Event) -> None:
+        """Record an event of the rank's machine."""
+        self._events.append(event)
+
     def flush(self) -> None:
         """Append the recorded events to the file."""
         if self._events:

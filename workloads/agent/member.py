@@ -16,7 +16,7 @@ from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.startup import Running, StartupStages
 from workloads.agent.state import State, counts
-from workloads.agent.transport.in_flight import InFlight
+from workloads.rank.in_flight import InFlight
 
 
 class Member:

@@ -2,7 +2,7 @@
 
 The state is right only if it contains each step exactly once, so together with the running checksum it proves that a
 job went on with the right state after a failure. All members hold the same state, and its correct value can be computed
-without a network (``expected``).
+without a network (``replay``).
 """
 
 from __future__ import annotations
@@ -10,28 +10,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from railyard.scale import Scale
-from workloads.agent.exchange import elements_of
 from workloads.agent.transport import payload
-from workloads.agent.transport.flows import flow_names
 from workloads.program import Collective, Communication, Program
+from workloads.rank.exchange import elements_of
+from workloads.rank.flows import flow_names
+from workloads.rank.in_flight import Floats
 
 Words = npt.NDArray[np.uint32]
 
 SUMMED = ("all_reduce",)
 """Collectives whose result is the same on all members."""
-
-
-class Digest(NamedTuple):
-    """``checksum``: CRC-32 of all reduced bytes, one step after another; ``state``: CRC-32 of the state's bytes."""
-
-    checksum: int
-    state: int
 
 
 class State:
@@ -46,7 +39,7 @@ class State:
         """The state before the first step (rounded up to whole words)."""
         return State(np.zeros(elements_of(emulated_bytes), dtype=np.uint32))
 
-    def add(self, values: payload.Floats, start: int = 0, end: int | None = None) -> None:
+    def add(self, values: Floats, start: int = 0, end: int | None = None) -> None:
         """Add the bits of reduced ``values`` as uint32 with wrap-around, repeated over the whole state.
 
         With ``start`` and ``end``, only that piece of them; adding all pieces in order equals adding the whole.
@@ -57,11 +50,6 @@ class State:
             into = self.words[at : at + len(piece)]
             into += piece[: len(into)]
         self.checksum = zlib.crc32(piece.data.cast("B") if len(piece) else b"", self.checksum)
-
-    @property
-    def digest(self) -> Digest:
-        """Both checksums of the current state."""
-        return Digest(self.checksum, zlib.crc32(self.words.data.cast("B") if len(self.words) else b""))
 
 
 def counts(op: Communication, group: str) -> bool:
@@ -86,15 +74,6 @@ def replay(program: Program, group: str, seed: int, scale: Scale, state_bytes: i
             state.add(payload.total(seed, names[op.id].at(step), range(len(members)), 0, elements))
         step += 1
         yield state
-
-
-def expected(program: Program, group: str, seed: int, scale: Scale, state_bytes: int, steps: int) -> Digest:
-    """The digest that every member must hold after ``steps`` steps, however often the job was restarted."""
-    after = islice(replay(program, group, seed, scale, state_bytes), steps)
-    last = State.new(scale.emulated_bytes(state_bytes))
-    for state in after:
-        last = state
-    return last.digest
 
 
 def expected_checksums(program: Program, group: str, seed: int, scale: Scale, steps: int) -> tuple[int, ...]:

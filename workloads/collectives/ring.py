@@ -3,7 +3,7 @@
 The positions form a ring. Clockwise chunks travel from position i to i + 1 on lane 0. The bidirectional ring has twice
 as many chunks; its second half travels from i to i - 1 on lane 1, so that both ports of a GPU work both ways. With L
 lanes there are n x L chunks: those of lane 2k travel clockwise, those of lane 2k + 1 the other way, each lane on a
-circuit of its own where a hop has several (``workloads.agent.transport.paths.choose_path``). Every position sends (n -
+circuit of its own where a hop has several (``workloads.rank.paths.choose_path``). Every position sends (n -
 1) / n of the buffer (twice that for an all-reduce), which is optimal.
 
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.

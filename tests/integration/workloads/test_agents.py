@@ -25,9 +25,10 @@ from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.agent.transport.connections import TCP_PORT
-from workloads.agent.transport.message import Flow, Header
-from workloads.agent.transport.paths import wired_paths
+from workloads.agent.transport.message import Header
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.flows import Flow
+from workloads.rank.paths import wired_paths
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents.expected_state import digest, expected
 from recording_listener import Listener
 
 from railyard.errors import AgentError
@@ -22,7 +23,7 @@ from workloads.agent.checkpoint import Store
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.launcher import AgentLauncher, AgentTeam
-from workloads.agent.state import State, expected, expected_checksums
+from workloads.agent.state import State, expected_checksums
 from workloads.training.training_job import training_job
 
 pytestmark = pytest.mark.root
@@ -141,11 +142,11 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     second.stop()
     right_sums(second, AFTER, first_step=2)
     assert second.steps == dict.fromkeys(AFTER, STEPS)
-    digest = expected(job.configs(AFTER, {})[0].program, "A", 5, SCALE, STATE, STEPS)
+    right = expected(job.configs(AFTER, {})[0].program, "A", 5, SCALE, STATE, STEPS)
     for rank in AFTER:
-        last = Store(job.disk(rank), "job").read()
-        assert last is not None and (last.step, last.checksum) == (STEPS, digest.checksum)
-        assert State(last.words, last.checksum).digest == digest
+        last = Store(job.disk(rank), "job").load(STEPS)
+        assert (last.step, last.checksum) == (STEPS, right.checksum)
+        assert digest(State(last.words, last.checksum)) == right
     assert [entry[0] for entry in second.checkpoints[SPARE]] == [4, 6]
 
     steps = [e for e in job.events("step") if e["rank"] == 0]

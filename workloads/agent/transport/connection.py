@@ -25,7 +25,7 @@ from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
 from workloads.agent.transport.tcp_state import NOTICE, allow_notices, revive, take_notices
 from workloads.agent.transport.up_window import SendAllowance, UpWindow
-from workloads.program import Domain
+from workloads.rank.paths import PeerKey
 
 _READ_BATCH_S = 0.05
 """Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
@@ -46,10 +46,6 @@ _SIOCOUTQ = termios.TIOCOUTQ
 _SIOCOUTQNSD = 0x894B
 """Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
-
-
-PeerKey = tuple[Domain, int, int, int]
-"""(domain, own lane, peer rank, peer lane)."""
 
 
 @dataclass

@@ -13,14 +13,13 @@ import time
 from collections.abc import Iterator
 
 from railyard.errors import AgentError
-from railyard.protocol import Hop
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.agent.transport.connection import Connection, Inbox, PeerKey
+from workloads.agent.transport.connection import Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.paths import NETWORK_OF_DOMAIN
 from workloads.agent.transport.sockets import new_socket
 from workloads.agent.transport.tcp_state import left_port
 from workloads.program import Domain
+from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 
 TCP_PORT = 7700
 _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network in NETWORK_OF_DOMAIN.items()}
@@ -68,12 +67,14 @@ class Transport:
                 ) from None
             self._listeners[sock] = place
 
-    def connection(self, domain: Domain, path: Hop, now: float) -> Connection | None:
-        """The connection over ``path`` (seen from this rank); None if the peer has yet to open it."""
-        _, lane, peer, peer_lane = path
-        key = (domain, lane, peer, peer_lane)
-        if key not in self._connections and self._rank < peer:
+    def connection(self, key: PeerKey, now: float) -> Connection | None:
+        """The connection over path ``key``, opened if this rank has to do that; None if the peer has yet to do it."""
+        if key not in self._connections and self._rank < key[2]:
             self._connections[key] = self._connect(key, now)
+        return self._connections.get(key)
+
+    def find(self, key: PeerKey) -> Connection | None:
+        """The connection of ``key``; None if it is not open."""
         return self._connections.get(key)
 
     def call_again(self, connection: Connection, now: float) -> None:

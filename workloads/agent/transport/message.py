@@ -1,8 +1,8 @@
 """The header before every message between two agents; it names the operation, so a misdelivered message is recognised.
 
-28 bytes, network order: magic, kind, flags (1 = point to point), group number, step, sequence, transfer, length.
-``sequence`` counts the collectives of a group in a step, or the sends from one member of a pair to the other;
-``transfer`` is the position of the transfer in its schedule. Both ends compute these numbers from the program alone.
+28 bytes, network order: magic, kind, flags (1 = point to point), group number, step, sequence (``Flow``), transfer,
+length. ``transfer`` is the position of the transfer in its schedule. Both ends compute these numbers from the program
+alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from railyard.errors import VerifyError
+from workloads.rank.flows import Flow
 
 _LAYOUT = struct.Struct("!IBBHIIIQ")
 HEADER_BYTES = _LAYOUT.size
@@ -19,16 +20,6 @@ MAGIC = 0x52594131
 
 Kind = Literal["data", "ready"]
 _KINDS: tuple[Kind, ...] = ("data", "ready")
-
-
-@dataclass(frozen=True)
-class Flow:
-    """Identity of one operation in one step, equal on all ranks that take part."""
-
-    step: int
-    group: int
-    sequence: int
-    point_to_point: bool = False
 
 
 @dataclass(frozen=True)

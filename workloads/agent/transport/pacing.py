@@ -12,14 +12,6 @@ from railyard.scale import MTU_BYTES, bucket_burst_bytes
 FORGIVEN_S = 0.002
 """Idle times up to this are ascribed to scheduling delay of this machine; the bucket may catch them up."""
 
-LATE_S = 0.0005
-"""Part of an up window that is not planned for: a transfer may begin and end this much later than the port's rate
-implies, because of scheduling delay of this machine."""
-
-HEADROOM_BYTES = 1000
-"""Bytes of an up window that are not planned for, as room for message headers; data that does not fit waits for the
-next slot."""
-
 
 class Bucket:
     """Mirror of the TBF of one port. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from workloads.agent.transport.message import Flow
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.schedule import Schedule
-
-Floats = npt.NDArray[np.float32]
 
 PERIOD = 97 * 3
 """The values repeat after this number of elements."""

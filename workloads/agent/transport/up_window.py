@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workloads.agent.transport.pacing import LATE_S, Bucket
+from workloads.agent.transport.pacing import Bucket
+from workloads.rank.slot_sender import LATE_S
 
 HELD_BACK_S = 0.015
 """Minimum part of an up window that is not handed over before it is known how much has left."""

@@ -20,8 +20,8 @@ from controllers.policies.static import OneShotPolicy, StaticPolicy, split_bandw
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
-from workloads.agent.transport.paths import choose_path
 from workloads.program import Group
+from workloads.rank.paths import choose_path
 
 
 def test_a_ring_of_two_has_two_circuits_and_of_one_none() -> None:

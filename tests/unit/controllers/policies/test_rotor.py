@@ -21,8 +21,8 @@ from controllers.policies.wiring import group_paths, path_circuits, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
-from workloads.agent.transport.pacing import HEADROOM_BYTES, LATE_S
 from workloads.program import Group
+from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 
 CYCLES = [None, Cycle(), Cycle(slot_s=0.2, guard_s=0.01), Cycle(simplex=True), Cycle(slot_s=0.2, simplex=True)]
 

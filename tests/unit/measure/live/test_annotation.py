@@ -16,9 +16,10 @@ from scapy.packet import Raw
 from measure.live.annotation import annotate
 from measure.live.packets import Packet, pack_record, read_spool, tcp_segment
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
+from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Group, Operation, Program, Recv, Send
+from workloads.rank.flows import Flow
 
 RANKS = 4
 MSS = 8948

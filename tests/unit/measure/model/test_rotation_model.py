@@ -18,9 +18,9 @@ from railyard.scale import goodput_share
 from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
-from workloads.agent.transport.pacing import LATE_S
 from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
 from workloads.program import Collective, Compute, Group, Operation, Program
+from workloads.rank.slot_sender import LATE_S
 from workloads.schedule import Schedule
 
 RATE_MBPS = 100.0

@@ -360,5 +360,5 @@ def test_a_group_that_is_given_no_circuit_between_two_members_is_named() -> None
         (Recv(0, "r", "trio", 0, PACKET),),
         (Compute(0, "w", 0.0), Collective(1, "never", "all_reduce", "trio", 4, (0,))),
     ]
-    with pytest.raises(ControlError, match="group trio has no circuit from rank 0 to rank 1"):
+    with pytest.raises(ControlError, match="group trio has no circuit between rank 0 and rank 1"):
         simulation(program(ranks, trio), Given(where, {"trio": Matching([(1, 5)])}), where).run()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
@@ -23,8 +23,9 @@ from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.message import Header
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.flows import Flow
 
 SIZE = 4000
 SEED = 3

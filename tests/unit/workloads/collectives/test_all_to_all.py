@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import MessagePart, collective_exchange
 from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow
 from workloads.collectives.all_to_all import line_all_to_all, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
 from workloads.collectives.verify import verify
+from workloads.rank.exchange import MessagePart, collective_exchange
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.schedule import Schedule
 
 FLOW = Flow(step=1, group=2, sequence=3)
@@ -40,10 +41,10 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
     members = list(range(made.n))
     buffers = [payload.initial(1, FLOW, made, members, m, elements) for m in members]
     exchanges = [collective_exchange(made, members, m, elements) for m in members]
-    steps = [(m, step) for m in members for step in exchanges[m].begin().steps]
+    steps = [(m, step) for m in members for step in exchanges[m].begin()]
     rng = random.Random(seed)
-    wire: list[tuple[int, MessagePart, payload.Floats]] = []
-    staged: dict[tuple[int, int], payload.Floats] = {}
+    wire: list[tuple[int, MessagePart, Floats]] = []
+    staged: dict[tuple[int, int], Floats] = {}
     while steps or wire:
         while steps:
             me, (action, part) = steps.pop(0)
@@ -55,8 +56,8 @@ def delivered(made: Schedule, elements: int, seed: int) -> list[int]:
             me, part, values = wire.pop(rng.randrange(len(wire)))
             staged[part.peer, part.transfer] = values
             if part.transfer in exchanges[me].awaits_sent:
-                steps += [(me, step) for step in exchanges[me].sent(part.transfer).steps]
-            steps += [(part.peer, step) for step in exchanges[part.peer].arrived(part.transfer).steps]
+                steps += [(me, step) for step in exchanges[me].sent(part.transfer)]
+            steps += [(part.peer, step) for step in exchanges[part.peer].arrived(part.transfer)]
     assert all(exchange.received_all for exchange in exchanges)
     return [payload.wrong_elements(buffers[m], 1, FLOW, made, members, m, elements) for m in members]
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.agent.circuit_client import CircuitClient, circuit_client_of
-from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_groups, circuit_uses, follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.circuit_client import CircuitClient, circuit_client_of
+from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.schedule import Schedule, Transfer
 
 

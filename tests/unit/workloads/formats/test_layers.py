@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.agent.executor import all_dependencies
 from workloads.check import check
 from workloads.formats.layer_groups import layout_of
 from workloads.formats.layer_text import LayerFile, parse_layers
 from workloads.formats.layers import make_plan, read_layers, unit_of
 from workloads.formats.units import read_unit
 from workloads.program import Collective, Compute, Program
+from workloads.rank.executor import all_dependencies
 
 SIMAI = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0"

@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
+from railyard.timeline import Event
 from workloads.agent.config import AgentConfig, AgentMode
-from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.agent.transport import connections, payload
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.in_flight import InFlight
-from workloads.agent.transport.message import Flow, Header
-from workloads.agent.transport.paths import wired_paths
+from workloads.agent.transport.message import Header
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.executor import ReleaseCircuits, RequestCircuits
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import InFlight
 
 SEED = 3
 QUIET_S = 0.01
@@ -57,10 +58,16 @@ class Rank:
             self.config,
             lambda in_flight, now: self.finished.append(in_flight),
             lambda in_flight, now: self.buffered.append(in_flight),
-            self.requests.append,
+            self._perform,
             lambda kind, t, end=None, **fields: self.notes.append((kind, t, end, fields)),
         )
         self.engine.transport.listen()
+
+    def _perform(self, action: Any) -> None:
+        if isinstance(action, Event):
+            self.notes.append((action.kind, action.t, action.end, action.fields))
+        else:
+            self.requests.append(action)
 
     @property
     def now(self) -> float:
@@ -70,10 +77,11 @@ class Rank:
         """Come to an operation of the program."""
         found = self.config.program.operations[self.config.rank][op]
         assert not isinstance(found, Compute)
-        self.engine.start(step, found, 0, self.now)
+        now = self.now
+        self.engine.execute(self.engine.machine.start(step, found, 0, now), now)
 
     def circuit_up(self, group: str, index: int) -> None:
-        self.engine.circuit_up(group, index, self.now)
+        self.engine.acknowledged(group, index, (), self.now)
 
     def open_eager_paths(self) -> None:
         self.engine.open_eager_paths()
@@ -150,7 +158,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         config = AgentConfig(number, "job", mode, program, Scale(1.0), loopback_plan(program.ranks), "", **options)
         made.append(Rank(config))
         if mode == "native":
-            made[-1].engine.paths.update({name: wired_paths(group, 1) for name, group in program.groups.items()})
+            for group in program.groups.values():
+                made[-1].engine.machine.paths.set_wired(group)
         return made[-1]
 
     yield rank
@@ -535,7 +544,7 @@ def on_circuits(make: Make) -> Rank:
     """Rank 0 of an all-reduce whose circuits follow its schedule, with the controller in the test's hands."""
     made = follow_circuits(collective("all_reduce", 4, "recursive-doubling", SIZE))
     rank = make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.groups.update(name for name, group in made.groups.items() if group.parent)
+    rank.engine.machine.client_groups.update(name for name, group in made.groups.items() if group.parent)
     return rank
 
 
@@ -581,7 +590,7 @@ def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
     size = 400_000
     made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", size))
     first, rank = peer(1, 0, room=16 << 10), make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.groups.add(FIRST)
+    rank.engine.machine.client_groups.add(FIRST)
     rank.start()
     rank.circuit_up(FIRST, 0)
     first.say(Header("data", RING, transfer(rank, 1, 0), size), bytes(size))
@@ -595,7 +604,7 @@ def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
 def test_requests_are_counted_over_steps(make: Make, peer: Callable[..., Peer]) -> None:
     made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", SIZE))
     first, rank = peer(1, 0), make(made, mode="on-demand", verify=False)
-    rank.engine.circuit_clients.groups.add(FIRST)
+    rank.engine.machine.client_groups.add(FIRST)
     for step in (0, 1):
         rank.start(step=step)
         rank.circuit_up(FIRST, step)
@@ -745,7 +754,7 @@ def test_a_buffer_that_is_used_again_holds_the_numbers_of_the_next_step(make: Ma
     play(ranks)
     buffers = [rank.finished[0].buffer for rank in ranks]
     for rank in ranks:
-        rank.engine.recycle(rank.finished[0])
+        rank.engine.values.recycle(rank.finished[0])
     play(ranks, step=1)
     assert [rank.finished[1].wrong for rank in ranks] == [0, 0]
     assert all(rank.finished[1].buffer is buffer for rank, buffer in zip(ranks, buffers, strict=True))

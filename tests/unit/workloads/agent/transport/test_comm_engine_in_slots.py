@@ -11,15 +11,19 @@ from controllers.circuits.matchings import one_factorization
 from railyard.errors import VerifyError
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
+from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import Outgoing, PeerKey
-from workloads.agent.transport.message import Flow, Header
+from workloads.agent.transport.connection import Outgoing
+from workloads.agent.transport.message import Header
 from workloads.agent.transport.up_window import UpWindow
 from workloads.collectives.all_to_all import straight_all_to_all
 from workloads.program import Collective, Group, Program
+from workloads.rank.executor import ReleaseCircuits, RequestCircuits
+from workloads.rank.flows import Flow
+from workloads.rank.paths import PeerKey
 
 N, RANK, SIZE = 4, 3, 1000
 SLOTS = [tuple(Hop(a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)]
@@ -65,11 +69,6 @@ class Office:
         (peer,) = {end for path in paths if RANK in (path[0], path[2]) for end in (path[0], path[2])} - {RANK}
         return peer
 
-    def start(self, step: int = 0) -> None:
-        op = self.comm_engine._config.program.operations[RANK][0]
-        assert isinstance(op, Collective)
-        self.comm_engine.start(step, op, 0, 5.0)
-
     def opened(self, peer: int) -> Line:
         """The peer has opened its connection: what waited for that goes."""
         line = Line(peer)
@@ -86,8 +85,16 @@ def office() -> Office:
     where = plan(RailTopo(servers=N, gpus=1, ports=1, rate_mbps=50, fabric="ocs"))
     config = AgentConfig(RANK, "job", "on-demand", program, Scale(1.0), where, "", steps=2)
     asked: list[Any] = []
-    comm_engine = CommEngine(config, lambda *_: None, lambda *_: None, asked.append, lambda *_, **__: None)
-    comm_engine.slot_connections.groups.add("ep")
+
+    def perform(action: Any) -> None:
+        if not isinstance(action, Event):
+            asked.append(action)
+
+    comm_engine = CommEngine(config, lambda *_: None, lambda *_: None, perform, lambda *_, **__: None)
+    comm_engine.machine.checked_in("ep", asks=True, rotates=True)
+    comm_engine.execute(comm_engine.machine.begin(5.0, 5.0), 5.0)
+    assert asked == [RequestCircuits("ep", 0)]
+    asked.clear()
     return Office(comm_engine, asked)
 
 
@@ -97,7 +104,6 @@ def may_receive(office: Office, header: Header) -> bool:
 
 def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
     first = office.come(0)
-    office.start()
     lines = {first: office.opened(first)}
     assert [header.payload_bytes for header in lines[first].out] == [SIZE]
     for number in (1, 2):
@@ -110,14 +116,12 @@ def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
 
 def test_a_collective_of_a_rotating_group_is_not_announced(office: Office) -> None:
     office.come(0)
-    office.start()
     kinds = {header.kind for peer in range(3) for header in office.opened(peer).out}
     assert kinds == {"data"}
 
 
 def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: Office) -> None:
     peer = office.come(0, until=6.5)
-    office.start()
     line = office.opened(peer)
     assert line.lights == [UpWindow(5.0, 6.5)] and line.fresh == [False]
     assert office.opened((peer + 1) % 3).lights == []
@@ -125,9 +129,8 @@ def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: 
 
 def test_data_of_a_peer_that_is_ahead_waits_until_it_is_awaited(office: Office) -> None:
     early, later = (Header("data", Flow(step, 0, 0), 0, SIZE) for step in (0, 1))
-    office.come(0)
     assert not may_receive(office, early)
-    office.start()
+    office.come(0)
     assert may_receive(office, early) and not may_receive(office, later)
 
 
@@ -141,8 +144,7 @@ def test_what_has_nothing_to_do_with_turns_is_taken_in_at_once(office: Office) -
 
 def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Office) -> None:
     office.come(0)
-    office.start()
-    (in_flight,) = office.comm_engine._matcher.open.values()
+    (in_flight,) = office.comm_engine.machine.receiving.values()
     part = next(iter(in_flight.exchange.incoming.values()))
     header = Header("data", in_flight.flow, part.transfer, part.bytes)
     with pytest.raises(VerifyError, match="misdelivered: rank 3 got transfer"):
@@ -152,7 +154,6 @@ def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Of
 
 def test_after_the_release_nothing_is_bound_to_slots(office: Office) -> None:
     office.come(0, until=6.5)
-    office.comm_engine.released("ep")
-    assert office.comm_engine.slot_connections.scheduler.of("ep") is None
+    office.comm_engine.execute([ReleaseCircuits("ep", 0)])
     assert office.opened(0).lights == [] == office.opened(1).lights == office.opened(2).lights
-    office.comm_engine.released("still")
+    office.comm_engine.execute([ReleaseCircuits("still", 0)])

@@ -12,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
-from workloads.agent.transport.connection import Connection, Outgoing, PeerKey
-from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
-from workloads.agent.transport.pacing import LATE_S, Bucket
+from workloads.agent.transport.connection import Connection, Outgoing
+from workloads.agent.transport.message import HEADER_BYTES, Header
+from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.up_window import UpWindow
+from workloads.rank.flows import Flow
+from workloads.rank.paths import PeerKey
+from workloads.rank.slot_sender import LATE_S
 
 KEY: PeerKey = ("scale-out", 0, 1, 0)
 FLOW = Flow(0, 0, 0)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from railyard.errors import AgentError
-from railyard.protocol import Hop
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 from workloads.agent.checkpoint import Store
 from workloads.agent.checkpoint_copy import fetch
@@ -40,7 +39,7 @@ def plan(links: tuple[SwitchLink, ...]) -> FabricPlan:
 def connect(fabric: FabricPlan) -> str:
     """What becomes of a connection to a rank behind another switch (the interface does not exist)."""
     try:
-        Transport(fabric, 0, NoInbox()).connection("scale-out", Hop(0, 0, 2, 0), 0.0)
+        Transport(fabric, 0, NoInbox()).connection(("scale-out", 0, 2, 0), 0.0)
     except (AgentError, OSError) as error:
         return str(error)
     return ""

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import VerifyError
-from workloads.agent.transport.flows import flow_names
-from workloads.agent.transport.message import HEADER_BYTES, Flow, Header
+from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
+from workloads.rank.flows import Flow, flow_names
 
 flows = st.builds(Flow, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.booleans())
 

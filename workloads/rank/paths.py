@@ -15,6 +15,9 @@ from railyard.protocol import Hop, SlotWindow, hops_from
 from topos.plan import Network
 from workloads.program import Domain, Group
 
+PeerKey = tuple[Domain, int, int, int]
+"""A path as seen from one of its ends: (domain, own lane, peer rank, peer lane)."""
+
 NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "scale-up", "front-end": "front-end"}
 
 
@@ -47,8 +50,14 @@ def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
     return None if told is None else SlotWindow(*told)
 
 
-def keys_at(rank: int, paths: Iterable[Hop]) -> list[tuple[Domain, int, int, int]]:
-    """The keys (``connection.PeerKey``) of the connections of ``rank`` over these paths of the rails."""
+def path_at_peer(path: PeerKey, rank: int) -> PeerKey:
+    """A path of ``rank`` as seen from its other end."""
+    domain, lane, _, peer_lane = path
+    return domain, peer_lane, rank, lane
+
+
+def keys_at(rank: int, paths: Iterable[Hop]) -> list[PeerKey]:
+    """The keys of the connections of ``rank`` over these paths of the rails."""
     return [("scale-out", lane, peer, far) for r, lane, peer, far in _both_ways(paths) if r == rank]
 
 
@@ -78,3 +87,39 @@ def _both_ways(paths: Iterable[Hop]) -> Iterable[Hop]:
     for rank, lane, peer, peer_lane in paths:
         yield Hop(rank, lane, peer, peer_lane)
         yield Hop(peer, peer_lane, rank, lane)
+
+
+class Paths:
+    """The paths of the groups of one rank.
+
+    ``forwarding``: packet switches carry what has no path of its own on the rails (``choose_path``).
+    """
+
+    def __init__(self, ports_per_gpu: int, *, forwarding: bool) -> None:
+        self._ports_per_gpu = ports_per_gpu
+        self._forwarding = forwarding
+        self._of_group: dict[str, tuple[Hop, ...]] = {}
+        self._places: dict[tuple[str, int, int, bool], tuple[int, int] | None] = {}
+
+    def set(self, group: str, paths: tuple[Hop, ...]) -> None:
+        """Set the paths that the controller gave to ``group``."""
+        self._of_group[group] = paths
+        self._places.clear()
+
+    def set_wired(self, group: Group) -> None:
+        """Give ``group`` the paths that it has without a request."""
+        self.set(group.name, wired_paths(group, self._ports_per_gpu))
+
+    def place(self, group: Group, rank: int, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
+        """The ports (of ``rank``, of ``peer``) that a transfer of ``lane`` takes; None where no path is known."""
+        key = group.name, peer, lane, incoming
+        if key not in self._places:
+            source, target = (peer, rank) if incoming else (rank, peer)
+            forwarded = self._forwarding and group.domain == "scale-out"
+            ports, paths = self._ports_per_gpu, self._of_group.get(group.name, ())
+            found = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
+            if found is None:
+                self._places[key] = None
+            else:
+                self._places[key] = (found[3], found[1]) if incoming else (found[1], found[3])
+        return self._places[key]

@@ -58,17 +58,7 @@ class MessagePart:
 
 
 Step = tuple[Action, MessagePart]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Steps that an event makes possible, to be done in this order."""
-
-    steps: tuple[Step, ...] = ()
-
-    def parts(self, action: Action) -> list[MessagePart]:
-        """The parts of one kind of step."""
-        return [part for kind, part in self.steps if kind == action]
+"""A step that an event makes possible; the steps of one event are done in their order."""
 
 
 class Exchange:
@@ -142,27 +132,27 @@ class Exchange:
         """Incoming parts that have not arrived."""
         return tuple(self.incoming[transfer] for transfer in sorted(self._arrivals))
 
-    def begin(self) -> Progress:
+    def begin(self) -> list[Step]:
         """Start; returns the steps that are possible at once."""
         return self._run([node for node, missing in enumerate(self._missing) if missing == 0])
 
-    def began(self, transfer: int) -> Progress:
+    def began(self, transfer: int) -> list[Step]:
         """Process the first bytes of ``transfer``: the sender that follows it may be told to start."""
         node = self._beginnings.pop(transfer, None)
-        return Progress() if node is None else self._run([node])
+        return [] if node is None else self._run([node])
 
-    def arrived(self, transfer: int) -> Progress:
+    def arrived(self, transfer: int) -> list[Step]:
         """Process the arrival of ``transfer`` (``began`` is implied). ``VerifyError`` if it is not awaited."""
         if transfer not in self._arrivals:
             raise VerifyError(f"transfer {transfer} arrived, which this rank does not await (any more)")
         began = self._beginnings.pop(transfer, None)
         return self._run([*([] if began is None else [began]), self._arrivals.pop(transfer)])
 
-    def sent(self, transfer: int) -> Progress:
+    def sent(self, transfer: int) -> list[Step]:
         """Process the departure of ``transfer``: the port is free for the next one."""
         return self._run([self._departures.pop(transfer)])
 
-    def _run(self, free: list[int]) -> Progress:
+    def _run(self, free: list[int]) -> list[Step]:
         """Complete the nodes ``free`` and all that only waited for them."""
         steps: list[Step] = []
         queue = deque(free)
@@ -175,7 +165,7 @@ class Exchange:
                 self._missing[follower] -= 1
                 if self._missing[follower] == 0:
                     queue.append(follower)
-        return Progress(tuple(steps))
+        return steps
 
 
 @dataclass

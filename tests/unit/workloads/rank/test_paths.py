@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.paths import choose_path, keys_at, paths_in, slot_window_in, wired_paths
 from workloads.program import Group
+from workloads.rank.paths import choose_path, keys_at, paths_in, slot_window_in, wired_paths
 
 
 @given(st.integers(2, 9))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from controllers.circuits.matchings import one_factorization
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.pacing import LATE_S
-from workloads.agent.transport.slot_sender import Lanes, Moved, SlotScheduler, SlotSender
+from workloads.rank.slot_sender import LATE_S, Lanes, Moved, SlotSender
 
 
 def slot_sender(rank: int = 0) -> tuple[SlotSender[str], list[Moved]]:
@@ -160,30 +159,6 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
     with pytest.raises(ControlError, match=said):
         come(sender, 4, Hop(0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
     assert come(sender, 5, Hop(0, 0, 1, 0), until=15.0 + 0.02) == []
-
-
-# ---- the scheduler of several groups ------------------------------------------------------------------------------
-
-
-def test_groups_turn_on_their_own() -> None:
-    said: list[Moved] = []
-    scheduler: SlotScheduler[str] = SlotScheduler(0, said.append)
-    scheduler.report("ep")
-    assert scheduler.of("ep") is None and not said
-    scheduler.begin_slot("ep", 0, SlotWindow(0, 1.0), (Hop(0, 0, 1, 0),))
-    scheduler.begin_slot("other", 7, SlotWindow(0, 1.0), (Hop(0, 1, 2, 1),))
-    first, second = scheduler.of("ep"), scheduler.of("other")
-    assert first is not None and second is not None and first is not second
-    scheduler.report("other")
-    assert said == [Moved("other", 7, 0, True)]
-    scheduler.begin_slot("ep", 0, SlotWindow(1, 2.0), (Hop(0, 0, 3, 0),))
-    assert scheduler.of("ep") is first and first.peers == {3}
-    scheduler.end("ep")
-    scheduler.end("ep")
-    assert scheduler.of("ep") is None and scheduler.of("other") is second
-    scheduler.begin_slot("ep", 1, SlotWindow(0, 3.0), (Hop(0, 0, 1, 0),))
-    scheduler.report("ep")
-    assert said[-1] == Moved("ep", 1, 0, True), "of the next request"
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------

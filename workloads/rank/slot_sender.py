@@ -15,7 +15,14 @@ from typing import Generic, TypeVar
 
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.pacing import LATE_S
+
+LATE_S = 0.0005
+"""Part of an up window that is not planned for: a transfer may begin and end this much later than the port's rate
+implies, because of scheduling delay of this machine."""
+
+HEADROOM_BYTES = 1000
+"""Bytes of an up window that are not planned for, as room for message headers; data that does not fit waits for the
+next slot."""
 
 _T = TypeVar("_T")
 
@@ -128,31 +135,3 @@ class SlotSender(Generic[_T]):
             free += self._waiting.pop(peer, ())
         self._under_way += len(free)
         return free
-
-
-class SlotScheduler(Generic[_T]):
-    """The slot senders of ``rank`` by group; ``send`` passes their reports to the controller."""
-
-    def __init__(self, rank: int, send: Callable[[Moved], None]) -> None:
-        self._rank = rank
-        self._send = send
-        self._found: dict[str, SlotSender[_T]] = {}
-
-    def of(self, group: str) -> SlotSender[_T] | None:
-        """The slot sender of ``group``; None if its circuits do not come in slots now."""
-        return self._found.get(group)
-
-    def begin_slot(self, group: str, index: int, slot_window: SlotWindow, paths: Iterable[Hop]) -> None:
-        """Begin a slot of ``group``."""
-        if group not in self._found:
-            self._found[group] = SlotSender(self._rank, group, index, self._send)
-        self._found[group].begin_slot(slot_window, paths)
-
-    def report(self, group: str) -> None:
-        """Report that the slot is done with, if there is nothing to send in it."""
-        if group in self._found:
-            self._found[group].report()
-
-    def end(self, group: str) -> None:
-        """Drop the slot sender of ``group``: the rank has released its circuits."""
-        self._found.pop(group, None)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from training_steps import groups_of
 
 from railyard.errors import ConfigError, ControlError
-from workloads.agent.executor import (
+from workloads.phases import phases
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank.executor import (
     Blocked,
     Executor,
     PhaseBegan,
@@ -23,8 +25,6 @@ from workloads.agent.executor import (
     StepEnded,
     all_dependencies,
 )
-from workloads.phases import phases
-from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 
 GROUPS = {
     "dp": Group("dp", "dp", (0, 1)),

@@ -11,22 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
-from workloads.agent.exchange import (
+from workloads.agent.transport import payload
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.collectives.verify import verify
+from workloads.rank.exchange import (
     MessagePart,
-    Progress,
+    Step,
     collective_exchange,
     elements_of,
     recv_exchange,
     send_exchange,
 )
-from workloads.agent.transport import payload
-from workloads.agent.transport.message import Flow
-from workloads.collectives.catalog import ALGORITHMS, schedule
-from workloads.collectives.verify import verify
+from workloads.rank.flows import Flow
+from workloads.rank.in_flight import Floats
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
 FLOW = Flow(step=3, group=1, sequence=2)
+
+
+def parts(steps: list[Step], action: str) -> list[MessagePart]:
+    """The parts of one kind of step."""
+    return [part for kind, part in steps if kind == action]
 
 
 @dataclass
@@ -38,9 +44,9 @@ class Carried:
     elements: int
     rng: random.Random
     circuits: bool = False
-    wire: list[tuple[int, MessagePart, payload.Floats]] = field(default_factory=list)
+    wire: list[tuple[int, MessagePart, Floats]] = field(default_factory=list)
     """(sender, part, values) of what was sent and has not left."""
-    staged: dict[tuple[int, int], payload.Floats] = field(default_factory=dict)
+    staged: dict[tuple[int, int], Floats] = field(default_factory=dict)
     limit: dict[tuple[int, int, int, bool], int] = field(default_factory=dict)
     """(sender, receiver, lane, network) -> the round up to which the receiver takes what comes."""
     under_way: dict[tuple[int, bool, str], set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -49,7 +55,7 @@ class Carried:
     order: list[int] = field(default_factory=list)
     """Rounds of the transfers as they arrived."""
 
-    def run(self) -> dict[int, payload.Floats]:
+    def run(self) -> dict[int, Floats]:
         """The buffers at the end."""
         plan, members = self.plan, self.members
         circuits = range(len(plan.transfers)) if self.circuits else ()
@@ -70,7 +76,7 @@ class Carried:
         """Whether the receiver has said that it takes this."""
         return self.circuits or self.limit.get((rank, part.peer, part.lane, part.scale_up), -1) >= part.round
 
-    def deliver(self, rank: int, part: MessagePart, values: payload.Floats) -> None:
+    def deliver(self, rank: int, part: MessagePart, values: Floats) -> None:
         """One message leaves, and arrives."""
         self.staged[part.peer, part.transfer] = values
         self.order.append(part.round)
@@ -79,10 +85,10 @@ class Carried:
             self.act(rank, self.exchanges[rank].sent(part.transfer))
         self.act(part.peer, self.exchanges[part.peer].arrived(part.transfer))
 
-    def act(self, rank: int, progress: Progress) -> None:
+    def act(self, rank: int, steps: list[Step]) -> None:
         """Do what became possible."""
         buffer = self.buffers[rank]
-        for action, part in progress.steps:
+        for action, part in steps:
             if action == "announce":
                 self.limit[part.peer, rank, part.lane, part.scale_up] = part.round
             elif action == "send":
@@ -98,12 +104,12 @@ class Carried:
                 buffer[part.start : part.end] = self.staged.pop((rank, part.transfer))
 
 
-def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, payload.Floats]:
+def carry(plan: Schedule, members: list[int], elements: int, rng: random.Random) -> dict[int, Floats]:
     """The buffers after ``plan``."""
     return Carried(plan, members, elements, rng).run()
 
 
-def wrong(plan: Schedule, members: list[int], elements: int, buffers: dict[int, payload.Floats]) -> dict[int, int]:
+def wrong(plan: Schedule, members: list[int], elements: int, buffers: dict[int, Floats]) -> dict[int, int]:
     """Wrong elements of each member."""
     return {m: payload.wrong_elements(buffers[m], 1, FLOW, plan, members, m, elements) for m in members}
 
@@ -140,9 +146,9 @@ def test_an_exchange_in_one_round_sends_what_stood_before() -> None:
 def test_an_arrival_ahead_of_its_round_waits() -> None:
     plan = Schedule("relay", "all_reduce", 3, 1, (0,), (Transfer(0, 1, 0, 0, "reduce"), Transfer(1, 2, 0, 0, "copy")))
     exchange = collective_exchange(plan, [0, 1, 2], 0, 4)
-    assert [(action, part.peer) for action, part in exchange.begin().steps] == [("announce", 1), ("announce", 2)]
-    assert exchange.arrived(1).steps == ()
-    assert [part.transfer for part in exchange.arrived(0).parts("apply")] == [0, 1]
+    assert [(action, part.peer) for action, part in exchange.begin()] == [("announce", 1), ("announce", 2)]
+    assert exchange.arrived(1) == []
+    assert [part.transfer for part in parts(exchange.arrived(0), "apply")] == [0, 1]
 
 
 def test_an_arrival_nobody_awaits_is_an_error() -> None:
@@ -153,7 +159,7 @@ def test_an_arrival_nobody_awaits_is_an_error() -> None:
 
 
 def test_point_to_point() -> None:
-    (part,) = send_exchange(5, 10).begin().parts("send")
+    (part,) = parts(send_exchange(5, 10).begin(), "send")
     assert (part.peer, part.bytes, part.lane) == (5, 40, 0)
     assert send_exchange(5, 10).received_all
     assert [elements_of(n) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
@@ -178,7 +184,7 @@ def test_sums_of_128_ranks_are_exact() -> None:
     assert np.array_equal(total, payload.total(9, FLOW, ranks, 0, 300))
 
 
-def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> payload.Floats:
+def defined(seed: int, flow: Flow, members: list[int], start: int, end: int) -> Floats:
     """The contributions element by element, as the docstring of ``workloads.agent.transport.payload`` has them."""
     salt = seed * 13 + flow.step * 29 + flow.group * 17 + flow.sequence * 11 + int(flow.point_to_point) * 5
     sums = [sum((7 * e + salt) % 97 + ((31 * m + salt) % 89) * (1 + e % 3) for m in members) for e in range(start, end)]
@@ -282,28 +288,28 @@ def test_in_one_port_a_rank_turns_to_the_next_when_the_one_before_is_done() -> N
         "fan", "all_reduce", 3, 1, (0,), transfers((0, 0, 1, 0, "copy", -1), (1, 0, 2, 0, "copy", -1)), one_port=True
     )
     source = collective_exchange(plan, [0, 1, 2], 0, 4)
-    assert [part.peer for part in source.begin().parts("send")] == [1]
-    assert [part.peer for part in source.sent(0).parts("send")] == [2]
+    assert [part.peer for part in parts(source.begin(), "send")] == [1]
+    assert [part.peer for part in parts(source.sent(0), "send")] == [2]
     turned = replace(plan, transfers=transfers((0, 1, 0, 0, "reduce", -1), (1, 2, 0, 0, "reduce", -1)))
     sink = collective_exchange(turned, [0, 1, 2], 0, 4)
-    assert [part.peer for part in sink.begin().parts("announce")] == [1]
-    assert [part.peer for part in sink.arrived(0).parts("announce")] == [2]
+    assert [part.peer for part in parts(sink.begin(), "announce")] == [1]
+    assert [part.peer for part in parts(sink.arrived(0), "announce")] == [2]
 
 
 def test_chunks_do_not_wait_for_each_other_unless_in_lock_step() -> None:
     rows = ((0, 1, 0, 0, "copy", -1), (1, 0, 1, 1, "copy", -1))
     plan = Schedule("two", "all_reduce", 2, 2, (0, 0), transfers(*rows))
     free = collective_exchange(plan, [0, 1], 0, 4)
-    assert free.begin().parts("send")
+    assert parts(free.begin(), "send")
     stepped = collective_exchange(replace(plan, lockstep=True), [0, 1], 0, 4)
-    assert not stepped.begin().parts("send")
-    assert stepped.arrived(0).parts("send")
+    assert not parts(stepped.begin(), "send")
+    assert parts(stepped.arrived(0), "send")
 
 
 def test_the_scale_up_network_is_told_apart() -> None:
     rows = (Transfer(0, 1, 0, 0, "copy", scale_up=True), Transfer(0, 2, 0, 1, "copy"))
     plan = Schedule("both", "all_reduce", 3, 2, (0, 0), rows, one_port=True)
-    announced = collective_exchange(plan, [0, 1, 2], 0, 4).begin().parts("announce")
+    announced = parts(collective_exchange(plan, [0, 1, 2], 0, 4).begin(), "announce")
     assert {(part.peer, part.scale_up) for part in announced} == {(1, True), (2, False)}
 
 
@@ -312,12 +318,12 @@ def test_a_rank_with_several_receivers_serves_the_one_after_it_first() -> None:
     for me, order in ((0, [1, 2, 3]), (2, [3, 0, 1])):
         exchange = collective_exchange(plan, [0, 1, 2, 3], me, 4)
         served = []
-        (part,) = exchange.begin().parts("send")
+        (part,) = parts(exchange.begin(), "send")
         while True:
             served.append(part.peer)
             if part.transfer not in exchange.awaits_sent:
                 break
-            (part,) = exchange.sent(part.transfer).parts("send")
+            (part,) = parts(exchange.sent(part.transfer), "send")
         assert served == order
 
 
@@ -325,8 +331,8 @@ def test_the_next_sender_is_told_when_every_part_of_the_one_before_has_begun() -
     rows = ((0, 1, 0, 0, "copy", -1), (0, 1, 0, 1, "copy", -1), (1, 2, 0, 2, "copy", -1))
     plan = Schedule("turns", "all_reduce", 3, 3, (0,) * 3, transfers(*rows), one_port=True)
     sink = collective_exchange(plan, [0, 1, 2], 0, 9)
-    assert [part.peer for part in sink.begin().parts("announce")] == [1]
-    assert not sink.began(1).steps
-    assert not sink.arrived(1).parts("announce")
-    assert [part.peer for part in sink.began(0).parts("announce")] == [2]
-    assert not sink.began(0).steps, "told once"
+    assert [part.peer for part in parts(sink.begin(), "announce")] == [1]
+    assert not sink.began(1)
+    assert not parts(sink.arrived(1), "announce")
+    assert [part.peer for part in parts(sink.began(0), "announce")] == [2]
+    assert not sink.began(0), "told once"

@@ -2,7 +2,7 @@
 
 Pure: no clock, no sockets. Events come in as method calls (``begin``, ``compute_done``, ``communication_done``,
 ``acknowledged``), actions come out as a list, to be executed in that order. The messages of a started communication are
-decided by ``workloads.agent.exchange``.
+decided by ``workloads.rank.exchange``.
 
 Rules. An operation is runnable when all its ``deps`` are done. Computes run one after another in program order. In a
 group the collectives run one after another, and a pair's sends and its receives each keep their order (a pair is full
@@ -14,7 +14,7 @@ is done on this rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError, ControlError
@@ -333,24 +333,23 @@ def all_dependencies(operations: Sequence[Operation]) -> tuple[frozenset[int], .
         late = [dep for dep in op.deps if not 0 <= dep < position]
         if late:
             raise ConfigError(f"operation {op.name!r} depends on operation {late[0]}, which does not come before it")
-        keys = _order_keys(op)
-        needs.append(frozenset(op.deps).union(last[k] for k in keys if k in last))
-        last.update(_positions(op, position))
+        before = _streams_before(op)
+        needs.append(frozenset(op.deps).union(last[stream] for stream in before if stream in last))
+        last[_stream(op)] = position
     return tuple(needs)
 
 
-def _order_keys(op: Operation) -> tuple[tuple[str, str], ...]:
-    """Keys of the earlier operations that must be done before ``op``."""
+def _stream(op: Operation) -> tuple[str, str]:
+    """The stream whose operations run one after another: the computes, or one kind of communication of a group."""
     if isinstance(op, Compute):
-        return (("", "compute"),)
-    if isinstance(op, Collective):
-        return ((op.group, "collective"), (op.group, "send"), (op.group, "recv"))
-    return ((op.group, "collective"), (op.group, "send" if isinstance(op, Send) else "recv"))
+        return "", "compute"
+    return op.group, "collective" if isinstance(op, Collective) else "send" if isinstance(op, Send) else "recv"
 
 
-def _positions(op: Operation, position: int) -> Mapping[tuple[str, str], int]:
+def _streams_before(op: Operation) -> tuple[tuple[str, str], ...]:
+    """The streams whose last operation so far must be done before ``op``."""
     if isinstance(op, Compute):
-        return {("", "compute"): position}
+        return (_stream(op),)
     if isinstance(op, Collective):
-        return {(op.group, "collective"): position}
-    return {(op.group, "send" if isinstance(op, Send) else "recv"): position}
+        return (op.group, "collective"), (op.group, "send"), (op.group, "recv")
+    return (op.group, "collective"), _stream(op)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, MutableMapping, Sequence
 
-from workloads.agent.executor import ReleaseCircuits, RequestCircuits
 from workloads.collectives.circuits import CircuitUse, End, circuit_name
 from workloads.program import Group
+from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 
 
 class _Use:

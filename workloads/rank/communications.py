@@ -1,0 +1,380 @@
+"""The communications of one rank as a state machine: which bytes may go by which path now, and what was received. Pure.
+
+A receiver that has reached an operation says so with a receiver credit on every path that it will receive on; the
+sender's data waits for it. So data never meets a rank that has not posted its operation (as with NCCL). Three cases
+need no credit: a circuit that both ends requested, the slot of a rotation, and the sends of an eager program, whose
+receiver keeps unexpected messages. An operation is done when everything has arrived, everything was taken from this
+rank, and nothing of it is in flight any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from railyard.errors import ControlError
+from railyard.scale import Scale
+from railyard.timeline import Event
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective, Communication, Program, Recv, Send
+from workloads.rank.actions import Action, Announce, Drain, OpenPath, SendPart
+from workloads.rank.circuit_client import circuit_client_of
+from workloads.rank.exchange import (
+    MessagePart,
+    Step,
+    collective_exchange,
+    elements_of,
+    on_circuits,
+    recv_exchange,
+    send_exchange,
+)
+from workloads.rank.executor import Blocked, ReleaseCircuits, RequestCircuits
+from workloads.rank.flows import FlowKey, flow_names
+from workloads.rank.in_flight import Floats, InFlight, SlotMessage
+from workloads.rank.paths import Paths, PeerKey
+from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.rank.slot_sender import SlotSender
+from workloads.schedule import Schedule
+
+
+@dataclass
+class UnexpectedPart:
+    """A part that came before its receive was posted; ``began`` and ``ended`` are the times of first and last byte."""
+
+    began: float
+    values: Floats | None = None
+    ended: float | None = None
+
+
+class Communications:
+    """All communications of ``rank`` in ``program``.
+
+    Events come in as method calls, each with the time ``now`` if it matters; actions come out as a list, to be executed
+    in that order. ``forwarding``: packet switches carry what has no path of its own on the rails. ``values`` gives the
+    values that a communication begins with (None: only sizes matter). ``facts`` may be shared by the ranks of a
+    program.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rank: int,
+        scale: Scale,
+        *,
+        ports_per_gpu: int,
+        forwarding: bool,
+        values: Callable[[InFlight], Floats] | None = None,
+        facts: ScheduleFacts | None = None,
+    ) -> None:
+        self.program = program
+        self.rank = rank
+        self.scale = scale
+        self.paths = Paths(ports_per_gpu, forwarding=forwarding)
+        self._values = values
+        self._facts = facts or ScheduleFacts()
+        self._names = flow_names(program, rank)
+        self._out: list[Action] = []
+        self.sending: dict[FlowKey, InFlight] = {}
+        self.receiving: dict[FlowKey, InFlight] = {}
+        """The communications that receive now."""
+        self.unexpected: dict[FlowKey, dict[int, UnexpectedPart]] = {}
+        """Parts that came before their receive, by transfer."""
+        self._credits: dict[FlowKey, dict[PeerKey, int]] = {}
+        """Round up to which a receiver takes data, by flow and path."""
+        self.client_groups: set[str] = set()
+        """The groups of single circuits that collectives request while they run."""
+        self.rotating: set[str] = set()
+        """All groups whose circuits come in slots, whether one of their slots is up or not."""
+        self._next_index: dict[str, int] = {}
+        """Number of requests of each of ``client_groups`` so far."""
+        self._circuit_waits: dict[tuple[str, int], InFlight] = {}
+        self._waits: dict[int | tuple[str, int], tuple[Blocked, float]] = {}
+        """Waits for acknowledgements with their begin: by operation for the circuits of a phase, otherwise by (group,
+        index of the request)."""
+        self.slots: dict[str, SlotSender[SlotMessage]] = {}
+        """The slot senders by group, while its circuits come in slots."""
+
+    def _drain(self) -> list[Action]:
+        out, self._out = self._out, []
+        return out
+
+    def _note(self, kind: str, t: float, end: float | None, fields: dict[str, Any]) -> None:
+        self._out.append(Event(t, "agent", kind, end, {"rank": self.rank, **fields}))
+
+    @property
+    def under_way(self) -> list[InFlight]:
+        """The communications in flight (a collective twice: as one that sends and as one that receives)."""
+        return [*self.sending.values(), *self.receiving.values()]
+
+    # -- starting and ending -----------------------------------------------------------------------
+
+    def start(self, step: int, op: Communication, phase: int, now: float) -> list[Action]:
+        """Start ``op``: its circuits are up, or its circuit client requests them."""
+        self._start(step, op, phase, now)
+        return self._drain()
+
+    def _start(self, step: int, op: Communication, phase: int, now: float) -> None:
+        in_flight = self._load(step, op, phase, now)
+        key = in_flight.key
+        if not isinstance(op, Recv):
+            self.sending[key] = in_flight
+        if not isinstance(op, Send):
+            self.receiving[key] = in_flight
+        if in_flight.circuit_client is not None:
+            self._ask(in_flight, in_flight.circuit_client.begin(), now)
+        self._advance(in_flight, in_flight.exchange.begin())
+        for transfer, found in self.unexpected.pop(key, {}).items() if not isinstance(op, Send) else ():
+            in_flight.first_byte = found.began
+            if found.values is not None:
+                in_flight.staged[transfer] = found.values
+            if found.ended is not None:
+                in_flight.last_byte = found.ended
+                self._take(in_flight, transfer, found.began, found.ended, now)
+
+    def _load(self, step: int, op: Communication, phase: int, now: float) -> InFlight:
+        elements = elements_of(self.scale.emulated_bytes(op.bytes))
+        flow = self._names[op.id].at(step)
+        group = self.program.groups[op.group]
+        in_flight = InFlight(step, op, phase, group, flow, elements, now, last_progress=now)
+        if isinstance(op, Collective):
+            self._plan(in_flight, schedule_of(self.program, op))
+        elif isinstance(op, Send):
+            in_flight.exchange = send_exchange(op.peer, elements)
+        else:
+            in_flight.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
+        in_flight.unsent = len(in_flight.exchange.outgoing)
+        if self._values is not None:
+            in_flight.buffer = self._values(in_flight)
+        return in_flight
+
+    def _plan(self, in_flight: InFlight, schedule: Schedule) -> None:
+        """Set the exchange of a collective, and its circuit client and slot sender if it needs circuits."""
+        in_flight.schedule = schedule
+        group = in_flight.group
+        mine = self._facts.transfers(schedule, group.members.index(self.rank))
+        if group.domain == "scale-out":
+            in_flight.slot_sender = self.slots.get(group.name)
+            if self.client_groups and schedule.transfers:
+                uses = self._facts.uses(schedule)
+                in_flight.circuit_client = circuit_client_of(
+                    group, uses, self.rank, self.client_groups, self._next_index
+                )
+        transfers = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
+        circuits = on_circuits(mine, transfers, in_slots=in_flight.slot_sender is not None)
+        in_flight.exchange = collective_exchange(schedule, group.members, self.rank, in_flight.elements, mine, circuits)
+
+    def _check_moved(self, in_flight: InFlight) -> None:
+        if not in_flight.draining and in_flight.moved:
+            in_flight.draining = True
+            self._out.append(Drain(in_flight))
+
+    def close(self, in_flight: InFlight) -> None:
+        """Forget ``in_flight``: nothing of it moves any more."""
+        for table in (self.sending, self.receiving):
+            if table.get(in_flight.key) is in_flight:
+                del table[in_flight.key]
+        if not isinstance(in_flight.op, Recv):
+            self._credits.pop(in_flight.key, None)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _advance(self, in_flight: InFlight, steps: Iterable[Step]) -> None:
+        for action, part in steps:
+            if action == "send":
+                in_flight.read(part)
+                self._offer(in_flight, part)
+            elif action == "apply":
+                in_flight.apply(part)
+            elif action == "keep":
+                in_flight.keep(part)
+            else:
+                self._announce(in_flight, part)
+        if in_flight.slot_sender is not None:
+            in_flight.slot_sender.report()
+        self._check_moved(in_flight)
+
+    def _offer(self, in_flight: InFlight, part: MessagePart) -> None:
+        """Send ``part`` now, or when its circuit is up, its slot begins or the receiver's credit comes."""
+        if in_flight.slot_sender is not None and not part.scale_up:
+            in_flight.slot_sender.offer(part.peer, SlotMessage(in_flight, part))
+            self._send_in_slot(in_flight.slot_sender)
+        elif in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            if in_flight.circuit_client.is_up(part.transfer):
+                self._send(in_flight, part)
+            else:
+                in_flight.awaiting_circuit.append(part)
+        else:
+            path = self.path(in_flight, part, incoming=False)
+            eager = self.program.eager and isinstance(in_flight.op, Send)
+            if eager or self._credits.get(in_flight.key, {}).get(path, -1) >= part.round:
+                self._send(in_flight, part, path)
+            else:
+                in_flight.awaiting_credit.setdefault(path, []).append(part)
+                self._out.append(OpenPath(path))  # the credit comes by it, which may be for this rank to open
+
+    def _send(self, in_flight: InFlight, part: MessagePart, path: PeerKey | None = None) -> None:
+        in_flight.payload_bytes += part.bytes
+        self._out.append(SendPart(in_flight, part, path or self.path(in_flight, part, incoming=False)))
+
+    def _send_in_slot(self, slot_sender: SlotSender[SlotMessage]) -> None:
+        for in_flight, part in slot_sender.free():
+            self._send(in_flight, part)
+
+    def _announce(self, in_flight: InFlight, part: MessagePart, not_before: float = 0.0) -> None:
+        self._out.append(Announce(in_flight, self.path(in_flight, part, incoming=True), part.round, not_before))
+
+    def credit(self, key: FlowKey, path: PeerKey, last_round: int, now: float) -> list[Action]:
+        """Process a receiver credit: the receiver of flow ``key`` takes all rounds up to ``last_round`` by ``path``."""
+        rounds = self._credits.setdefault(key, {})
+        rounds[path] = max(last_round, rounds.get(path, -1))
+        in_flight = self.sending.get(key)
+        waiting = in_flight.awaiting_credit.pop(path, None) if in_flight is not None else None
+        if in_flight is None or not waiting:
+            return self._drain()
+        in_flight.last_progress = now
+        for part in waiting:
+            if part.round <= rounds[path]:
+                self._send(in_flight, part, path)
+            else:
+                in_flight.awaiting_credit.setdefault(path, []).append(part)
+        return self._drain()
+
+    def taken(self, in_flight: InFlight, now: float) -> list[Action]:
+        """Process that one outgoing part was taken from this rank: its caller needs it no more."""
+        in_flight.unsent -= 1
+        in_flight.last_progress = now
+        self._check_moved(in_flight)
+        return self._drain()
+
+    def left(self, in_flight: InFlight, part: MessagePart) -> list[Action]:
+        """Process that all bytes of ``part`` have left the port, which is free for the next receiver."""
+        self._advance(in_flight, in_flight.exchange.sent(part.transfer))
+        return self._drain()
+
+    def delivered(self, in_flight: InFlight, part: MessagePart, now: float) -> list[Action]:
+        """Process that the receiver has acknowledged ``part``, which takes a circuit or a slot."""
+        if in_flight.slot_sender is not None and not part.scale_up:
+            in_flight.slot_sender.acknowledged()
+        self._end_use(in_flight, part, now)
+        self._check_moved(in_flight)
+        return self._drain()
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def began(self, in_flight: InFlight, part: MessagePart, path: PeerKey, now: float, due: float) -> list[Action]:
+        """Process the first byte of an incoming ``part``, the last of which comes at ``due`` at the earliest."""
+        in_flight.paths.add(path)
+        if in_flight.first_byte is None:
+            in_flight.first_byte = now
+        for _, following in in_flight.exchange.began(part.transfer):
+            self._announce(in_flight, following, due)
+        return self._drain()
+
+    def arrived(self, key: FlowKey, transfer: int, began: float, now: float) -> list[Action]:
+        """Process a part of flow ``key`` that has arrived completely; its first byte came at ``began``."""
+        in_flight = self.receiving.get(key)
+        if in_flight is None:
+            self.unexpected.setdefault(key, {}).setdefault(transfer, UnexpectedPart(began)).ended = now
+        else:
+            in_flight.last_progress = now
+            self._take(in_flight, transfer, began, now, now)
+        return self._drain()
+
+    def _take(self, in_flight: InFlight, transfer: int, began: float, ended: float, now: float) -> None:
+        part = in_flight.exchange.incoming[transfer]
+        self._note("transfer", began, ended, in_flight.transfer_fields(part))
+        steps = in_flight.exchange.arrived(transfer)
+        self._end_use(in_flight, part, now)
+        self._advance(in_flight, steps)
+
+    # -- circuits of collectives -------------------------------------------------------------------
+
+    def _ask(self, in_flight: InFlight, messages: Iterable[RequestCircuits | ReleaseCircuits], now: float) -> None:
+        """Send messages to the controller, and remember the requests until they are acknowledged."""
+        for message in messages:
+            group, index = message.group, message.index
+            if isinstance(message, RequestCircuits):
+                self._circuit_waits[group, index] = in_flight
+                blocked = Blocked(in_flight.step, in_flight.op, group, index, in_flight.phase)
+                self._waits[group, index] = blocked, now
+            self._out.append(message)
+
+    def _circuit_up(self, group: str, index: int, now: float) -> None:
+        """Start the transfers of a circuit of a collective that the controller has acknowledged."""
+        in_flight = self._circuit_waits.pop((group, index), None)
+        if in_flight is None:
+            raise ControlError(f"the controller acknowledged request {index} of group {group}, which is not open")
+        assert in_flight.circuit_client is not None
+        self._end_wait((group, index), now)
+        transfers = in_flight.circuit_client.acknowledged(group, index)
+        self._ask(in_flight, in_flight.circuit_client.release(transfers[0]), now)
+        in_flight.last_progress = now
+        incoming = next((p for p in in_flight.exchange.incoming.values() if p.transfer in transfers), None)
+        if incoming is not None:
+            self._out.append(OpenPath(self.path(in_flight, incoming, incoming=True)))
+        waiting, in_flight.awaiting_circuit = in_flight.awaiting_circuit, []
+        for part in waiting:
+            if part.transfer in transfers:
+                self._send(in_flight, part)
+            else:
+                in_flight.awaiting_circuit.append(part)
+        self._check_moved(in_flight)
+
+    def _end_use(self, in_flight: InFlight, part: MessagePart, now: float) -> None:
+        """Tell the circuit client that nothing of ``part`` is in flight, so that its circuit can be released."""
+        if in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            self._ask(in_flight, in_flight.circuit_client.over(part.transfer), now)
+
+    # -- waits -------------------------------------------------------------------------------------
+
+    def _end_wait(self, key: int | tuple[str, int], now: float) -> None:
+        found = self._waits.pop(key, None)
+        if found is not None:
+            self._note_wait(*found, now)
+
+    def _note_wait(self, blocked: Blocked, since: float, now: float) -> None:
+        step, op, phase = blocked.step, blocked.op.id, blocked.phase
+        fields = {"step": step, "op": op, "group": blocked.group, "index": blocked.index, "phase": phase}
+        self._note("wait", since, max(now, since), fields)
+
+    def note_waits(self, now: float) -> list[Action]:
+        """The events of the waits that have not ended, when the rank stops."""
+        for blocked, since in self._waits.values():
+            self._note_wait(blocked, since, now)
+        return self._drain()
+
+    def check_waits(self, now: float, phase_timeout_s: float, circuit_timeout_s: float) -> None:
+        """Raise ``ControlError`` when an acknowledgement is missing for too long."""
+        for key, (blocked, since) in self._waits.items():
+            what, timeout_s = ("group", phase_timeout_s) if isinstance(key, int) else ("circuit", circuit_timeout_s)
+            if now - since > timeout_s:
+                raise ControlError(
+                    f"rank {self.rank} got no acknowledgement of request {blocked.index} of {what} {blocked.group} "
+                    f"within {timeout_s:g} s, and does not send without one"
+                )
+
+    # -- paths -------------------------------------------------------------------------------------
+
+    def path(self, in_flight: InFlight, part: MessagePart, *, incoming: bool) -> PeerKey:
+        """The path of a part; both ends compute it from the sender's side.
+
+        Where circuits come in slots, only the sender knows the path, and only once the slot has begun. Raises
+        ``ControlError`` where the group has no path between the two ranks.
+        """
+        if part.scale_up:
+            return "scale-up", 0, part.peer, 0
+        if in_flight.circuit_client is not None and in_flight.on_circuit(part):
+            own, far = in_flight.circuit_client.lanes(part.transfer)
+            return "scale-out", own, part.peer, far
+        if in_flight.slot_sender is not None:
+            lanes = in_flight.slot_sender.lanes(part.peer)
+            return "scale-out", lanes.out, part.peer, lanes.into
+        place = self.paths.place(in_flight.group, self.rank, part.peer, part.lane, incoming=incoming)
+        if place is None:
+            source, target = (part.peer, self.rank) if incoming else (self.rank, part.peer)
+            raise ControlError(
+                f"group {in_flight.group.name} has no circuit between rank {source} and rank {target}, which "
+                f"{in_flight.op.name} needs; the policy must set up one"
+            )
+        return in_flight.group.domain, place[0], part.peer, place[1]

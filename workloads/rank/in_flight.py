@@ -1,0 +1,158 @@
+"""An operation in flight: the state of one communication of a rank until it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.program import Collective, Communication, Group
+from workloads.rank.circuit_client import CircuitClient
+from workloads.rank.exchange import Exchange, MessagePart
+from workloads.rank.executor import NO_PHASE
+from workloads.rank.flows import Flow, FlowKey
+from workloads.rank.paths import PeerKey
+from workloads.rank.slot_sender import SlotSender
+from workloads.schedule import Schedule
+
+Floats = npt.NDArray[np.float32]
+
+
+class SlotMessage(NamedTuple):
+    """A message that waits for the slot in which its peer is connected."""
+
+    in_flight: InFlight
+    part: MessagePart
+
+
+@dataclass(eq=False)
+class InFlight:
+    """State of one communication; sizes are emulated bytes, times are those of the events that the machine got.
+
+    ``first_byte`` is the time at which data began to move, ``last_progress`` the time of the latest event.
+    """
+
+    step: int
+    op: Communication
+    phase: int
+    group: Group
+    flow: Flow
+    elements: int
+    posted: float
+    exchange: Exchange = field(default_factory=Exchange)
+    schedule: Schedule | None = None
+    circuit_client: CircuitClient | None = None
+    slot_sender: SlotSender[SlotMessage] | None = None
+    buffer: Floats | None = None
+    """The values of the communication (None where only their number matters)."""
+    staged: dict[int, Floats] = field(default_factory=dict)
+    """Values that came in or stay on this rank and are not applied yet, by transfer."""
+    contents: dict[int, memoryview] = field(default_factory=dict)
+    """Values to be sent, as read when the transfer became possible, by transfer."""
+    awaiting_credit: dict[PeerKey, list[MessagePart]] = field(default_factory=dict)
+    """Parts that their receiver does not take yet, by path."""
+    awaiting_circuit: list[MessagePart] = field(default_factory=list)
+    unsent: int = 0
+    payload_bytes: int = 0
+    """Bytes of the parts that were sent."""
+    header_bytes: int = 0
+    first_byte: float | None = None
+    last_byte: float | None = None
+    """Time at which all data was here, where that was before the receive started."""
+    last_progress: float = 0.0
+    paths: set[PeerKey] = field(default_factory=set)
+    """Paths on which anything of this communication moves."""
+    opened: set[PeerKey] = field(default_factory=set)
+    """Paths on which data of this communication has been sent."""
+    lanes: set[int] = field(default_factory=set)
+    """Ports by which anything of this communication was sent."""
+    draining: bool = False
+    buffered: bool = False
+    """Whether the rank went on before the communication was done (a buffered send)."""
+    wrong: int | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether every part has arrived, all outgoing data was taken from this rank, and no circuit is held."""
+        return (
+            self.unsent == 0
+            and self.exchange.received_all
+            and (self.circuit_client is None or self.circuit_client.finished)
+        )
+
+    @property
+    def key(self) -> FlowKey:
+        """Key under which incoming messages find this communication."""
+        return self.flow, -1 if isinstance(self.op, Collective) else self.op.peer
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of all sent messages, with their headers where there are any."""
+        return self.payload_bytes + self.header_bytes
+
+    @property
+    def peers_at_work(self) -> str:
+        """The ranks that this communication waits for or has a path to, for an error."""
+        peers = sorted({part.peer for part in self.exchange.awaited} | {key[2] for key in self.paths})
+        return "rank " + ", ".join(map(str, peers)) if peers else "its peers"
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the ``communicate`` event that is logged at the end."""
+        op = self.op
+        return {
+            "step": self.step,
+            "op": op.id,
+            "name": op.name,
+            "group": op.group,
+            "dimension": self.group.dimension,
+            "op_kind": op.kind if isinstance(op, Collective) else type(op).__name__.lower(),
+            "sent_bytes": self.sent_bytes,
+            "phase": None if self.phase == NO_PHASE else self.phase,
+            "posted": self.posted,
+            "payload_bytes": self.payload_bytes,
+        }
+
+    def transfer_fields(self, part: MessagePart) -> dict[str, Any]:
+        """Fields of the ``transfer`` event of an incoming ``part``."""
+        return {
+            "step": self.step,
+            "op": self.op.id,
+            "transfer": part.transfer,
+            "round": part.round,
+            "chunk": part.chunk,
+            "peer": part.peer,
+            "bytes": part.bytes,
+            "reduce": part.reduce,
+        }
+
+    def on_circuit(self, part: MessagePart) -> bool:
+        """Whether ``part`` takes a circuit that this rank requests for the collective."""
+        return self.circuit_client is not None and part.transfer in self.circuit_client.circuits
+
+    def in_slots(self, part: MessagePart) -> bool:
+        """Whether ``part`` waits for the slot in which its peer is connected."""
+        return self.slot_sender is not None and not part.scale_up
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def read(self, part: MessagePart) -> None:
+        """Read the values of an outgoing ``part`` before later steps change them."""
+        if self.buffer is not None:
+            self.contents[part.transfer] = memoryview(self.buffer[part.start : part.end].tobytes())
+
+    def keep(self, part: MessagePart) -> None:
+        """Read values that stay on this rank, for a later ``apply``."""
+        if self.buffer is not None:
+            self.staged[part.transfer] = self.buffer[part.start : part.end].copy()
+
+    def apply(self, part: MessagePart) -> None:
+        """Add or store the values that arrived (or were kept) for ``part``."""
+        if self.buffer is None:
+            return
+        values = self.staged.pop(part.transfer)
+        if part.reduce:
+            self.buffer[part.start : part.end] += values
+        else:
+            self.buffer[part.start : part.end] = values

@@ -1,0 +1,225 @@
+"""A rank of a job as a state machine: what it may start and send, what it must request, what it has received.
+
+Pure: no clock, no sockets. Events come in as method calls with their time, actions come out as lists
+(``workloads.rank.actions``), to be executed in that order, and before the next event where possible. The agent on a
+host executes them with sockets and timers, the simulation with ideal links; both note the same events for the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from railyard.protocol import Hop, SlotWindow
+from railyard.scale import Scale
+from workloads.phases import Phase
+from workloads.program import Compute, Program
+from workloads.rank.actions import Action, RunCompute
+from workloads.rank.communications import Communications
+from workloads.rank.executor import (
+    Blocked,
+    Executor,
+    PhaseBegan,
+    PhaseEnded,
+    RankAction,
+    ReleaseCircuits,
+    RequestCircuits,
+    StartCommunication,
+    StartCompute,
+    StepBegan,
+)
+from workloads.rank.in_flight import Floats, InFlight
+from workloads.rank.paths import wired_paths
+from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.rank.slot_sender import SlotSender
+
+
+class RankMachine(Communications):
+    """The machine of ``rank`` for the steps from ``first_step`` to ``steps`` - 1 of ``program``.
+
+    ``phases`` are those of the rank. ``provisioned``: request the circuits of a phase when the phase before it is done.
+    The other parameters are those of ``Communications``. First call ``checked_in`` for the groups of the rank, then
+    ``begin``.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rank: int,
+        scale: Scale,
+        phases: Sequence[Phase],
+        steps: int,
+        *,
+        ports_per_gpu: int,
+        forwarding: bool,
+        first_step: int = 0,
+        provisioned: bool = False,
+        values: Callable[[InFlight], Floats] | None = None,
+        facts: ScheduleFacts | None = None,
+    ) -> None:
+        super().__init__(
+            program, rank, scale, ports_per_gpu=ports_per_gpu, forwarding=forwarding, values=values, facts=facts
+        )
+        self._phases = phases
+        self._steps, self._first_step, self._provisioned = steps, first_step, provisioned
+        self._circuit_groups: set[str] = set()
+        """The groups whose phases request their circuits."""
+        self._executor: Executor | None = None
+        self._compute: tuple[int, Compute, float, float] | None = None
+        """Step, operation, start and due time of the running compute."""
+        self._step_began = 0.0
+        self._phase_began: dict[tuple[int, int], float] = {}
+        self._buffered: dict[str, int] = {}
+        """Number of buffered sends in flight, by group."""
+        self._deferred: dict[str, list[ReleaseCircuits]] = {}
+        """Releases that wait for the last buffered send of their group: its bytes may not have arrived yet."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first step has begun."""
+        return self._executor is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the rank has done all steps."""
+        return self._executor is not None and self._executor.finished
+
+    @property
+    def waits_for(self) -> str:
+        """Text for the circuits or operations that the rank waits for."""
+        blocked = [wait.group for key, (wait, _) in self._waits.items() if isinstance(key, int)]
+        if blocked:
+            return f"the circuits of group {blocked[0]}"
+        names = dict.fromkeys(f"{one.op.name} in group {one.op.group}" for one in self.under_way)
+        return ", ".join(names) or "another operation"
+
+    # -- before the first step -----------------------------------------------------------------------
+
+    def checked_in(self, name: str, *, asks: bool, rotates: bool = False, paths: tuple[Hop, ...] = ()) -> None:
+        """Process the controller's answer to the check-in with group ``name``.
+
+        ``asks``: its circuits must be requested, and come in slots if it ``rotates``; otherwise ``paths`` are final.
+        """
+        group = self.program.groups[name]
+        if asks and group.domain == "scale-out":
+            (self.client_groups if group.parent else self._circuit_groups).add(name)
+            if rotates:
+                self.rotating.add(name)
+        elif paths or group.domain == "scale-out":
+            self.paths.set(name, paths)
+        else:
+            self.paths.set(name, wired_paths(group))
+
+    def begin(self, at: float, now: float) -> list[Action]:
+        """Start the first step, which begins at ``at``."""
+        self._executor = Executor(
+            self.program.operations[self.rank],
+            [phase.operations for phase in self._phases],
+            self._circuit_groups,
+            self._steps,
+            first_step=self._first_step,
+            provisioned=self._provisioned,
+        )
+        self._carry_out(self._executor.begin(), at, now)
+        return self._drain()
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def compute_done(self, now: float) -> list[Action]:
+        """End the running compute; its followers start at its due time, so that lateness does not add up."""
+        assert self._executor is not None and self._compute is not None
+        step, op, began, due = self._compute
+        self._compute = None
+        fields = {"step": step, "op": op.id, "name": op.name, "late_s": max(0.0, now - due)}
+        self._note("compute", began, due, fields)
+        self._carry_out(self._executor.compute_done(op.id), due, now)
+        return self._drain()
+
+    def acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> list[Action]:
+        """Process the acknowledgement of request ``index`` of ``group``: its circuits are up, and make ``paths``."""
+        if group in self.client_groups:
+            self._circuit_up(group, index, now)
+        else:
+            self._granted(group, index, paths, now)
+        return self._drain()
+
+    def _granted(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
+        assert self._executor is not None
+        self.paths.set(group, paths)
+        self._carry_out(self._executor.acknowledged(group, index), now, now)
+
+    def slot_began(
+        self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float
+    ) -> list[Action]:
+        """Begin a slot of ``group``, whose circuits make ``paths``; the first one acknowledges request ``index``."""
+        slot_sender = self.slots.get(group)
+        if slot_sender is None:
+            slot_sender = SlotSender(self.rank, group, index, lambda moved: self._out.append(moved))
+            self.slots[group] = slot_sender
+        slot_sender.begin_slot(slot_window, paths)
+        for in_flight in self.under_way:
+            if in_flight.group.name == group:
+                in_flight.last_progress = now
+        self._send_in_slot(slot_sender)
+        if slot_window.number == 0:
+            self._granted(group, index, paths, now)
+        if self.slots.get(group) is slot_sender:  # not released at once
+            slot_sender.report()
+        return self._drain()
+
+    def buffered(self, in_flight: InFlight, now: float) -> list[Action]:
+        """Go on after a send of an eager program that was taken completely; its ``over`` comes later."""
+        assert self._executor is not None
+        group = in_flight.op.group
+        in_flight.buffered = True
+        self._buffered[group] = self._buffered.get(group, 0) + 1
+        self._carry_out(self._executor.communication_done(in_flight.op.id), now, now)
+        return self._drain()
+
+    def over(self, in_flight: InFlight, now: float) -> list[Action]:
+        """Go on after a communication of which nothing is in flight any more."""
+        assert self._executor is not None
+        if not in_flight.buffered:
+            self._carry_out(self._executor.communication_done(in_flight.op.id), now, now)
+            return self._drain()
+        group = in_flight.op.group
+        self._buffered[group] -= 1
+        for release in self._deferred.pop(group, ()) if not self._buffered[group] else ():
+            self._release(release)
+        return self._drain()
+
+    # -- actions of the executor -------------------------------------------------------------------
+
+    def _carry_out(self, actions: Iterable[RankAction], at: float, now: float) -> None:
+        """Carry out the actions of the executor, which became possible at ``at``; communications start ``now``."""
+        for action in actions:
+            match action:
+                case StartCompute(step, op):
+                    due = at + self.scale.emulated_s(op.seconds_in(step))
+                    self._compute = step, op, at, due
+                    self._out.append(RunCompute(due))
+                case StartCommunication(step, op, phase):
+                    self._end_wait(op.id, at)
+                    self._start(step, op, phase, max(at, now))
+                case Blocked():
+                    self._waits[action.op.id] = action, at
+                case RequestCircuits():
+                    self._out.append(action)
+                case ReleaseCircuits(group):
+                    if self._buffered.get(group):
+                        self._deferred.setdefault(group, []).append(action)
+                    else:
+                        self._release(action)
+                case PhaseBegan(step, phase):
+                    self._phase_began[step, phase] = at
+                case PhaseEnded(step, phase):
+                    began, dimension = self._phase_began.pop((step, phase)), self._phases[phase].dimension
+                    self._note("phase", began, at, {"step": step, "phase": phase, "dimension": dimension})
+                case StepBegan():
+                    self._step_began = at
+                case _:
+                    self._note("step", self._step_began, at, {"step": action.step})
+                    self._out.append(action)
+
+    def _release(self, release: ReleaseCircuits) -> None:
+        self.slots.pop(release.group, None)
+        self._out.append(release)
