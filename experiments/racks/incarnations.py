@@ -5,12 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from measure.metrics.steps import Steps
 from railyard.timeline import Event
-from workloads.program import Group
 
 NEVER = float("inf")
 
@@ -40,22 +39,25 @@ class JobIncarnation:
         """Duration of every complete step (``Steps.durations``), by its number."""
         return dict(zip(self.steps.complete, self.steps.durations(), strict=True))
 
+    @property
+    def begun(self) -> float:
+        """Start of the first step on its first rank; 0 without steps."""
+        return min((t for steps in self.steps.of_rank.values() for t, _ in steps.values()), default=0.0)
+
+    @property
+    def ended(self) -> float:
+        """End of the last step on its last rank; 0 without steps."""
+        return max((end for steps in self.steps.of_rank.values() for _, end in steps.values()), default=0.0)
+
     def warm_steps(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
         """The complete steps in [``start``, ``end``], without the first of the incarnation, which is a warm-up."""
         return tuple(
             s for s in self.steps.complete[1:] if start <= self.steps.job(s)[0] and self.steps.job(s)[1] <= end
         )
 
-    def groups(self, first: JobIncarnation, groups: Mapping[str, Group]) -> dict[str, Group]:
-        """``groups`` of incarnation ``first`` with the members that have the same positions in this incarnation."""
-        now = dict(zip(first.members, self.members, strict=True))
-        return {
-            name: replace(group, members=tuple(now[rank] for rank in group.members)) for name, group in groups.items()
-        }
 
-
-def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
-    """Every incarnation of every job, in order of launches (``run launch``).
+def read_incarnations(events: Iterable[Event], job: str | None = None) -> tuple[JobIncarnation, ...]:
+    """Every incarnation of ``job`` (None: of every job), in order of launches (``run launch``).
 
     An event of an agent belongs to the incarnation for which its rank was launched last. Events before the first launch
     of a rank belong to none.
@@ -67,7 +69,11 @@ def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
             of_rank[e["rank"]].append(e)
         elif e.source == "run" and e.kind == "launch":
             launches.append(e)
-    return tuple(_incarnation(launch, launches[number + 1 :], of_rank) for number, launch in enumerate(launches))
+    return tuple(
+        _incarnation(launch, launches[number + 1 :], of_rank)
+        for number, launch in enumerate(launches)
+        if job in (None, launch["job"])
+    )
 
 
 def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
@@ -86,11 +92,6 @@ def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Se
 def _first_at(events: Sequence[Event], t: float) -> int:
     """Index of the first event at ``t`` or later."""
     return bisect_left(events, t, key=lambda e: e.t)
-
-
-def incarnations_of(incarnations: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
-    """The incarnations of one job, in order."""
-    return tuple(incarnation for incarnation in incarnations if incarnation.job == job)
 
 
 def jobs_of(incarnations: Iterable[JobIncarnation]) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controllers.engine.jobs import Job
-from experiments.racks.job_spec import JobSpec
+from experiments.point_run import agent_config
 from experiments.racks.run_context import RunContext
+from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
@@ -74,9 +75,9 @@ class JobSupervisor:
     def register(self) -> None:
         """Register the job with the controller and watch for changes of its members."""
         spec, session = self.spec, self._context.session
-        program = spec.program(self.members, session.plan.ranks)
+        groups = tuple(spec.program(self.members).groups.values())
         delay_s = self._context.scale.emulated_s(spec.setting.delay_s)
-        job = Job(spec.name, tuple(program.groups.values()), spec.setting.mode, delay_s, detection=spec.detection)
+        job = Job(spec.name, groups, spec.setting.mode, delay_s, detection=spec.detection)
         session.register(job, spec.setting.policy)
         self._watch(0)
 
@@ -110,8 +111,7 @@ class JobSupervisor:
         return given_s + copies * 3 * len(self.members) * copy_s + _SLACK_S
 
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
-        spec, context, plan = self.spec, self._context, self._context.session.plan
-        copies = self._copies(newcomers)
+        spec, context, copies = self.spec, self._context, self._copies(newcomers)
         incarnation = Incarnation(
             number=self.incarnation,
             first_step=first_step,
@@ -121,19 +121,14 @@ class JobSupervisor:
             given=spec.stages,
             heartbeat_s=spec.detection.heartbeat_s,
         )
-        template = AgentConfig(
-            rank=0,
+        template = agent_config(
+            context.session.settings,
+            context.session,
+            context.scale,
+            spec.program(self.members),
             job=spec.name,
             mode=spec.setting.mode,
-            program=spec.program(self.members, plan.ranks),
-            scale=context.scale,
-            plan=plan,
-            events="",
-            channel=context.session.channel_path,
             steps=spec.steps,
-            seed=spec.seed,
-            verify=spec.verify,
-            ack_timeout_s=spec.ack_timeout_s,
         )
         servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
         return [
@@ -303,10 +298,11 @@ class JobSupervisor:
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:
-            path = self._context.session.channel_path
-            if path is None:
+            session = self._context.session
+            if session.channel_path is None:
                 raise ControlError("a training job needs Railyard's controller (ryu or os-ken)")
-            self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
+            timeout_s = session.settings.ack_timeout_s
+            self.channel = JobChannel(session.channel_path, self.spec.name, self.members[0], timeout_s)
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:
