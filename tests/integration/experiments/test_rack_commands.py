@@ -48,7 +48,7 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
         ("e1", "A", True),
         ("e1", "B", True),
     ]
-    assert all(row["misdelivered"] in (0, None) and row["sent_bytes"] > row["received_bytes"] * 0.9 for row in rows)
+    assert all(row["sent_bytes"] >= row["received_bytes"] > 0 and row["lost_packets"] >= 0 for row in rows)
     figures = {"throughput.png", "recovery.png", "step-times.png"}
     assert figures <= {path.name for path in (out / "figures").iterdir()}
     again = railyard("plot", str(out))

@@ -212,7 +212,7 @@ def test_rows_of_an_earlier_version_are_shown_too() -> None:
 
 def shape_rows(faithful: Verdict = GOOD) -> list[Row]:
     values = {"iperf3": (9.8, 19.6), "all-reduce": (9.0, 16.2), "epoch": (144.0, 90.0)}
-    made = []
+    made: list[Row] = []
     for m in MEASURES:
         for s in SHAPES:
             for fabric, value in zip(("electrical", "photonic"), values[m], strict=True):
