@@ -102,21 +102,11 @@ class FailoverSettings(RackSettings):
     )
     torus: str = Field(default="4x4", description="chips of the torus")
     server: str = Field(default="2x2", description="chips of a server")
-    slice: Annotated[str, Option(metavar="SLICE")] = Field(
-        default="2x2@0,0", description="slice of the job, as extents@place"
-    )
-    neighbour_slice: Annotated[str, Option(metavar="SLICE")] = Field(
-        default="2x2@2,0", description="slice of the neighbour"
-    )
-    reserve: Annotated[str, Option(metavar="SLICE/...")] = Field(
-        default="1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2", description="spare chips of fabric e1"
-    )
-    adjacent_reserve: Annotated[str, Option(metavar="SLICE")] = Field(
-        default="2x2@2,0", description="spare chips of fabric e2"
-    )
-    neighbour_beside_adjacent: Annotated[str, Option(metavar="SLICE")] = Field(
-        default="2x2@0,2", description="slice of the neighbour on fabric e2"
-    )
+    slice: str = Field(default="2x2@0,0", description="slice of the job, as extents@place")
+    neighbour_slice: str = Field(default="2x2@2,0", description="slice of the neighbour")
+    reserve: str = Field(default="1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2", description="spare chips of fabric e1")
+    adjacent_reserve: str = Field(default="2x2@2,0", description="spare chips of fabric e2")
+    neighbour_beside_adjacent: str = Field(default="2x2@0,2", description="slice of the neighbour on fabric e2")
     spare_servers: int = Field(default=1, ge=1, le=8, description="spare servers outside the torus, fabric photonic")
     port_gbps: PortGbps = PORT_GBPS
     front_end_gbps: Annotated[float, Option("--front-end-gbps", "GBPS")] = Field(
@@ -141,17 +131,14 @@ class FailoverSettings(RackSettings):
         default=0,
         ge=0,
         le=1000,
-        description="runs with one kill of a random member at a random moment, instead of --kill",
+        description="runs with the kill of a random member at a random moment each, not --kill",
     )
     detection: DetectionSection = DetectionSection()
     stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="real|paper")] = Field(
         default_factory=dict, description="start-up stages as measured here, or with MORPHLUX's times (default real)"
     )
     controller_dies_after_ms: float | None = Field(
-        default=None,
-        ge=0,
-        le=3_600_000,
-        description="time from the first kill to a kill of the controller, in ms",
+        default=None, ge=0, le=3_600_000, description="time from the first kill to one of the controller, in ms"
     )
     scale: RackScaleSection = RackScaleSection()
 

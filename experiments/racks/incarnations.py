@@ -12,6 +12,7 @@ from measure.metrics.steps import Steps
 from railyard.timeline import Event
 
 NEVER = float("inf")
+_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,14 @@ class JobIncarnation:
         """Duration of every complete step (``Steps.durations``), by its number."""
         return dict(zip(self.steps.complete, self.steps.durations(), strict=True))
 
-    @property
-    def begun(self) -> float:
-        """Start of the first step on its first rank; 0 without steps."""
-        return min((t for steps in self.steps.of_rank.values() for t, _ in steps.values()), default=0.0)
-
-    @property
-    def ended(self) -> float:
-        """End of the last step on its last rank; 0 without steps."""
-        return max((end for steps in self.steps.of_rank.values() for _, end in steps.values()), default=0.0)
+    def steps_in(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
+        """The complete steps in [``start``, ``end``]; an interval that is a sum of seconds may begin with a step."""
+        job = self.steps.job
+        return tuple(s for s in self.steps.complete if start - _ROUNDING_S <= job(s)[0] and job(s)[1] <= end)
 
     def warm_steps(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
         """The complete steps in [``start``, ``end``], without the first of the incarnation, which is a warm-up."""
-        return tuple(
-            s for s in self.steps.complete[1:] if start <= self.steps.job(s)[0] and self.steps.job(s)[1] <= end
-        )
+        return tuple(step for step in self.steps_in(start, end) if step != self.steps.complete[0])
 
 
 def read_incarnations(events: Iterable[Event], job: str | None = None) -> tuple[JobIncarnation, ...]:
@@ -83,20 +77,11 @@ def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Se
     for rank in members:
         until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
         events = of_rank.get(rank, ())
-        mine += events[_first_at(events, launch.t) : _first_at(events, until)]
+        first, last = (bisect_left(events, t, key=lambda e: e.t) for t in (launch.t, until))
+        mine += events[first:last]
     return JobIncarnation(
         launch["job"], launch["incarnation"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t))
     )
-
-
-def _first_at(events: Sequence[Event], t: float) -> int:
-    """Index of the first event at ``t`` or later."""
-    return bisect_left(events, t, key=lambda e: e.t)
-
-
-def jobs_of(incarnations: Iterable[JobIncarnation]) -> tuple[str, ...]:
-    """The jobs of a run, in order of their first launches."""
-    return tuple(dict.fromkeys(incarnation.job for incarnation in incarnations))
 
 
 def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:

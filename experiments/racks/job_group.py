@@ -62,7 +62,7 @@ class JobGroup:
         end = self._context.clock() + timeout_s
         with ExitStack() as stack:
             for job in self._jobs:
-                stack.callback(_end, job)
+                stack.callback(job.end, "done")
             for job in self._jobs:
                 job.register()
             for job in self._jobs:
@@ -208,8 +208,3 @@ class JobGroup:
             job.report_dead()
         for job in going:
             job.resume()
-
-
-def _end(job: JobSupervisor) -> None:
-    if not job.over:
-        job.end("done")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.racks.incarnations import NEVER, read_incarnations
+from experiments.racks.incarnations import NEVER, JobIncarnation, read_incarnations
 from experiments.racks.row import NEIGHBOUR, FailoverRow
 from measure.metrics.quantiles import median
 from railyard.scale import Scale
@@ -30,9 +30,16 @@ def neighbour_row(events: Sequence[Event], scale: Scale, recovery: FailoverRow, 
     affected = next((i for i in reversed(job) if i.t <= fault_t), None)
     later = next((i for i in job if i.number == recovery.incarnation), None)
     row = FailoverRow(tenant=neighbour, event=NEIGHBOUR)
-    row.steps_before, row.step_time_before_s = steps(affected.begun if affected else 0.0, fault_t)
+    began = min((start for start, _ in _steps_of(affected)), default=0.0)
+    ended = max((end for _, end in _steps_of(later)), default=0.0)
+    row.steps_before, row.step_time_before_s = steps(began, fault_t)
     row.steps_during, row.step_time_during_s = steps(fault_t, recovery.restart_t if later else NEVER)
-    row.steps_after, row.step_time_after_s = steps(recovery.restart_t, later.ended) if later else (0, None)
+    row.steps_after, row.step_time_after_s = steps(recovery.restart_t, ended) if later else (0, None)
     if row.step_time_before_s and row.step_time_after_s is not None:
         row.change = row.step_time_after_s / row.step_time_before_s - 1
     return row
+
+
+def _steps_of(incarnation: JobIncarnation | None) -> list[tuple[float, float]]:
+    """(start, end) of every step of every rank, on the event clock."""
+    return [step for steps in incarnation.steps.of_rank.values() for step in steps.values()] if incarnation else []

@@ -58,7 +58,7 @@ def points_of(
     for number, interval in enumerate(undisturbed_intervals(recoveries(events, setting.scale))):
         window = windows[number] if number < len(windows) else None
         for spec, incarnation in lives:
-            steps = _steps_in(incarnation, interval)
+            steps = incarnation.steps_in(*interval)
             if not steps:
                 continue
             model = window.jobs.get(spec.name) if window else None
@@ -90,16 +90,6 @@ def undisturbed_intervals(found: Iterable[FailoverRow]) -> list[Interval]:
         intervals.append((start, max(start, fault_t)))
         start = max(start, restart_t)
     return [*intervals, (start, NEVER)]
-
-
-def _steps_in(incarnation: JobIncarnation, interval: Interval) -> tuple[int, ...]:
-    start, end = interval
-    slack = 1e-6  # rounding: an interval may begin with a step, at a time that is a sum of seconds
-    return tuple(
-        s
-        for s in incarnation.steps.complete
-        if start - slack <= incarnation.steps.job(s)[0] and incarnation.steps.job(s)[1] <= end
-    )
 
 
 def _ended_well(incarnation: JobIncarnation) -> bool:

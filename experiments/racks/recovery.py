@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, read_incarnations
 from experiments.racks.row import FailoverRow, Stage
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from measure.metrics.transfers import Bandwidth, bandwidths, read_transfers
+from measure.metrics.transfers import bandwidths, read_transfers
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -91,7 +90,7 @@ def _recovery(
         return row
     up = max(fault.t, answer.t if answer.end is None else answer.end)
     row.replaced_by = dict(answer["replacements"]).get(rank)
-    row.changed_ports = _count(answer.get("ports"))
+    row.changed_ports = len(answer.get("ports", ()))
     row.rewire_s = scale.real_s(up - max(answer.t, noticed.t, fault.t))
     row.circuits_s = row.detect_s + row.decide_s + row.rewire_s
     resumed = next((i for i in incarnations if i.t >= answer.t and i.steps.complete), None)
@@ -107,17 +106,13 @@ def _recovery(
     return row
 
 
-def _count(ports: Any) -> int | None:
-    return len(ports) if isinstance(ports, (list, tuple)) else ports
-
-
 def _before(row: FailoverRow, incarnation: JobIncarnation, faults: Iterable[Event], scale: Scale) -> None:
     """Set the fields of the incarnation that lost the chip, up to the fault, or to an earlier fault that ended it."""
     assert row.fault_t is not None
     earlier = [f for f in faults if incarnation.t <= f.t < row.fault_t and f["rank"] in incarnation.members]
     until = min((f.t for f in earlier), default=row.fault_t)
     row.step_time_before_s = _step_time(incarnation, until, scale)
-    row.busbw_before_gb_s = _busbw(all_reduce_bandwidth(incarnation, scale, end=until))
+    row.busbw_before_gb_s = all_reduce_busbw(incarnation, scale, end=until)
     row.unfinished_steps = 0 if earlier else _unfinished(incarnation, row.fault_t)
     row.lost_steps = 0 if earlier else None
 
@@ -136,11 +131,7 @@ def _after(row: FailoverRow, incarnation: JobIncarnation, up: float, end: float,
     row.checkpoint_s = next((stage.seconds for stage in row.stages if stage.name == "checkpoint"), None)
     row.first_collective_s = _first_collective(incarnation, first, begun, scale)
     row.step_time_after_s = _step_time(incarnation, end, scale)
-    row.busbw_after_gb_s = _busbw(all_reduce_bandwidth(incarnation, scale, end=end))
-
-
-def _busbw(bandwidth: Bandwidth | None) -> float | None:
-    return None if bandwidth is None else bandwidth.busbw_gb_s
+    row.busbw_after_gb_s = all_reduce_busbw(incarnation, scale, end=end)
 
 
 def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
@@ -195,18 +186,14 @@ def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:
     return dict(done)
 
 
-def all_reduce_bandwidth(
-    incarnation: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
-) -> Bandwidth | None:
-    """Median algbw and busbw (``measure.metrics.transfers``) of all-reduces in the complete steps of [start, end].
+def all_reduce_busbw(incarnation: JobIncarnation, scale: Scale, end: float = NEVER) -> float | None:
+    """Median busbw (``measure.metrics.transfers``) of the all-reduces in complete steps until ``end``, in GB/s.
 
     The first step of the incarnation is left out as a warm-up; None without all-reduces in the other steps.
     """
     events = [e for e in incarnation.events if e.kind == "communicate"]
-    members: dict[str, set[int]] = defaultdict(set)
-    for e in events:
-        members[e["group"]].add(e["rank"])
-    groups = {name: Group(name, "world", tuple(sorted(ranks))) for name, ranks in members.items()}
+    groups = {e["group"]: Group(e["group"], "world", incarnation.members) for e in events}
     point = Point(0, incarnation.job, _NOWHERE, groups, scale)
-    moved = read_transfers(point, events, incarnation.warm_steps(start, end))
-    return bandwidths(point, moved).get("all_reduce")
+    moved = read_transfers(point, events, incarnation.warm_steps(end=end))
+    found = bandwidths(point, moved).get("all_reduce")
+    return None if found is None else found.busbw_gb_s

@@ -138,4 +138,4 @@ def _keep_checkpoints(runner: Runner, jobs: Sequence[JobSupervisor]) -> None:
     for job in jobs:
         kept = job.keep_checkpoint(runner.record.results.folder / "checkpoints") if job.state == "stranded" else None
         if kept is not None:
-            runner.progress.say(f"  its checkpoint of step {job.acknowledged[-1][0]} is kept in {kept}")
+            runner.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")

@@ -67,6 +67,11 @@ class JobSupervisor:
         return self.state in ("done", "stranded")
 
     @property
+    def last_checkpoint(self) -> int:
+        """Number of steps in the last acknowledged checkpoint; 0 without one."""
+        return self.acknowledged[-1][0] if self.acknowledged else 0
+
+    @property
     def steps_done(self) -> int:
         """Steps of the job that every member has finished, in this incarnation or before its first step."""
         steps = self.team.steps if self.team is not None else {}
@@ -198,22 +203,16 @@ class JobSupervisor:
         """
         assert self.team is not None
         for failure in self.team.failures:
-            if (
-                failure.rank in self._context.dead
-                or failure.consequence
-                or self._context.dead.intersection(self.members)
-            ):
-                continue
-            raise AgentError(failure.sentence)
+            excused = failure.consequence or failure.rank in self._context.dead
+            if not excused and not self._context.dead.intersection(self.members):
+                raise AgentError(failure.sentence)
 
     def _take_checkpoints(self) -> None:
         """Record checkpoints as acknowledged when every member has them on its disk."""
         assert self.team is not None
         stored = [set(self.team.checkpoints.get(rank, ())) for rank in self.members]
-        common = set.intersection(*stored) if stored else set()
-        last = self.acknowledged[-1][0] if self.acknowledged else 0
-        for step, checksum in sorted(common):
-            if step > last:
+        for step, checksum in sorted(set.intersection(*stored)):
+            if step > self.last_checkpoint:
                 self.acknowledged.append((step, checksum))
                 self._holders = self.members
 
@@ -261,7 +260,7 @@ class JobSupervisor:
 
     def resume(self) -> None:
         """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none."""
-        first = self.acknowledged[-1][0] if self.acknowledged else 0
+        first = self.last_checkpoint
         lacking = [rank for rank in self.members if rank not in self._holders] if first else []
         self.resumed.append((first, max(0, self._done_before - first)))
         self.begin(first, lacking)
@@ -272,10 +271,12 @@ class JobSupervisor:
         self.close_channel()
 
     def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
-        """End the job. The controller is told first, so that it does not take ending agents for failures.
+        """End the job unless it is over. The controller is told first: it must not take ending agents for failures.
 
         A controller that hangs delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
+        if self.over:
+            return
         self.state, self.reason = state, reason
         with suppress(ControlError):
             self._context.session.call("finish", job=self.spec.name)
@@ -289,10 +290,9 @@ class JobSupervisor:
         living = [rank for rank in self._holders if rank not in self._context.dead]
         if not self.acknowledged or not living:
             return None
-        step = self.acknowledged[-1][0]
         folder.mkdir(parents=True, exist_ok=True)
         for file in Path(self._context.disk(living[0])).iterdir():
-            if f"{step:08d}" in file.name:
+            if f"{self.last_checkpoint:08d}" in file.name:
                 return Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
         return None
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from experiments.racks.incarnations import JobIncarnation, jobs_of, read_incarnations
+from experiments.racks.incarnations import JobIncarnation, read_incarnations
 from experiments.racks.recovery import recoveries
 from experiments.racks.row import FailoverRow
 from measure.metrics.point import within
@@ -79,9 +79,8 @@ def fabric_run(events: Sequence[Event], fabric: str, system: str, scale: Scale) 
     found = job_throughputs(events, scale, recovery.fault_t or 0.0, bin_s)
     if recovery.tenant not in found:
         return None
-    other = next((job for job in jobs_of(read_incarnations(events)) if job != recovery.tenant), "")
-    series = tuple(found[job] for job in (recovery.tenant, other) if job in found)
-    return FabricRun(fabric, system, recovery, series)
+    others = [series for job, series in found.items() if job != recovery.tenant]
+    return FabricRun(fabric, system, recovery, (found[recovery.tenant], *others[:1]))
 
 
 def job_throughputs(
@@ -95,7 +94,7 @@ def job_throughputs(
     """
     if not bin_s > 0:
         raise ConfigError(f"must be above 0, not {bin_s:g}", key="bin_s")
-    jobs = jobs_of(read_incarnations(events))
+    jobs = dict.fromkeys(incarnation.job for incarnation in read_incarnations(events))
     moved = {job: _moved(read_incarnations(events, job), zero, scale) for job in jobs}
     parts = [part for parts in moved.values() for part in parts]
     if not parts:

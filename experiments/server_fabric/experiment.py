@@ -10,7 +10,7 @@ from experiments.experiment import Experiment
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.incarnations import read_incarnations
 from experiments.racks.kill import parse_kills
-from experiments.racks.recovery import all_reduce_bandwidth
+from experiments.racks.recovery import all_reduce_busbw
 from experiments.racks.row import FailoverRow, add_ratios, together
 from experiments.racks.run import RackResult, play
 from experiments.racks.setting import PORT_GBPS, JobSpec
@@ -150,13 +150,13 @@ def _epoch_values(epoch: Epoch, spec: JobSpec, result: RackResult) -> dict[str, 
     """The busbw of an epoch's all-reduces in Gb/s and its time in seconds; ``AgentError`` if it was interrupted."""
     scale = spec.setting.scale
     incarnation, *more_incarnations = read_incarnations(result.events, spec.name)
-    steps, bandwidth = incarnation.steps, all_reduce_bandwidth(incarnation, scale)
-    if more_incarnations or len(steps.complete) != spec.steps or bandwidth is None:
+    steps, busbw_gb_s = incarnation.steps, all_reduce_busbw(incarnation, scale)
+    if more_incarnations or len(steps.complete) != spec.steps or busbw_gb_s is None:
         raise AgentError(
             f"{len(steps.complete)} of {spec.steps} steps of the epoch {epoch.name} ended without an interruption"
         )
     epoch_s = scale.real_s(steps.job(steps.complete[-1])[1] - steps.job(steps.complete[0])[0])
-    return {"all-reduce": bandwidth.busbw_gb_s * 8, "epoch": epoch_s}
+    return {"all-reduce": busbw_gb_s * 8, "epoch": epoch_s}
 
 
 def iperf_paths(spec: JobSpec) -> list[Hop]:
