@@ -132,27 +132,25 @@ def predicted_jobs(
 
     ``ConfigError`` for a job without a step in the prediction.
     """
-    incarnations = {name: _incarnation(name, tuple(members), events) for name, members in jobs.items()}
-    for name, incarnation in incarnations.items():
-        if not incarnation.steps.complete:
-            raise ConfigError(f"job {name} does no step in this prediction; its members are not those of the program")
-    until = min(
-        (incarnation.steps.job(incarnation.steps.complete[-1])[1] for incarnation in incarnations.values()), default=0.0
-    )
-    return {name: _predicted(incarnation, until * (1 + 1e-9), scale) for name, incarnation in incarnations.items()}
-
-
-def _incarnation(name: str, members: tuple[int, ...], events: Iterable[Event]) -> JobIncarnation:
-    """The incarnation of a simulated job, launched at time 0."""
-    mine = tuple(e for e in events if e.source == "agent" and e["rank"] in members)
-    return JobIncarnation(name, 0, members, 0.0, NEVER, mine)
+    agents = [e for e in events if e.source == "agent"]
+    incarnations = [
+        JobIncarnation(name, 0, tuple(ranks), 0.0, NEVER, tuple(e for e in agents if e["rank"] in ranks))
+        for name, ranks in jobs.items()
+    ]
+    for each in incarnations:
+        if not each.steps.complete:
+            raise ConfigError(
+                f"job {each.job} does no step in this prediction; its members are not those of the program"
+            )
+    until = min((each.steps.job(each.steps.complete[-1])[1] for each in incarnations), default=0.0)
+    return {each.job: _predicted(each, until, scale) for each in incarnations}
 
 
 def _predicted(incarnation: JobIncarnation, until: float, scale: Scale) -> JobPrediction:
-    times, first = incarnation.step_times, incarnation.steps.complete[0]
-    steps = incarnation.warm_steps(end=until) or incarnation.steps.complete[1:] or incarnation.steps.complete
+    times, complete = incarnation.step_times, incarnation.steps.complete
+    steps = incarnation.warm_steps(end=until * (1 + 1e-9)) or complete[1:] or complete
     typical = median(times[step] for step in steps) or 0.0
-    return JobPrediction(scale.real_s(times[first]), scale.real_s(typical), _operations(incarnation, steps))
+    return JobPrediction(scale.real_s(times[complete[0]]), scale.real_s(typical), _operations(incarnation, steps))
 
 
 def _operations(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
@@ -195,10 +193,10 @@ def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: 
         newcomers = set(after.members[name]) - set(before.members[name])
         copies = -(-len(newcomers) // max(1, len(spec.members) - 1))
         stages["checkpoint"] = checkpoint_seconds(spec.tenant.state_bytes, setting.plan, setting.scale, copies)
-    model, detect = after.jobs[name], detection_bounds(spec.detection, setting.scale, costs)
-    launch_s, first_s = setting.scale.real_s(RELAUNCH_S), model.first_step_s
-    timing = {"rewire_s": setting.delay_s, "launch_s": launch_s, "first_step_s": first_s}
-    row.predict(detect, predicted_parts(stages, setting.scale, costs, **timing))
+    model, launch_s = after.jobs[name], setting.scale.real_s(RELAUNCH_S)
+    timing = {"rewire_s": setting.delay_s, "launch_s": launch_s, "first_step_s": model.first_step_s}
+    parts = predicted_parts(stages, setting.scale, costs, **timing)
+    row.predict(detection_bounds(spec.detection, setting.scale, costs), parts)
     row.predicted_step_time_before_s = before.jobs[name].step_time_s
     row.predicted_step_time_after_s = model.step_time_s
 

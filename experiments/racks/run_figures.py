@@ -78,7 +78,8 @@ def step_times(rows: Rows) -> Figure | None:
 
     The band over electrical fabrics is the range of the papers: 1.6 to 2 times the step on the photonic fabric.
     """
-    rows = _first_of_each(rows)
+    first_of_each = {(row["fabric"], row["tenant"]): row for row in reversed(rows) if row["step_time_before_s"]}
+    rows = [row for row in rows if row is first_of_each.get((row["fabric"], row["tenant"]))]
     fabrics = list(dict.fromkeys(row["fabric"] for row in rows))
     if not rows:
         return None
@@ -102,15 +103,6 @@ def step_times(rows: Rows) -> Figure | None:
     return figure
 
 
-def _first_of_each(rows: Rows) -> Rows:
-    """The first row with a step time of each fabric and tenant."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in rows:
-        if row["step_time_before_s"]:
-            found.setdefault((row["fabric"], row["tenant"]), row)
-    return list(found.values())
-
-
 def _fabric_bars(axes: Axes, rows: Rows, place: int) -> float:
     """Draw the bars of one fabric, two of the job and two of the neighbour; returns the height of the tallest."""
     tallest = 0.0
@@ -130,13 +122,11 @@ def _fabric_bars(axes: Axes, rows: Rows, place: int) -> float:
 
 
 def _step_legend(figure: Figure, rows: Rows, *, banded: bool) -> None:
-    handles: list[Patch | Line2D] = [
-        Patch(facecolor="white", edgecolor=_JOB, label="job before"),
-        Patch(facecolor=_JOB, edgecolor=_JOB, label="job after"),
-    ]
+    handles: list[Patch | Line2D] = [Patch(facecolor="white", edgecolor=_JOB, label="job before")]
+    handles.append(Patch(color=_JOB, label="job after"))
     if any(row["event"] == NEIGHBOUR for row in rows):
         handles.append(Patch(facecolor="white", edgecolor=_NEIGHBOUR, label="second tenant before"))
-        handles.append(Patch(facecolor=_NEIGHBOUR, edgecolor=_NEIGHBOUR, label="after"))
+        handles.append(Patch(color=_NEIGHBOUR, label="after"))
     handles.append(Line2D([], [], color=BLACK, linewidth=1.6, label="model"))
     if banded and any(row["paper_after_to_photonic"] for row in rows):
         low, high = PAPER_SLOWDOWN
