@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from controllers.engine.jobs import Job
 from experiments.point_run import agent_config
+from experiments.racks.predicted_recovery import checkpoint_seconds
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
@@ -89,9 +90,10 @@ class JobSupervisor:
     def report_dead(self) -> None:
         """Report chips that the controller before had declared dead to a restarted controller."""
         for rank in sorted(self._told_dead):
-            self._context.session.call(
-                "failed", job=self.spec.name, rank=rank, cause="dead before the controller's restart"
-            )
+            self._report_failed(rank, "dead before the controller's restart")
+
+    def _report_failed(self, rank: int, cause: str) -> None:
+        self._context.session.call("failed", job=self.spec.name, rank=rank, cause=cause)
 
     # ---- incarnations --------------------------------------------------------------------------------------------
 
@@ -109,11 +111,10 @@ class JobSupervisor:
 
     def _start_limit_s(self, copies: bool) -> float:
         """Seconds within which agents must be ready; ``copies``: whether some have to copy the checkpoint first."""
-        spec, context = self.spec, self._context
-        given_s = context.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
-        front_end = context.session.plan.network("front-end")[0].ports[0]
-        copy_s = context.scale.emulated_bytes(spec.tenant.state_bytes) * 8 / (front_end.rate_mbps * 1e6)
-        return given_s + copies * 3 * len(self.members) * copy_s + _SLACK_S
+        spec, scale = self.spec, self._context.scale
+        given_s = sum(seconds for _, seconds in spec.stages)
+        copy_s = checkpoint_seconds(spec.tenant.state_bytes, spec.setting.plan, scale, len(self.members))
+        return scale.emulated_s(given_s + copies * 3 * copy_s) + _SLACK_S
 
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
         spec, context, copies = self.spec, self._context, self._copies(newcomers)
@@ -189,9 +190,7 @@ class JobSupervisor:
             for rank in self.members:
                 if rank not in team.pids and rank not in self._reported:
                     self._reported.add(rank)
-                    self._context.session.call(
-                        "failed", job=self.spec.name, rank=rank, cause=f"its agent did not start within {LAUNCH_S:g} s"
-                    )
+                    self._report_failed(rank, f"its agent did not start within {LAUNCH_S:g} s")
         if now > self._deadline:
             late = next(rank for rank in self.members if rank not in team.ready)
             raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in incarnation {self.incarnation}")
