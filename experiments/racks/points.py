@@ -100,29 +100,19 @@ def _ended_well(incarnation: JobIncarnation) -> bool:
 def _events(
     events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], interval: Interval, *, cut_short: bool
 ) -> list[Event]:
-    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``."""
+    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``.
+
+    Counters that are read rarely are among them if there are readings before and after the steps in the interval.
+    """
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
-    wanted = set(steps)
-    mine = [e for e in incarnation.events if e.get("step") in wanted]
-    if not cut_short:
-        mine += [e for e in incarnation.events if e.kind == "sockets"]
-    others = [e for e in events if start <= e.t <= end and e.source in ("controller", "switch")]
-    return sorted([*mine, *others, *_counters(events, incarnation, (start, end), interval)], key=lambda e: e.t)
-
-
-def _counters(
-    events: Sequence[Event], incarnation: JobIncarnation, inside: Interval, interval: Interval
-) -> list[Event]:
-    """Samples taken during the steps, and rarely read counters if there are readings before and after the steps."""
-    start, end = inside
-    members = set(incarnation.members)
-    found = []
-    for kind in ("bytes", "cpu", "qdisc", "switch"):
-        seen = [e for e in events if e.source == "link" and e.kind == kind and e.get("rank", -1) in {-1, *members}]
-        if kind in ("bytes", "cpu"):
-            found += [e for e in seen if start <= e.t <= end]
-            continue
-        rare = [e for e in seen if interval[0] <= e.t <= interval[1]]
+    wanted, ranks = set(steps), {-1, *incarnation.members}
+    found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
+    counters = [e for e in events if e.source == "link" and e.get("rank", -1) in ranks]
+    sampled = [e for e in counters if e.kind in ("bytes", "cpu")]
+    others = [e for e in events if e.source in ("controller", "switch")]
+    found += [e for e in (*sampled, *others) if start <= e.t <= end]
+    for kind in ("qdisc", "switch"):
+        rare = [e for e in counters if e.kind == kind and interval[0] <= e.t <= interval[1]]
         if rare and rare[0].t <= start and rare[-1].t >= end:
             found += rare
-    return found
+    return sorted(found, key=lambda e: e.t)
