@@ -29,7 +29,7 @@ from experiments.racks.setting import (
     TenantSection,
     specs_of,
 )
-from experiments.settings import Option, PortGbps, ScaleSection, Section
+from experiments.settings import Delay, Option, PortGbps, ScaleSection, Section
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -112,9 +112,7 @@ class FailoverSettings(RackSettings):
     front_end_gbps: Annotated[float, Option("--front-end-gbps", "GBPS")] = Field(
         default=PORT_GBPS, gt=0, le=3200, description="rate of a management port, in Gb/s"
     )
-    reconfiguration_delay_ms: float = Field(
-        default=10.0, ge=0, le=60_000, description="reconfiguration delay of the rack's switch, in ms"
-    )
+    reconfiguration_delay_ms: Delay = Field(default=10.0, description="reconfiguration delay of the switch, in ms")
     migration_delay_ms: float = Field(
         default=MIGRATION_S * 1e3, ge=0, le=3_600_000, description="time to rewire the OCS between racks, in ms"
     )

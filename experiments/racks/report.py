@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -40,52 +40,49 @@ def recovery_tables(rows: Sequence[Row]) -> Iterator[Table]:
     """Tables of the parts of each recovery, measured above predicted, and of step times before and after."""
     rows = fault_rows(rows)
     lines = [line for row in rows if row["event"] != NEIGHBOUR for line in _lines(row)]
-    names = (Column("fabric", "fabric", left=True), Column("event", "event", left=True))
     if lines:
-        until = (*map(_part, _BEFORE_CIRCUITS), Column("circuits\nup", "circuits", ".3f"))
-        paper = Column("paper", "paper", "g")
-        yield Table(_CIRCUITS_TITLE, (*names, *until, paper, Column("outcome", "state", left=True)), lines)
-        restart = map(_part, ("launch", "checkpoint", "library", "data", "load", "start", "first step"))
-        ends = (Column("outage", "outage", ".2f"), Column("least", "low", ".2f"), Column("most", "high", ".2f"))
-        bounds = _BETWEEN_BEATS if any(line.get("low") for line in lines) else ""
-        yield Table(_RESTART_TITLE + bounds, (*names, *restart, *ends), lines)
+        between_beats = "" if any(row["state"] for row in rows) else _BETWEEN_BEATS
+        yield Table(_CIRCUITS_TITLE, _CIRCUITS_COLUMNS, lines)
+        yield Table(_RESTART_TITLE + between_beats, _RESTART_COLUMNS, lines)
     yield Table("Step times before and after the fault (s)", _STEP_COLUMNS, rows)
-
-
-def _part(name: str) -> Column:
-    return Column(
-        name.replace("checkpoint", "check-\npoint").replace(" ", "\n"), name, ".2f" if name in _SLOW else ".3f"
-    )
-
-
-_SLOW = ("checkpoint", "library", "data", "load", "first step")
 
 
 def _lines(row: Row) -> Iterator[Row]:
     """The lines of a recovery: measured, and below it the model."""
     if row["state"]:
-        yield {
-            "fabric": row["fabric"],
-            "event": row["event"],
-            "state": row["state"],
-            "circuits": row["circuits_s"],
-            "outage": row["outage_s"],
-            "paper": row["paper_circuits_s"],
-            **dict(row["breakdown"]),
-        }
+        yield {**row, **dict(row["breakdown"])}
     if row["predicted_breakdown"]:
         parts = dict(row["predicted_breakdown"])
-        bounds = {} if row["state"] else {"low": row["predicted_outage_low_s"], "high": row["predicted_outage_high_s"]}
-        yield {
-            "fabric": "" if row["state"] else row["fabric"],
-            "event": Text("model", "dim") if row["state"] else None,
-            "state": "",
-            "circuits": sum(parts[name] for name in _BEFORE_CIRCUITS),
-            "outage": row["predicted_outage_s"],
-            "paper": None if row["state"] else row["paper_circuits_s"],
-            **bounds,
-            **parts,
-        }
+        circuits_s = sum(parts[name] for name in _BEFORE_CIRCUITS)
+        model = {"state": "", "circuits_s": circuits_s, "outage_s": row["predicted_outage_s"], **parts}
+        name = {"fabric": "", "event": Text("model", "dim")} if row["state"] else {**row, "event": None}
+        yield {**name, **model}
+
+
+def _bound(key: str) -> Callable[[Row], float | None]:
+    """A bound of a predicted outage, in lines without a measured one above."""
+    return lambda line: None if line["state"] else line.get(key)
+
+
+_NAMES = (Column("fabric", "fabric", left=True), Column("event", "event", left=True))
+_CIRCUITS_COLUMNS = (
+    *_NAMES,
+    *(Column(name, name, ".3f") for name in _BEFORE_CIRCUITS),
+    Column("circuits\nup", "circuits_s", ".3f"),
+    Column("paper", "paper_circuits_s", "g"),
+    Column("outcome", "state", left=True),
+)
+_RESTART_COLUMNS = (
+    *_NAMES,
+    Column("launch", "launch", ".3f"),
+    Column("check-\npoint", "checkpoint", ".2f"),
+    *(Column(name, name, ".2f") for name in ("library", "data", "load")),
+    Column("start", "start", ".3f"),
+    Column("first\nstep", "first step", ".2f"),
+    Column("outage", "outage_s", ".2f"),
+    Column("least", _bound("predicted_outage_low_s"), ".2f"),
+    Column("most", _bound("predicted_outage_high_s"), ".2f"),
+)
 
 
 def _after_to_before(row: Row) -> float | None:

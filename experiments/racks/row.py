@@ -166,11 +166,12 @@ class FailoverRow(MeasuredRow):
         self.predicted_breakdown = (("detect", detect.mean), *parts.items())
 
 
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict on several points: faithful if there is at least one and all are."""
-    checks = tuple(check for verdict in verdicts for check in verdict.checks)
-    checks = checks or (Check("points", 0.0, 1.0, "", False, "no point was judged"),)
-    return Verdict(all(check.ok for check in checks), checks)
+def judge_together(row: MeasuredRow, verdicts: Sequence[Verdict]) -> None:
+    """Set the verdict of several points, in words that of the first bad one; a row without points is not faithful."""
+    found = verdicts or [Verdict(False, (Check("points", 0.0, 1.0, "", False, "no point was judged"),))]
+    checks = tuple(check for verdict in found for check in verdict.checks)
+    row.judge(Verdict(all(verdict.faithful for verdict in found), checks))
+    row.verdict = next((str(verdict) for verdict in found if not verdict.faithful), row.verdict)
 
 
 def add_ratios(rows: Iterable[object]) -> None:

@@ -14,7 +14,7 @@ from experiments.racks.kill import Kill
 from experiments.racks.neighbour import neighbour_row
 from experiments.racks.points import IncarnationPoint, points_of
 from experiments.racks.recovery import recoveries
-from experiments.racks.row import FailoverRow, together
+from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from experiments.racks.supervisor import JobSupervisor
@@ -72,7 +72,7 @@ class RackResult:
         for row in found:
             row.on(jobs[row.tenant].spec.setting, self.seed)
             row.checksum_ok = self.checksum_ok(jobs[row.tenant])
-            row.judge(together(point.judge() for point in self.points if point.job == row.tenant))
+            judge_together(row, [point.judge() for point in self.points if point.job == row.tenant])
             row.count(self.delivered)
         return found
 

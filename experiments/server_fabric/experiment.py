@@ -11,7 +11,7 @@ from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.incarnations import read_incarnations
 from experiments.racks.kill import parse_kills
 from experiments.racks.recovery import all_reduce_busbw
-from experiments.racks.row import FailoverRow, add_ratios, together
+from experiments.racks.row import FailoverRow, add_ratios, judge_together
 from experiments.racks.run import RackResult, play
 from experiments.racks.setting import PORT_GBPS, JobSpec
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, ServerFabricRow
@@ -123,7 +123,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
 
         result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
         values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
-        verdict = together(point.judge() for point in result.points)
+        verdicts = [point.judge() for point in result.points]
         for row in rows:
             if row.measure == "iperf3":
                 row.value = found[0].mbps / 1e3 / spec.setting.scale.rate
@@ -133,7 +133,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             row.value = values[row.measure]
             row.checksum_ok = result.checksum_ok(result.jobs[0]) if row.measure == "epoch" else None
             row.count(result.delivered)
-            row.judge(verdict)
+            judge_together(row, verdicts)
         return rows
 
     def _iperf(self, session: Session, spec: JobSpec) -> IperfResult:

@@ -20,7 +20,7 @@ from experiments.racks.neighbour import neighbour_row
 from experiments.racks.predicted_recovery import detection_bounds, predicted_parts
 from experiments.racks.recovery import recoveries
 from experiments.racks.recovery_figures import recovery_breakdown, recovery_timeline
-from experiments.racks.row import FailoverRow, State, add_ratios, together
+from experiments.racks.row import FailoverRow, State, add_ratios, judge_together
 from experiments.racks.run_figures import step_times, throughput_over_time
 from experiments.racks.throughput import fabric_run
 from experiments.report import ALL_COLUMNS_WIDTH, WIDTH, as_rich, redraw, show
@@ -63,7 +63,7 @@ def made_rows(fabric: str, after: float, verdict: Verdict = GOOD, **options: Any
     (fault,) = recoveries(events, SCALE, "A")
     predict(fault, after)
     fault.checksum_ok = True
-    fault.judge(together([GOOD, verdict]))
+    judge_together(fault, [GOOD, verdict])
     neighbour = neighbour_row(events, SCALE, fault, "B")
     neighbour.predicted_step_time_after_s = 1.4
     neighbour.judge(GOOD)
@@ -142,7 +142,7 @@ def test_one_bad_point_makes_the_row_bad_and_none_at_all_too() -> None:
     assert not fault["faithful"] and "all cores" in fault["verdict"]
     assert [c["ok"] for c in fault["checks"]] == [True, False]
     (empty,) = recoveries(struck().timeline(), SCALE, "A")
-    empty.judge(together([]))
+    judge_together(empty, [])
     assert not empty.faithful and "no point was judged" in empty.verdict and empty.predicted_outage_s is None
 
 
