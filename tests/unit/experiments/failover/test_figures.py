@@ -32,7 +32,7 @@ from measure.figures.style import png
 from measure.metrics.fidelity import Check, Verdict
 from measure.model.simulated_control import Costs
 from measure.results.results import Results
-from measure.results.row import Row, columns
+from measure.results.row import Row, columns, described
 from railyard.scale import Scale
 from railyard.timeline import Event
 
@@ -135,6 +135,11 @@ def test_columns_of_csv_hold_no_lists() -> None:
     for row in (*all_rows(), *predicted_rows(), *shape_rows()):
         kind = ServerFabricRow if "measure" in row else FailoverRow
         assert not any(isinstance(row[name], (list, tuple, dict)) for name in columns(kind))
+
+
+def test_every_field_of_the_rows_has_a_text() -> None:
+    for kind in (FailoverRow, ServerFabricRow):
+        assert [field.name for field in described(kind) if not field.text] == []
 
 
 def test_one_bad_point_makes_the_row_bad_and_none_at_all_too() -> None:
