@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from experiments.settings import Settings
 from railyard.errors import ConfigError
+from railyard.plugin import FILE_MODULE
 from railyard.scale import Scale
 
 if TYPE_CHECKING:
@@ -65,6 +67,16 @@ class Experiment(ABC, Generic[S]):
         """The scale of a run; 1 for an experiment without packets."""
         section = getattr(self.settings, "scale", None)
         return Scale(1.0, 1.0) if section is None else section.scale()
+
+    @property
+    def identifier(self) -> str:
+        """What ``experiments.registry.find`` finds the experiment by, also when its results are drawn again."""
+        kind = type(self)
+        if kind.__module__.startswith("experiments."):
+            return kind.name
+        module = sys.modules[kind.__module__]
+        of_file = module.__name__.startswith(FILE_MODULE)
+        return f"{module.__file__ if of_file else module.__name__}:{kind.__name__}"
 
     def needs_root(self) -> bool:
         """Whether a run with these settings needs root."""

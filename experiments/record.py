@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from experiments.experiment import Experiment
-from experiments.registry import identifier
 from experiments.session import Session
 from measure.live.calibration import load_calibration
 from measure.results.manifest import build_manifest
@@ -21,10 +19,38 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 
+class Recordable(Protocol):
+    """What a results folder says of its experiment (``experiments.experiment.Experiment``)."""
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment, in its rows."""
+
+    @property
+    def identifier(self) -> str:
+        """What the experiment is found by when its results are drawn again."""
+
+    @property
+    def settings(self) -> Any:
+        """The settings, a pydantic model."""
+
+    @property
+    def packets(self) -> bool:
+        """Whether the rows are measured points on a fabric."""
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of the run."""
+
+    @property
+    def rows(self) -> Sequence[type[ResultRow]]:
+        """The types of the rows."""
+
+
 class Record:
     """The results folder ``out`` of a run of ``experiment``. Nothing is written before ``open``."""
 
-    def __init__(self, out: Path, experiment: Experiment[Any], scale: Scale) -> None:
+    def __init__(self, out: Path, experiment: Recordable, scale: Scale) -> None:
         check_folder(out)
         self._out = out
         self._experiment = experiment
@@ -47,7 +73,7 @@ class Record:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the run as in the manifest, with the name of the experiment."""
-        return {"experiment": identifier(type(self._experiment)), **self._experiment.settings.model_dump(mode="json")}
+        return {"experiment": self._experiment.identifier, **self._experiment.settings.model_dump(mode="json")}
 
     @property
     def rows(self) -> list[Row]:

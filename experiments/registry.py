@@ -6,7 +6,6 @@ An experiment of another package is found by its entry point in group ``railyard
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -60,13 +59,6 @@ def entries() -> list[Entry]:
         Entry(point.name, point.value, point.dist.name if point.dist else "", "") for point in entry_points(GROUP)
     ]
     return [*ENTRIES, *others]
-
-
-def identifier(kind: type[Experiment[Any]]) -> str:
-    """What ``find`` finds ``kind`` by: its name, or for an experiment of a file ``FILE.py:Class`` with a full path."""
-    if kind.name in {entry.name for entry in entries()}:
-        return kind.name
-    return f"{sys.modules[kind.__module__].__file__}:{kind.__name__}"
 
 
 def find(name: str) -> type[Experiment[Any]]:

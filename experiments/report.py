@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from experiments.registry import find
 from measure.metrics.fidelity import NOT_FAITHFUL
 from measure.results.manifest import scale_of
-from measure.results.results import FIGURES, TRACE, Results
 from measure.results.row import Row
-from measure.results.trace import trace_json
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.timeline import Event
 
@@ -214,28 +210,3 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
         others = f" (and {len(found) - 1} more points)" if len(found) > 1 else ""
         lines.append(Text(f"  {found[0][0]}: {found[0][1]}{others}", "red"))
     return lines
-
-
-# ---- figures and trace ---------------------------------------------------------------------------------------------
-
-
-def redraw(folder: Path) -> list[Path]:
-    """Draw all figures and the trace of a results folder again; returns the paths written.
-
-    ``ConfigError`` if ``folder`` is not a results folder, or one of an experiment that is not there.
-    """
-    from measure.figures.style import png  # matplotlib takes a second
-
-    results = Results.open(folder)
-    manifest = results.manifest()
-    kind = find(str(manifest["experiment"]["experiment"]))
-    recorded = Recorded(manifest, results.rows(), results.events())
-    scale = recorded.scale if kind.packets else None
-    written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
-    for drawn in kind.report().figures(recorded):
-        if drawn.figure is not None:
-            faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-            image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
-            written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
-    results.hand_over()
-    return written

@@ -14,11 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
-from experiments.record import Record
+from experiments.record import Record, Recordable
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.annotation import annotate
@@ -65,7 +64,7 @@ class Runner:
     ``progress`` shows what is being done. ``extra`` are further keys of the manifest.
     """
 
-    def __init__(self, experiment: Experiment[Any], out: Path, progress: RunProgress | None = None) -> None:
+    def __init__(self, experiment: Recordable, out: Path, progress: RunProgress | None = None) -> None:
         self.experiment = experiment
         self.scale: Scale = experiment.scale
         self.progress = progress or RunProgress()

@@ -15,6 +15,9 @@ from railyard.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
+FILE_MODULE = "railyard_user_"
+"""Beginning of the names under which modules of files are imported."""
+
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:
     """The entry points of all installed packages in ``group``, by name."""
@@ -64,7 +67,7 @@ def _load_file(name: str, key: str) -> ModuleType:
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"there is no file {name}; name a Python file that exists", key=key)
-    module_name = f"railyard_user_{path.stem}"
+    module_name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -90,16 +90,18 @@ def config_error(
 
     ``what`` names such data for an error about a missing key ("a workload"), ``source`` is the file. ``tags``: how many
     parts of the place of the error name a member of a tagged union and no key. ``names`` gives the name of a key
-    (dotted) to show in its place, such as that of an option.
+    (dotted) to show in its place, such as that of an option; numbers of the parts of a list are then left out.
     """
     first = error.errors(include_url=False)[0]
     place = [part for part in first["loc"][tags:] if isinstance(part, int) or not _is_branch(part)]
-    parts = [str(part) for part in place if not isinstance(part, int)]
-    dotted = ".".join(parts)
-    key = (names or {}).get(dotted, dotted) or None
+    if names is not None:  # a list of an option is written with commas, so its parts have no numbers for a person
+        place = [part for part in place if isinstance(part, str)]
+    parts = [part for part in place if isinstance(part, str)]
+    key = (names or {}).get(".".join(parts)) or ".".join(map(str, place)) or None
     kind_of_error, given = str(first["type"]), first["input"]
     text = repr(given)
-    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {text[:MOST_SHOWN]}"
+    text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {text}"
     if kind_of_error in _UNKNOWN_KEY:
         known = _keys_beside(kind, parts)
         near = nearest(parts[-1], known) or f"; the keys here are {', '.join(known)}"

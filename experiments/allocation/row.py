@@ -8,6 +8,9 @@ from typing import Annotated
 
 from measure.results.row import ResultRow
 
+SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
+"""Ways of allocation by their name in rows, as people read them."""
+
 
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.options import Parser
+from experiments.redraw import redraw
 from experiments.registry import find
-from experiments.report import exit_status, redraw, show
+from experiments.report import exit_status, show
 from measure.results.results import Results
 
 

@@ -191,7 +191,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from experiments.progress import RunProgress
-    from experiments.report import redraw
+    from experiments.redraw import redraw
     from experiments.runner import Runner
 
     with ExitStack() as stack:

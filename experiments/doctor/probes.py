@@ -71,12 +71,14 @@ def namespaces_error() -> str:
 
 def calibration() -> str:
     """``ok`` for a calibration of this machine, ``none``, ``other machine``, or why the file cannot be read."""
-    from measure.live.calibration import CALIBRATION_FILE, load_calibration
-
     try:
+        from measure.live.calibration import CALIBRATION_FILE, load_calibration
+
         if load_calibration() is not None:
             return "ok"
         return "other machine" if CALIBRATION_FILE.exists() else "none"
+    except ImportError as error:
+        return f"it cannot be read without {error.name or error}"
     except (MachineError, OSError) as error:
         return str(error)
 

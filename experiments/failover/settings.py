@@ -12,101 +12,82 @@ The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from controllers.engine.jobs import Detection
 from experiments.racks.kill import Kill, check_kills, parse_kills, random_kill
-from experiments.settings import ScaleSection, Section, Settings
+from experiments.racks.setting import (
+    GRADIENT_BYTES,
+    PAPER_STAGES,
+    PORT_GBPS,
+    JobSection,
+    JobSpec,
+    RackSettings,
+    Setting,
+    TenantSection,
+    specs_of,
+)
+from experiments.settings import Delay, Option, PortGbps, ScaleSection
 from railyard.errors import ConfigError
-from railyard.scale import MTU_BYTES, Scale
-from topos.describe import plan as describe
+from railyard.scale import Scale
+from railyard.validation import Section
 from topos.plan import FabricPlan
-from topos.racks import RackTopo
-from workloads.agent.config import AgentMode
 from workloads.agent.incarnation import STAGES
 
 FabricName = Literal["photonic", "e1", "e2", "migrate"]
 FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
-
-GRADIENT_BYTES = 39.55e9 / 8
-"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). A
-checkpoint holds its fp32 parameters, which take as many bytes."""
-COMPUTE_S = 0.6
-"""Compute of one step at batch 2: about the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
-PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
-"""Start-up stages in real seconds, read off MORPHLUX's recovery timeline: 1.1 s circuits up and job launched, 4.5 s
-collective library synchronised, 14.5 s data tokenised, 16.6 s model loaded."""
 SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
 MIGRATION_S = 10.0
 """Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
-
-
-_RATE_KEYS = {"port_mbps": "port_gbps x scale.rate", "front_end_mbps": "front_end_gbps x scale.rate"}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One fabric of the experiment: topology, slices of the tenants, and the policy of its controller."""
-
-    name: str
-    system: str
-    topology: Mapping[str, Any]
-    policy: str
-    mode: AgentMode
-    delay_s: float
-    kind: type[RackTopo] = RackTopo
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """Experiment key of each topology option whose name differs, for errors."""
-
-    @property
-    def photonic(self) -> bool:
-        """Whether the rings use circuits."""
-        return bool(self.topology["fabric"] == "photonic")
+LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
+"""A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
 
 
 class RackScaleSection(ScaleSection):
     """Scale of a rack: 10 Gb/s ports become 12.5 Mb/s, which one datapath thread can poll on the ports of two racks."""
 
-    rate: float | Literal["auto"] = 1 / 800
-
-
-class TenantSection(Section):
-    """A job in real units: compute seconds and gradient bytes per step, bytes and interval (steps) of checkpoints."""
-
-    compute_s: float = Field(default=COMPUTE_S, gt=0, le=3600)
-    gradient_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15)
-    state_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15)
-    checkpoint_every: int = Field(default=3, ge=0)
-
-
-LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
-"""A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1/800")] = Field(
+        default=1 / 800, description=ScaleSection.model_fields["rate"].description
+    )
 
 
 class DetectionSection(Section):
-    """Detection of dead chips by missing heartbeats: ``misses`` in a row, expected every ``heartbeat_ms``.
+    """Detection of dead chips by missing heartbeats, and by further signs."""
 
-    ``exit`` and ``port`` also detect a chip at once when its agent ends or its port goes dark.
-    """
+    heartbeat_ms: Annotated[float, Option("--heartbeat", "MS")] = Field(
+        default=250.0, gt=0, le=60_000, description="heartbeat interval of agents, in ms"
+    )
+    misses: Annotated[int, Option("--misses", "N")] = Field(
+        default=3, ge=1, le=100, description="missing heartbeats in a row after which a chip counts as dead"
+    )
+    detect: Annotated[tuple[Literal["exit", "port"], ...], Option("--detect", "exit,port")] = Field(
+        default=(), description="signs that count at once: an ended agent (exit), a dark port (port)"
+    )
 
-    heartbeat_ms: float = Field(default=250.0, gt=0, le=60_000)
-    misses: int = Field(default=3, ge=1, le=100)
-    exit: bool = False
-    port: bool = False
+    @model_validator(mode="before")
+    @classmethod
+    def _signs_as_keys(cls, values: Any) -> Any:
+        """Accept the keys ``exit`` and ``port`` (true or false) of earlier files."""
+        if not isinstance(values, Mapping):
+            return values
+        found, signs = dict(values), list(values.get("detect", ()))
+        for sign in ("exit", "port"):
+            given = found.pop(sign, False)
+            if not isinstance(given, bool):
+                raise ValueError(f"{sign} must be true or false, not {given!r}")
+            signs += [sign] if given and sign not in signs else []
+        return {**found, "detect": signs}
 
     def detection(self, scale: Scale) -> Detection:
         """The detection settings of a job for the controller, in wall-clock time."""
-        return Detection(scale.emulated_s(self.heartbeat_ms / 1e3), self.misses, self.exit, self.port)
+        beat_s = scale.emulated_s(self.heartbeat_ms / 1e3)
+        return Detection(beat_s, self.misses, exit="exit" in self.detect, port="port" in self.detect)
 
 
-class FailoverExperiment(Settings):
+class FailoverSettings(RackSettings):
     """The failover experiment, in real units; ``scale`` converts them for this machine.
-
-    ``policy`` controls the photonic rack: ``lumion``, ``morphlux``, or a class of the user
-    (``controllers.policies.catalog``).
 
     The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each. On an electrical torus
     ``reserve`` is the spare server of E1 (the nearest chip replaces the dead one; among equally near chips the first)
@@ -114,30 +95,52 @@ class FailoverExperiment(Settings):
     ``neighbour_beside_adjacent``.
     """
 
-    experiment: Literal["failover", "server-fabric"] = "failover"
-    fabrics: tuple[FabricName, ...] = Field(default=FABRICS, min_length=1)
-    policy: str = "lumion"
-    torus: str = "4x4"
-    server: str = "2x2"
-    slice: str = "2x2@0,0"
-    neighbour_slice: str = "2x2@2,0"
-    reserve: str = "1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2"
-    adjacent_reserve: str = "2x2@2,0"
-    neighbour_beside_adjacent: str = "2x2@0,2"
-    spare_servers: int = Field(default=1, ge=1, le=8)
-    port_gbps: float = Field(default=10.0, gt=0, le=10_000)
-    front_end_gbps: float = Field(default=10.0, gt=0, le=10_000)
-    mtu: int = Field(default=MTU_BYTES, ge=576, le=9216)
-    reconfiguration_delay_ms: float = Field(default=10.0, ge=0, le=60_000)
-    migration_delay_ms: float = Field(default=MIGRATION_S * 1e3, ge=0, le=3_600_000)
-    job: TenantSection = TenantSection()
-    neighbour: TenantSection | None = LIGHT_NEIGHBOUR
-    steps: int = Field(default=10, ge=2, le=10_000)
-    kill: str = "1@4.5"
-    random_kills: int = Field(default=0, ge=0, le=1000)
+    fabrics: Annotated[tuple[FabricName, ...], Option(metavar="NAME,...", old=("--fabric",))] = Field(
+        default=FABRICS, min_length=1, description="fabrics to measure"
+    )
+    policy: Annotated[str, Option(metavar="NAME|FILE.py:Class")] = Field(
+        default="lumion", description="policy of the circuits: lumion, morphlux, or a class of your own"
+    )
+    torus: str = Field(default="4x4", description="torus of chips of a rack")
+    server: str = Field(default="2x2", description="block of chips of a server")
+    slice: str = Field(default="2x2@0,0", description="slice of the job, as extents@place")
+    neighbour_slice: str = Field(default="2x2@2,0", description="slice of the neighbour")
+    reserve: str = Field(default="1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2", description="spare chips of fabric e1")
+    adjacent_reserve: str = Field(default="2x2@2,0", description="spare chips of fabric e2")
+    neighbour_beside_adjacent: str = Field(default="2x2@0,2", description="slice of the neighbour on fabric e2")
+    spare_servers: int = Field(default=1, ge=1, le=8, description="spare servers outside the torus, fabric photonic")
+    port_gbps: PortGbps = PORT_GBPS
+    front_end_gbps: Annotated[float, Option("--front-end-gbps", "GBPS")] = Field(
+        default=PORT_GBPS, gt=0, le=3200, description="rate of a management port, in Gb/s"
+    )
+    reconfiguration_delay_ms: Delay = Field(
+        default=10.0, description="reconfiguration delay of the optical switch, in ms"
+    )
+    migration_delay_ms: float = Field(
+        default=MIGRATION_S * 1e3, ge=0, le=3_600_000, description="time to rewire the OCS between racks, in ms"
+    )
+    job: JobSection = JobSection()
+    neighbour: Annotated[TenantSection | None, Option("--alone", const=None)] = Field(
+        default=LIGHT_NEIGHBOUR, description="no second tenant"
+    )
+    steps: int = Field(default=10, ge=2, le=10_000, description="steps of the job")
+    kill: Annotated[str, Option(metavar="RANK@STEP,...")] = Field(
+        default="1@4.5",
+        description="chips to kill, after a number of steps or, as RANK@+SECONDS, after the kill before",
+    )
+    random_kills: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="runs with the kill of a random member at a random moment each, not --kill",
+    )
     detection: DetectionSection = DetectionSection()
-    stages: dict[str, Annotated[float, Field(ge=0, le=86_400)]] = Field(default_factory=dict)
-    controller_dies_after_ms: float | None = Field(default=None, ge=0, le=3_600_000)
+    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="real|paper")] = Field(
+        default_factory=dict, description="start-up stages as measured here, or with MORPHLUX's times (default real)"
+    )
+    controller_dies_after_ms: float | None = Field(
+        default=None, ge=0, le=3_600_000, description="time from the first kill to one of the controller, in ms"
+    )
     scale: RackScaleSection = RackScaleSection()
 
     @field_validator("fabrics", mode="before")
@@ -162,14 +165,10 @@ class FailoverExperiment(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check(self) -> FailoverExperiment:
+    def _check(self) -> FailoverSettings:
         unknown = [name for name in self.stages if name not in STAGES]
         if unknown:
             raise ValueError(f"stages.{unknown[0]} is not a stage of a restart; those are {', '.join(STAGES)}")
-        if self.controller == "remote":
-            raise ValueError("controller must be ryu or os-ken: only policies of Railyard replace dead chips")
-        if not self.job.checkpoint_every:
-            raise ValueError("job.checkpoint_every must be 1 or more: a restart needs a checkpoint")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
             raise ValueError(f"kill ({self.kill}) and random_kills ({self.random_kills}) exclude each other; give one")
         return self
@@ -180,37 +179,37 @@ class FailoverExperiment(Settings):
         if name == "e2":
             beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
         rented = ["slice"] if self.neighbour is None else ["slice", beside]
-        tenants = "/".join(getattr(self, key) for key in rented)
         keys = {"tenants": " or ".join(rented), "reserve": reserve}
-        common = {"torus": self.torus, "server": self.server, "mtu": self.mtu, "tenants": tenants}
-        if name == "photonic":
-            topology = {**common, "fabric": "photonic", "spare_servers": self.spare_servers}
-            system, delay_s = SYSTEM_OF_POLICY.get(self.policy, self.policy), self.reconfiguration_delay_ms / 1e3
-            return Setting(name, system, topology, self.policy, "one-shot", delay_s, keys=keys)
-        if name == "migrate":
-            topology, delay_s = {**common, "fabric": "migrate"}, self.migration_delay_ms / 1e3
-            return Setting(name, "E0 migration", topology, "migrate", "electrical", delay_s, keys=keys)
-        topology = {**common, "fabric": "electrical-torus", "reserve": getattr(self, reserve)}
-        keys["tenants"] += f" or {reserve}"
-        return Setting(name, f"{name.upper()} electrical", topology, "torus", "electrical", 0.0, keys=keys)
-
-    def topology(self, setting: Setting, scale: Scale) -> RackTopo:
-        """The Mininet topology of a fabric; ``ConfigError`` names the experiment's key of an impossible shape."""
-        rates = {
-            "port_mbps": scale.emulated_mbps(self.port_gbps),
-            "front_end_mbps": scale.emulated_mbps(self.front_end_gbps),
+        tenants = "/".join(getattr(self, key) for key in rented)
+        electrical = {"fabric": "electrical-torus", "reserve": getattr(self, reserve)}
+        if name in ("e1", "e2"):
+            keys["tenants"] += f" or {reserve}"
+        photonic = {"fabric": "photonic", "spare_servers": self.spare_servers}
+        system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
+        kinds: dict[str, tuple[str, str, float, dict[str, Any]]] = {
+            "photonic": (system, self.policy, self.reconfiguration_delay_ms, photonic),
+            "e1": ("E1 electrical", "torus", 0.0, electrical),
+            "e2": ("E2 electrical", "torus", 0.0, electrical),
+            "migrate": ("E0 migration", "migrate", self.migration_delay_ms, {"fabric": "migrate"}),
         }
-        try:
-            return setting.kind(**setting.topology, **rates)
-        except ConfigError as error:
-            key = {**_RATE_KEYS, **setting.keys}.get(error.key or "")
-            if key is None:
-                raise
-            raise ConfigError(str(error).removeprefix(f"{error.key}: "), key=key) from None
+        system, policy, delay_ms, options = kinds[name]
+        return Setting(
+            name=name,
+            system=system,
+            policy=policy,
+            mode="one-shot" if name == "photonic" else "electrical",
+            delay_s=delay_ms / 1e3,
+            options={"torus": self.torus, "server": self.server, "mtu": self.mtu, "tenants": tenants, **options},
+            scale=self.scale.scale(),
+            port_gbps=self.port_gbps,
+            front_end_gbps=self.front_end_gbps,
+            keys=keys,
+        )
 
-    def plan(self, setting: Setting, scale: Scale) -> FabricPlan:
-        """The plan of a fabric at ``scale``."""
-        return describe(self.topology(setting, scale))
+    def specs(self, setting: Setting) -> list[JobSpec]:
+        """The jobs on one fabric: the one that loses a chip, and its neighbour."""
+        detection, tenants = self.detection.detection(setting.scale), (self.job, self.neighbour)
+        return specs_of(setting, tenants, steps=self.steps, detection=detection, stages=self.stages)
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
@@ -222,7 +221,10 @@ class FailoverExperiment(Settings):
             raise ConfigError("names no chip; give RANK@STEP such as 1@4.5", key="kill")
         return kills
 
-    def random_kill(self, plan: FabricPlan, number: int) -> Kill:
-        """The random kill of the job in run ``number``; the same for the same seed."""
+    def kills_by_run(self, plan: FabricPlan) -> list[tuple[Kill, ...]]:
+        """The kills of each run on a fabric; the same random ones for the same seed."""
+        if not self.random_kills:
+            return [self.kills(plan)]
         assert plan.rack is not None
-        return random_kill(self.seed * 1000 + number, plan.rack.tenants[0].ranks, self.steps)
+        members, seeds = plan.rack.tenants[0].ranks, range(self.seed * 1000, self.seed * 1000 + self.random_kills)
+        return [(random_kill(seed, members, self.steps),) for seed in seeds]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.circuits import torus_routes
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
-from experiments.racks.job_prediction import JobPrediction, predicted_jobs
-from experiments.racks.job_spec import JobSpec
-from experiments.racks.predicted_recovery import PredictedRecovery, Restart, predict_recovery
-from experiments.rails.forecast import costs
-from measure.live.calibration import load_calibration
+from experiments.job_point import machine_costs
+from experiments.racks.incarnations import NEVER, JobIncarnation
+from experiments.racks.kill import Kill
+from experiments.racks.predicted_recovery import checkpoint_seconds, detection_bounds, predicted_parts
+from experiments.racks.row import FailoverRow
+from experiments.racks.setting import JobSpec
+from measure.metrics.critical import OperationKey
+from measure.metrics.quantiles import median
 from measure.model.prediction import predict
+from railyard.errors import ConfigError
 from railyard.scale import Scale
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Collective, Operation, Program
 
@@ -23,6 +29,20 @@ STEPS = 6
 RELAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and send the start message
 (measured). Includes ``supervisor.GO_S``, from the last agent that is ready to the first step."""
+
+
+@dataclass(frozen=True)
+class JobPrediction:
+    """Predicted times of one job.
+
+    ``step_time_s`` (real seconds) is the median of the steps during which all other jobs work too, without the first
+    one if there are more. ``first_step_s`` is the time of the first step in real seconds. ``operations_s`` are medians
+    of communications in wall-clock seconds, from the last member's start to the last member's end.
+    """
+
+    first_step_s: float
+    step_time_s: float
+    operations_s: Mapping[OperationKey, float]
 
 
 @dataclass(frozen=True)
@@ -61,54 +81,89 @@ def _with_own_names(program: Program) -> Program:
     return replace(program, operations=operations, schedules={names[name]: s for name, s in program.schedules.items()})
 
 
-def windows(specs: Sequence[JobSpec], plan: FabricPlan, scale: Scale, dying: Sequence[int]) -> list[JobWindow]:
+def windows(specs: Sequence[JobSpec], dying: Sequence[int]) -> list[JobWindow]:
     """The predicted windows: before the first of ``dying`` (ranks in the order of their deaths), and after each death.
 
     The list ends early when no spare can replace a dead member. ``specs`` share one fabric and one policy.
     """
-    assert plan.rack is not None
-    policy = load_policy(specs[0].setting.policy, plan)
+    setting = specs[0].setting
+    assert setting.plan.rack is not None
+    policy = load_policy(setting.policy, setting.plan)
     members = {spec.name: spec.members for spec in specs}
     dead: frozenset[int] = frozenset()
-    found = [_window(specs, plan, scale, members, dead)]
+    found = [_window(specs, members, dead)]
     for rank in dying:
         dead |= {rank}
         affected = next((spec for spec in specs if rank in members[spec.name]), None)
         if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
-            free = [spare for spare in plan.rack.spares if spare not in dead and spare not in used]
-            groups = tuple(affected.program(members[affected.name], plan.ranks).groups.values())
+            free = [spare for spare in setting.plan.rack.spares if spare not in dead and spare not in used]
+            groups = tuple(affected.program(members[affected.name]).groups.values())
             policy.start(groups)
             policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
             members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}
-        found.append(_window(specs, plan, scale, members, dead))
+        found.append(_window(specs, members, dead))
     return found
 
 
-def _window(
-    specs: Sequence[JobSpec],
-    plan: FabricPlan,
-    scale: Scale,
-    members: Mapping[str, tuple[int, ...]],
-    dead: frozenset[int],
-) -> JobWindow:
-    program = combined([spec.program(members[spec.name], plan.ranks) for spec in specs])
+def _window(specs: Sequence[JobSpec], members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> JobWindow:
     setting = specs[0].setting
     prediction = predict(
-        program,
-        plan,
-        load_policy(setting.policy, plan),
+        combined([spec.program(members[spec.name]) for spec in specs]),
+        setting.plan,
+        load_policy(setting.policy, setting.plan),
         setting.mode,
-        scale=scale,
+        scale=setting.scale,
         steps=STEPS,
-        costs=costs(load_calibration()),
+        costs=machine_costs(),
         avoid=dead,
     )
-    jobs = predicted_jobs(prediction.events, members, scale)
-    return JobWindow(members, dead, jobs, _contended(plan, members, dead))
+    jobs = predicted_jobs(prediction.events, members, setting.scale)
+    return JobWindow(members, dead, jobs, _contended(setting.plan, members, dead))
+
+
+def predicted_jobs(
+    events: Sequence[Event], jobs: Mapping[str, Sequence[int]], scale: Scale
+) -> Mapping[str, JobPrediction]:
+    """Predicted times of ``jobs`` (members by name), read from the events of a prediction (``Prediction.events``).
+
+    ``ConfigError`` for a job without a step in the prediction.
+    """
+    agents = [e for e in events if e.source == "agent"]
+    incarnations = [
+        JobIncarnation(name, 0, tuple(ranks), 0.0, NEVER, tuple(e for e in agents if e["rank"] in ranks))
+        for name, ranks in jobs.items()
+    ]
+    for each in incarnations:
+        if not each.steps.complete:
+            raise ConfigError(
+                f"job {each.job} does no step in this prediction; its members are not those of the program"
+            )
+    until = min((each.steps.job(each.steps.complete[-1])[1] for each in incarnations), default=0.0)
+    return {each.job: _predicted(each, until, scale) for each in incarnations}
+
+
+def _predicted(incarnation: JobIncarnation, until: float, scale: Scale) -> JobPrediction:
+    times, complete = incarnation.step_times, incarnation.steps.complete
+    steps = incarnation.warm_steps(end=until * (1 + 1e-9)) or complete[1:] or complete
+    typical = median(times[step] for step in steps) or 0.0
+    return JobPrediction(scale.real_s(times[complete[0]]), scale.real_s(typical), _operations(incarnation, steps))
+
+
+def _operations(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
+    together: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
+    wanted = set(steps)
+    for e in incarnation.events:
+        if e.kind == "communicate" and e["step"] in wanted:
+            together[e["group"], e["name"], e["step"]].append(e)
+    found: dict[OperationKey, list[float]] = defaultdict(list)
+    for (group, name, _), members in together.items():
+        began = max(e.get("posted", e.t) for e in members)
+        found[group, name].append(max(e.end or e.t for e in members) - began)
+    return {key: median(times) or 0.0 for key, times in found.items()}
 
 
 def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> bool:
@@ -127,19 +182,36 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
     return False
 
 
-def predict_outage(
-    spec: JobSpec, before: JobWindow, after: JobWindow, plan: FabricPlan, scale: Scale, *, has_checkpoint: bool
-) -> PredictedRecovery:
-    """The predicted recovery of the job ``spec`` between two windows."""
-    newcomers = [r for r in after.members[spec.name] if r not in before.members[spec.name]]
-    restart = Restart(
-        reconfiguration_delay_s=spec.setting.delay_s,
-        checkpoint_bytes=spec.tenant.state_bytes if has_checkpoint else 0.0,
-        copies=-(-len(newcomers) // max(1, len(spec.members) - 1)),
-        stages=dict(spec.stages),
-        launch_s=scale.real_s(RELAUNCH_S),
-        first_step_s=after.jobs[spec.name].first_step_s,
-        step_time_before_s=before.jobs[spec.name].step_time_s,
-        step_time_after_s=after.jobs[spec.name].step_time_s,
-    )
-    return predict_recovery(restart, spec.detection, plan, scale, costs(load_calibration()))
+def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: JobWindow, *, stored: bool) -> None:
+    """Set the fields of the model of ``row``: the recovery of the job ``spec`` between two windows.
+
+    ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
+    """
+    setting, costs, name = spec.setting, machine_costs(), spec.name
+    stages = dict(spec.stages)
+    if stored and "checkpoint" not in stages:
+        newcomers = set(after.members[name]) - set(before.members[name])
+        copies = -(-len(newcomers) // max(1, len(spec.members) - 1))
+        stages["checkpoint"] = checkpoint_seconds(spec.tenant.state_bytes, setting.plan, setting.scale, copies)
+    model, launch_s = after.jobs[name], setting.scale.real_s(RELAUNCH_S)
+    timing = {"rewire_s": setting.delay_s, "launch_s": launch_s, "first_step_s": model.first_step_s}
+    parts = predicted_parts(stages, setting.scale, costs, **timing)
+    row.predict(detection_bounds(spec.detection, setting.scale, costs), parts)
+    row.predicted_step_time_before_s = before.jobs[name].step_time_s
+    row.predicted_step_time_after_s = model.step_time_s
+
+
+def predicted_rows(specs: Sequence[JobSpec], kills: Sequence[Kill], seed: int) -> Iterator[FailoverRow]:
+    """A row of the model for every kill that hits a job.
+
+    A kill after the first checkpoint, and one that names no step, leaves a checkpoint to restart from.
+    """
+    seen = windows(specs, [kill.rank for kill in kills])
+    for before, after, kill in zip(seen, seen[1:], kills, strict=False):
+        spec = next((s for s in specs if kill.rank in before.members[s.name]), None)
+        if spec is not None:
+            stored = kill.step is None or kill.step > spec.tenant.checkpoint_every
+            row = FailoverRow(tenant=spec.name, event="predicted")
+            predict_recovery(row, spec, before, after, stored=stored)
+            row.on(spec.setting, seed)
+            yield row

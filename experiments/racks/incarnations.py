@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from measure.metrics.steps import Steps
 from railyard.timeline import Event
-from workloads.program import Group
 
 NEVER = float("inf")
+_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,18 @@ class JobIncarnation:
         """Duration of every complete step (``Steps.durations``), by its number."""
         return dict(zip(self.steps.complete, self.steps.durations(), strict=True))
 
+    def steps_in(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
+        """The complete steps in [``start``, ``end``]; an interval that is a sum of seconds may begin with a step."""
+        job = self.steps.job
+        return tuple(s for s in self.steps.complete if start - _ROUNDING_S <= job(s)[0] and job(s)[1] <= end)
+
     def warm_steps(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
         """The complete steps in [``start``, ``end``], without the first of the incarnation, which is a warm-up."""
-        return tuple(
-            s for s in self.steps.complete[1:] if start <= self.steps.job(s)[0] and self.steps.job(s)[1] <= end
-        )
-
-    def groups(self, first: JobIncarnation, groups: Mapping[str, Group]) -> dict[str, Group]:
-        """``groups`` of incarnation ``first`` with the members that have the same positions in this incarnation."""
-        now = dict(zip(first.members, self.members, strict=True))
-        return {
-            name: replace(group, members=tuple(now[rank] for rank in group.members)) for name, group in groups.items()
-        }
+        return tuple(step for step in self.steps_in(start, end) if step != self.steps.complete[0])
 
 
-def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
-    """Every incarnation of every job, in order of launches (``run launch``).
+def read_incarnations(events: Iterable[Event], job: str | None = None) -> tuple[JobIncarnation, ...]:
+    """Every incarnation of ``job`` (None: of every job), in order of launches (``run launch``).
 
     An event of an agent belongs to the incarnation for which its rank was launched last. Events before the first launch
     of a rank belong to none.
@@ -67,7 +63,11 @@ def read_incarnations(events: Iterable[Event]) -> tuple[JobIncarnation, ...]:
             of_rank[e["rank"]].append(e)
         elif e.source == "run" and e.kind == "launch":
             launches.append(e)
-    return tuple(_incarnation(launch, launches[number + 1 :], of_rank) for number, launch in enumerate(launches))
+    return tuple(
+        _incarnation(launch, launches[number + 1 :], of_rank)
+        for number, launch in enumerate(launches)
+        if job in (None, launch["job"])
+    )
 
 
 def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
@@ -77,25 +77,11 @@ def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Se
     for rank in members:
         until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
         events = of_rank.get(rank, ())
-        mine += events[_first_at(events, launch.t) : _first_at(events, until)]
+        first, last = (bisect_left(events, t, key=lambda e: e.t) for t in (launch.t, until))
+        mine += events[first:last]
     return JobIncarnation(
         launch["job"], launch["incarnation"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t))
     )
-
-
-def _first_at(events: Sequence[Event], t: float) -> int:
-    """Index of the first event at ``t`` or later."""
-    return bisect_left(events, t, key=lambda e: e.t)
-
-
-def incarnations_of(incarnations: Iterable[JobIncarnation], job: str) -> tuple[JobIncarnation, ...]:
-    """The incarnations of one job, in order."""
-    return tuple(incarnation for incarnation in incarnations if incarnation.job == job)
-
-
-def jobs_of(incarnations: Iterable[JobIncarnation]) -> tuple[str, ...]:
-    """The jobs of a run, in order of their first launches."""
-    return tuple(dict.fromkeys(incarnation.job for incarnation in incarnations))
 
 
 def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:

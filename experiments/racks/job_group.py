@@ -62,7 +62,7 @@ class JobGroup:
         end = self._context.clock() + timeout_s
         with ExitStack() as stack:
             for job in self._jobs:
-                stack.callback(_end, job)
+                stack.callback(job.end, "done")
             for job in self._jobs:
                 job.register()
             for job in self._jobs:
@@ -163,9 +163,10 @@ class JobGroup:
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._context.scale.emulated_s(kill.after_s)
         pace = self._pace.get(job.spec.name)
-        if pace is None or pace.done < kill.whole_steps:
+        whole, share = divmod(kill.step or 0.0, 1)
+        if pace is None or pace.done < whole:
             return None
-        return pace.since + kill.share * (pace.took or job.spec.predicted_step_s)
+        return pace.since + share * (pace.took or job.spec.predicted_step_s)
 
     def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members
@@ -207,8 +208,3 @@ class JobGroup:
             job.report_dead()
         for job in going:
             job.resume()
-
-
-def _end(job: JobSupervisor) -> None:
-    if not job.over:
-        job.end("done")

@@ -25,16 +25,6 @@ class Kill:
     step: float | None = None
     after_s: float | None = None
 
-    @property
-    def whole_steps(self) -> int:
-        """Number of steps that all members must have finished before the kill."""
-        return int(self.step or 0)
-
-    @property
-    def share(self) -> float:
-        """Share of the next step that has passed at the kill."""
-        return (self.step or 0) - self.whole_steps
-
     def __str__(self) -> str:
         return f"{self.rank}@{self.step:g}" if self.step is not None else f"{self.rank}@+{self.after_s:g}"
 
@@ -53,12 +43,9 @@ def parse_kills(text: str) -> tuple[Kill, ...]:
             raise ConfigError(
                 f"{word} is relative to the kill before it, and there is none; begin with RANK@STEP", key="kill"
             )
-        kills.append(Kill(int(found["rank"]), _number(found["step"]), _number(found["after"])))
+        step, after = (None if number is None else float(number) for number in (found["step"], found["after"]))
+        kills.append(Kill(int(found["rank"]), step, after))
     return tuple(kills)
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text)
 
 
 def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:

@@ -7,19 +7,18 @@ interval, made of the steps inside the interval, for ``measure.metrics.fidelity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from experiments.racks.incarnations import NEVER, JobIncarnation, incarnations_of, jobs_of, read_incarnations
-from experiments.racks.job_prediction import JobPrediction
-from experiments.racks.recovery import Recovery, recoveries
+from experiments.racks.forecast import JobWindow
+from experiments.racks.incarnations import NEVER, JobIncarnation, read_incarnations
+from experiments.racks.recovery import recoveries
+from experiments.racks.row import FailoverRow
+from experiments.racks.setting import JobSpec
 from measure.metrics.fidelity import Limits, Verdict, judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
-from railyard.scale import Scale
 from railyard.timeline import Event
-from topos.plan import FabricPlan
-from workloads.program import Group
 
 Interval = tuple[float, float]
 """Start and end on the event clock, in wall-clock seconds."""
@@ -46,70 +45,51 @@ class IncarnationPoint:
 
 
 def points_of(
-    events: Sequence[Event],
-    plan: FabricPlan,
-    groups: Mapping[str, Mapping[str, Group]],
-    scale: Scale,
-    *,
-    mode: str = "",
-    predicted: Mapping[tuple[str, int], JobPrediction] | None = None,
-    contended: Iterable[tuple[str, int]] = (),
+    events: Sequence[Event], specs: Sequence[JobSpec], windows: Sequence[JobWindow] = ()
 ) -> list[IncarnationPoint]:
-    """The points of one run on ``plan``, in order of time and of jobs.
+    """The points of one run of ``specs`` on their fabric, in order of time and of jobs.
 
-    ``groups`` are those of each job at its first launch. ``predicted`` (predictions of the model) and ``contended``
-    (jobs that share links between switches with another job, ``Point.contended``) are by job and number of dead chips.
-    A job without a complete step in an interval has no point there.
+    ``windows`` are the model's predictions, by number of dead chips. A job without a complete step in an interval has
+    no point there.
     """
-    incarnations, predicted, shared = read_incarnations(events), predicted or {}, set(contended)
+    setting = specs[0].setting
+    lives = [(spec, each) for spec in specs for each in read_incarnations(events, spec.name)]
     found: list[IncarnationPoint] = []
-    for window, interval in enumerate(undisturbed_intervals(recoveries(events, scale), scale)):
-        for job in jobs_of(incarnations):
-            own = incarnations_of(incarnations, job)
-            for incarnation in own:
-                steps = _steps_in(incarnation, interval)
-                if not steps:
-                    continue
-                model = predicted.get((job, window))
-                point = Point(
-                    number=len(found),
-                    mode=f"{mode}-{job}-{incarnation.number}".lstrip("-"),
-                    plan=plan,
-                    groups=incarnation.groups(own[0], groups[job]),
-                    scale=scale,
-                    predicted_step_time_s=model.step_time_s if model else None,
-                    warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
-                    operations_s=model.operations_s if model and plan.links else {},
-                    cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
-                    contended=(job, window) in shared,
-                )
-                inside = _events(events, incarnation, steps, interval, cut_short=point.cut_short)
-                found.append(IncarnationPoint(job, incarnation.number, window, point, inside))
+    for number, interval in enumerate(undisturbed_intervals(recoveries(events, setting.scale))):
+        window = windows[number] if number < len(windows) else None
+        for spec, incarnation in lives:
+            steps = incarnation.steps_in(*interval)
+            if not steps:
+                continue
+            model = window.jobs.get(spec.name) if window else None
+            point = Point(
+                number=len(found),
+                mode=f"{setting.name}-{spec.name}-{incarnation.number}",
+                plan=setting.plan,
+                groups=spec.program(incarnation.members).groups,
+                scale=setting.scale,
+                predicted_step_time_s=model.step_time_s if model else None,
+                warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
+                operations_s=model.operations_s if model and setting.plan.links else {},
+                cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
+                contended=bool(window and window.contended),
+            )
+            inside = _events(events, incarnation, steps, interval, cut_short=point.cut_short)
+            found.append(IncarnationPoint(spec.name, incarnation.number, number, point, inside))
     return found
 
 
-def undisturbed_intervals(found: Iterable[Recovery], scale: Scale) -> list[Interval]:
+def undisturbed_intervals(found: Iterable[FailoverRow]) -> list[Interval]:
     """The intervals without outages: up to the first fault, between faults, and from the last recovery on.
 
     There is one more than there are faults; an interval is empty (start = end) if a fault came before the recovery from
     the fault before. For a job that never resumed, the outage ends with that decision.
     """
     intervals, start = list[Interval](), 0.0
-    for recovery in sorted(found, key=lambda r: r.fault_t):
-        intervals.append((start, max(start, recovery.fault_t)))
-        reached = sum(seconds for name, seconds in recovery.breakdown if name != "first step")
-        start = max(start, recovery.fault_t + scale.emulated_s(reached))
+    for fault_t, restart_t in sorted((row.fault_t or 0.0, row.restart_t) for row in found):
+        intervals.append((start, max(start, fault_t)))
+        start = max(start, restart_t)
     return [*intervals, (start, NEVER)]
-
-
-def _steps_in(incarnation: JobIncarnation, interval: Interval) -> tuple[int, ...]:
-    start, end = interval
-    slack = 1e-6  # rounding: an interval may begin with a step, at a time that is a sum of seconds
-    return tuple(
-        s
-        for s in incarnation.steps.complete
-        if start - slack <= incarnation.steps.job(s)[0] and incarnation.steps.job(s)[1] <= end
-    )
 
 
 def _ended_well(incarnation: JobIncarnation) -> bool:
@@ -120,29 +100,19 @@ def _ended_well(incarnation: JobIncarnation) -> bool:
 def _events(
     events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], interval: Interval, *, cut_short: bool
 ) -> list[Event]:
-    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``."""
+    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``.
+
+    Counters that are read rarely are among them if there are readings before and after the steps in the interval.
+    """
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
-    wanted = set(steps)
-    mine = [e for e in incarnation.events if e.get("step") in wanted]
-    if not cut_short:
-        mine += [e for e in incarnation.events if e.kind == "sockets"]
-    others = [e for e in events if start <= e.t <= end and e.source in ("controller", "switch")]
-    return sorted([*mine, *others, *_counters(events, incarnation, (start, end), interval)], key=lambda e: e.t)
-
-
-def _counters(
-    events: Sequence[Event], incarnation: JobIncarnation, inside: Interval, interval: Interval
-) -> list[Event]:
-    """Samples taken during the steps, and rarely read counters if there are readings before and after the steps."""
-    start, end = inside
-    members = set(incarnation.members)
-    found = []
-    for kind in ("bytes", "cpu", "qdisc", "switch"):
-        seen = [e for e in events if e.source == "link" and e.kind == kind and e.get("rank", -1) in {-1, *members}]
-        if kind in ("bytes", "cpu"):
-            found += [e for e in seen if start <= e.t <= end]
-            continue
-        rare = [e for e in seen if interval[0] <= e.t <= interval[1]]
+    wanted, ranks = set(steps), {-1, *incarnation.members}
+    found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
+    counters = [e for e in events if e.source == "link" and e.get("rank", -1) in ranks]
+    sampled = [e for e in counters if e.kind in ("bytes", "cpu")]
+    others = [e for e in events if e.source in ("controller", "switch")]
+    found += [e for e in (*sampled, *others) if start <= e.t <= end]
+    for kind in ("qdisc", "switch"):
+        rare = [e for e in counters if e.kind == kind and interval[0] <= e.t <= interval[1]]
         if rare and rare[0].t <= start and rare[-1].t >= end:
             found += rare
-    return found
+    return sorted(found, key=lambda e: e.t)

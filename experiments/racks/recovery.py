@@ -12,228 +12,129 @@ The outage ends when all members of a later incarnation have finished its first 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
 
-from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, incarnations_of, read_incarnations
+from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, read_incarnations
+from experiments.racks.row import FailoverRow, Stage
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from measure.metrics.transfers import Bandwidth, bandwidths, read_transfers
+from measure.metrics.transfers import bandwidths, read_transfers
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Group
 
-State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member"]
-"""Outcome of a fault: the job resumed; no spare was left; the controller did not detect the fault; it detected the
-fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare."""
-
 _NOWHERE = FabricPlan("", 0, 0, 0, 9000, ())
 _WORK = ("step", "compute", "communicate", "transfer", "wait")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A start-up stage before the first step of an incarnation; ``seconds`` is the time of the slowest rank.
-
-    The first rank begins the stage ``from_s`` after the fault, and all ranks have finished it ``until_s`` after the
-    fault. ``given``: the duration was given and not measured. Times are in real seconds.
-    """
-
-    name: str
-    seconds: float
-    given: bool
-    from_s: float
-    until_s: float
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """The recovery from one fault of one job, in real seconds; ``fault_t`` is on the event clock.
-
-    A value is None if the recovery did not reach that part. ``restart_s`` is from the circuits being up to the start of
-    the first step on the first rank, ``launch_s`` the part of it until the survivors are stopped and new agents are
-    launched. ``first_collective_s`` is from the start of the first step to the end of its first communication on all
-    ranks. ``step_time_before_s`` is the median of complete steps of the incarnation before the fault,
-    ``step_time_after_s`` of the next incarnation until the next fault, both without the incarnation's first step.
-
-    ``lost_steps`` were finished by all members and had to be repeated; ``unfinished`` steps (0 or 1) were under way
-    when the chip died. A fault of an incarnation that another fault had already ended loses no steps. ``steps_done``
-    is the number of steps that each rank did for the job in the whole run.
-    """
-
-    job: str
-    rank: int
-    what: str
-    state: State
-    fault_t: float
-    cause: str = ""
-    reason: str = ""
-    replacements: tuple[tuple[int, int], ...] = ()
-    changed_ports: int | None = None
-    detect_s: float | None = None
-    decide_s: float | None = None
-    rewire_s: float | None = None
-    restart_s: float | None = None
-    launch_s: float | None = None
-    first_step_s: float | None = None
-    first_collective_s: float | None = None
-    outage_s: float | None = None
-    stages: tuple[Stage, ...] = ()
-    lost_steps: int | None = None
-    unfinished: int = 0
-    first_step: int | None = None
-    incarnation: int | None = None
-    step_time_before_s: float | None = None
-    step_time_after_s: float | None = None
-    bandwidth_before: Bandwidth | None = None
-    bandwidth_after: Bandwidth | None = None
-    steps_done: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def checkpoint_s(self) -> float | None:
-        """Time to copy the checkpoint on the slowest rank; None without a copy."""
-        return next((stage.seconds for stage in self.stages if stage.name == "checkpoint"), None)
-
-    @property
-    def circuits_s(self) -> float | None:
-        """Time from the fault until the circuits (or routes) to the spare are up."""
-        parts = self.detect_s, self.decide_s, self.rewire_s
-        return None if None in parts else sum(part for part in parts if part is not None)
-
-    @property
-    def breakdown(self) -> tuple[tuple[str, float], ...]:
-        """The parts in order, by name; they add up to the outage, or to the time reached if the job did not resume.
-
-        ``launch`` ends when the first stage begins, a stage counts from the end of the stage before it on all ranks,
-        and ``start`` is the rest before the first step.
-        """
-        parts: list[tuple[str, float | None]] = [
-            ("detect", self.detect_s),
-            ("decide", self.decide_s),
-            ("rewire", self.rewire_s),
-        ]
-        if self.restart_s is not None and self.launch_s is not None and self.circuits_s is not None:
-            begun = self.circuits_s + self.restart_s
-            forked = min([begun, *(stage.from_s for stage in self.stages)])
-            reached = max(self.circuits_s + self.launch_s, forked)
-            parts.append(("launch", reached - self.circuits_s))
-            for stage in self.stages:
-                until = min(max(reached, stage.until_s), begun)
-                parts.append((stage.name, until - reached))
-                reached = until
-            parts += [("start", begun - reached), ("first step", self.first_step_s)]
-        return tuple((name, seconds) for name, seconds in parts if seconds is not None)
-
-    @property
-    def marks(self) -> tuple[tuple[str, float], ...]:
-        """The ends of the parts in seconds after the fault, by name."""
-        found, reached = [], 0.0
-        for name, seconds in self.breakdown:
-            reached += seconds
-            found.append((name, reached))
-        return tuple(found)
-
-
-def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) -> list[Recovery]:
+def recoveries(events: Sequence[Event], scale: Scale, job: str | None = None) -> list[FailoverRow]:
     """The recovery from each fault (``run fault``) of ``job`` (None: of all jobs), in order of time.
 
-    ``events`` are those of one run on one fabric: of the run, the controller and the agents of all jobs.
+    ``events`` are those of one run on one fabric: of the run, the controller and the agents of all jobs. Fields of the
+    fabric, the model and the verdict are not set.
     """
-    incarnations = read_incarnations(events)
-    return [
-        _recovery(fault, events, incarnations_of(incarnations, fault.get("job", "")), scale)
-        for fault in faults_of(events, job)
-    ]
+    faults = faults_of(events, job)
+    incarnations = {name: read_incarnations(events, name) for name in {fault.get("job", "") for fault in faults}}
+    found = [_recovery(fault, events, incarnations[fault.get("job", "")], scale) for fault in faults]
+    for row in found:
+        row.breakdown = _breakdown(row)
+    return found
 
 
-def resumed(incarnations: Iterable[JobIncarnation], t: float) -> JobIncarnation | None:
-    """The first incarnation of a job launched at ``t`` or later in which all members finished a step."""
-    return next(
-        (incarnation for incarnation in incarnations if incarnation.t >= t and incarnation.steps.complete), None
-    )
+def _breakdown(row: FailoverRow) -> tuple[tuple[str, float], ...]:
+    """The parts in order, by name; they add up to the outage, or to the time reached if the job did not resume.
+
+    ``launch`` ends when the first stage begins, a stage counts from the end of the stage before it on all ranks, and
+    ``start`` is the rest before the first step.
+    """
+    parts = [("detect", row.detect_s), ("decide", row.decide_s), ("rewire", row.rewire_s)]
+    if row.restart_s is not None and row.launch_s is not None and row.circuits_s is not None:
+        begun = row.circuits_s + row.restart_s
+        forked = min([begun, *(stage.from_s for stage in row.stages)])
+        reached = max(row.circuits_s + row.launch_s, forked)
+        parts.append(("launch", reached - row.circuits_s))
+        for stage in row.stages:
+            until = min(max(reached, stage.until_s), begun)
+            parts.append((stage.name, until - reached))
+            reached = until
+        parts += [("start", begun - reached), ("first step", row.first_step_s)]
+    return tuple((name, seconds) for name, seconds in parts if seconds is not None)
 
 
-def _recovery(fault: Event, events: Sequence[Event], incarnations: Sequence[JobIncarnation], scale: Scale) -> Recovery:
+def _recovery(
+    fault: Event, events: Sequence[Event], incarnations: Sequence[JobIncarnation], scale: Scale
+) -> FailoverRow:
     rank, job = fault["rank"], fault.get("job", "")
-    found: dict[str, Any] = {
-        "job": job,
-        "rank": rank,
-        "what": fault.get("what", ""),
-        "fault_t": fault.t,
-        "steps_done": _steps_done(incarnations),
-    }
+    row = FailoverRow(tenant=job, event=f"kill {rank}", rank=rank, fault_t=fault.t, time_scale=scale.time)
+    row.steps_done = _steps_done(incarnations)
     affected = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)
     if affected is None or rank not in affected.members:
-        return Recovery(state="no member", **found)
-    found |= _before(affected, fault, faults_of(events, job), scale)
+        row.state, row.event = "no member", f"{row.event} (spare)"
+        return row
+    _before(row, affected, faults_of(events, job), scale)
     ours = [e for e in events if e.source == "controller" and e.get("job") == job]
     failed = next((e for e in ours if e.kind == "failed" and e["rank"] == rank), None)
     answer = next((e for e in ours if e.kind in ("replaced", "stranded") and rank in e["dead"]), None)
-    if failed is None and answer is None:
-        return Recovery(state="not detected", **found)
     noticed = failed or answer
-    assert noticed is not None
-    found |= {"cause": noticed.get("cause", ""), "detect_s": scale.real_s(max(0.0, noticed.t - fault.t))}
+    if noticed is None:
+        row.state = "not detected"
+        return row
+    row.cause, row.detect_s = noticed.get("cause", ""), scale.real_s(max(0.0, noticed.t - fault.t))
     if answer is None:
-        return Recovery(state="not decided", **found)
-    found["decide_s"] = scale.real_s(max(0.0, answer.t - max(noticed.t, fault.t)))
+        row.state = "not decided"
+        return row
+    row.decide_s = scale.real_s(max(0.0, answer.t - max(noticed.t, fault.t)))
     if answer.kind == "stranded":
-        return Recovery(state="stranded", reason=answer.get("reason", ""), **found)
+        row.state, row.reason = "stranded", answer.get("reason", "")
+        return row
     up = max(fault.t, answer.t if answer.end is None else answer.end)
-    found |= {
-        "replacements": tuple((old, new) for old, new in answer["replacements"]),
-        "changed_ports": _count(answer.get("ports")),
-        "rewire_s": scale.real_s(up - max(answer.t, noticed.t, fault.t)),
-    }
-    incarnation = resumed(incarnations, answer.t)
-    if incarnation is None:
+    row.replaced_by = dict(answer["replacements"]).get(rank)
+    row.changed_ports = len(answer.get("ports", ()))
+    row.rewire_s = scale.real_s(up - max(answer.t, noticed.t, fault.t))
+    row.circuits_s = row.detect_s + row.decide_s + row.rewire_s
+    resumed = next((i for i in incarnations if i.t >= answer.t and i.steps.complete), None)
+    if resumed is None:
         later = any(e.kind == "stranded" and e.t > answer.t for e in ours)
-        return Recovery(state="not resumed", reason="after a later fault no spare was left" if later else "", **found)
-    next_fault = next(
-        (f.t for f in faults_of(events, job) if f.t > incarnation.t and f["rank"] in incarnation.members), NEVER
-    )
-    if found["lost_steps"] is None:
-        found["lost_steps"] = sum(step >= incarnation.steps.complete[0] for step in affected.steps.complete)
-    return Recovery(state="recovered", **found, **_after(incarnation, fault.t, up, next_fault, scale))
+        row.state, row.reason = "not resumed", "after a later fault no spare was left" if later else ""
+        return row
+    row.state = "recovered"
+    if row.lost_steps is None:
+        row.lost_steps = sum(step >= resumed.steps.complete[0] for step in affected.steps.complete)
+    next_fault = next((f.t for f in faults_of(events, job) if f.t > resumed.t and f["rank"] in resumed.members), NEVER)
+    _after(row, resumed, up, next_fault, scale)
+    return row
 
 
-def _count(ports: Any) -> int | None:
-    return len(ports) if isinstance(ports, (list, tuple)) else ports
+def _before(row: FailoverRow, incarnation: JobIncarnation, faults: Iterable[Event], scale: Scale) -> None:
+    """Set the fields of the incarnation that lost the chip, up to the fault, or to an earlier fault that ended it."""
+    assert row.fault_t is not None
+    earlier = [f for f in faults if incarnation.t <= f.t < row.fault_t and f["rank"] in incarnation.members]
+    until = min((f.t for f in earlier), default=row.fault_t)
+    row.step_time_before_s = _step_time(incarnation, until, scale)
+    row.busbw_before_gb_s = all_reduce_busbw(incarnation, scale, end=until)
+    row.unfinished_steps = 0 if earlier else _unfinished(incarnation, row.fault_t)
+    row.lost_steps = 0 if earlier else None
 
 
-def _before(incarnation: JobIncarnation, fault: Event, faults: Iterable[Event], scale: Scale) -> dict[str, Any]:
-    """Columns of the incarnation that lost the chip, up to the fault, or to an earlier fault that ended it."""
-    earlier = [f for f in faults if incarnation.t <= f.t < fault.t and f["rank"] in incarnation.members]
-    until = min((f.t for f in earlier), default=fault.t)
-    return {
-        "step_time_before_s": _step_time(incarnation, until, scale),
-        "bandwidth_before": all_reduce_bandwidth(incarnation, scale, end=until),
-        "unfinished": 0 if earlier else _unfinished(incarnation, fault.t),
-        "lost_steps": 0 if earlier else None,
-    }
-
-
-def _after(incarnation: JobIncarnation, fault_t: float, up: float, end: float, scale: Scale) -> dict[str, Any]:
-    """Columns of the restart and the incarnation after it, in real seconds; arguments are on the event clock."""
+def _after(row: FailoverRow, incarnation: JobIncarnation, up: float, end: float, scale: Scale) -> None:
+    """Set the fields of the restart and of the incarnation after it; ``up`` and ``end`` are on the event clock."""
+    assert row.fault_t is not None
     first = incarnation.steps.complete[0]
     begun, done = incarnation.steps.job(first)
-    return {
-        "incarnation": incarnation.number,
-        "first_step": first,
-        "launch_s": scale.real_s(max(0.0, min(incarnation.t, begun) - up)),
-        "restart_s": scale.real_s(begun - up),
-        "first_step_s": scale.real_s(done - begun),
-        "outage_s": scale.real_s(done - fault_t),
-        "stages": read_stages(incarnation.events, fault_t, scale),
-        "first_collective_s": _first_collective(incarnation, first, begun, scale),
-        "step_time_after_s": _step_time(incarnation, end, scale),
-        "bandwidth_after": all_reduce_bandwidth(incarnation, scale, end=end),
-    }
+    row.incarnation, row.first_step = incarnation.number, first
+    row.launch_s = scale.real_s(max(0.0, min(incarnation.t, begun) - up))
+    row.restart_s = scale.real_s(begun - up)
+    row.first_step_s = scale.real_s(done - begun)
+    row.outage_s = scale.real_s(done - row.fault_t)
+    row.stages = _stages(incarnation.events, row.fault_t, scale)
+    row.checkpoint_s = next((stage.seconds for stage in row.stages if stage.name == "checkpoint"), None)
+    row.first_collective_s = _first_collective(incarnation, first, begun, scale)
+    row.step_time_after_s = _step_time(incarnation, end, scale)
+    row.busbw_after_gb_s = all_reduce_busbw(incarnation, scale, end=end)
 
 
-def read_stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
+def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
     """The start-up stages of an incarnation, in the order of their ends on all ranks; times count from ``zero``.
 
     Starts have another order: ranks that have the checkpoint begin the next stage while a spare still copies it.
@@ -285,18 +186,14 @@ def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:
     return dict(done)
 
 
-def all_reduce_bandwidth(
-    incarnation: JobIncarnation, scale: Scale, start: float = 0.0, end: float = NEVER
-) -> Bandwidth | None:
-    """Median algbw and busbw (``measure.metrics.transfers``) of all-reduces in the complete steps of [start, end].
+def all_reduce_busbw(incarnation: JobIncarnation, scale: Scale, end: float = NEVER) -> float | None:
+    """Median busbw (``measure.metrics.transfers``) of the all-reduces in complete steps until ``end``, in GB/s.
 
     The first step of the incarnation is left out as a warm-up; None without all-reduces in the other steps.
     """
     events = [e for e in incarnation.events if e.kind == "communicate"]
-    members: dict[str, set[int]] = defaultdict(set)
-    for e in events:
-        members[e["group"]].add(e["rank"])
-    groups = {name: Group(name, "world", tuple(sorted(ranks))) for name, ranks in members.items()}
+    groups = {e["group"]: Group(e["group"], "world", incarnation.members) for e in events}
     point = Point(0, incarnation.job, _NOWHERE, groups, scale)
-    moved = read_transfers(point, events, incarnation.warm_steps(start, end))
-    return bandwidths(point, moved).get("all_reduce")
+    moved = read_transfers(point, events, incarnation.warm_steps(end=end))
+    found = bandwidths(point, moved).get("all_reduce")
+    return None if found is None else found.busbw_gb_s

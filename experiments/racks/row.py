@@ -1,217 +1,190 @@
-"""Rows of faults in ``summary.json``: times of the recovery beside those of the model and the papers.
+"""Rows of tenants of a rack around the death of a chip: recovery and step times beside the model and the papers.
 
-Sources of the ``paper_`` columns: LUMION (arXiv 2505.23105) for the effect (job restarted within about 1 s, fine-tuning
+Sources of the ``paper_`` fields: LUMION (arXiv 2505.23105) for the effect (job restarted within about 1 s, fine-tuning
 nearly twice as fast); MORPHLUX (arXiv 2508.03674) for all parts of the recovery, of which LUMION gives none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Annotated, Literal
 
-from experiments.racks.neighbour import NeighbourEffect
-from experiments.racks.predicted_recovery import PredictedRecovery
-from experiments.racks.recovery import Recovery
-from measure.metrics.fidelity import Verdict
-from measure.results.row import Row
-from topos.plan import FabricPlan
+from experiments.racks.predicted_recovery import Bounds
+from experiments.racks.setting import Setting
+from measure.metrics.fidelity import Check, Verdict
+from measure.results.row import MeasuredRow
 
 PAPER_CIRCUITS_S = 1.2
 """Seconds from the failure to the circuits of the replacement (MORPHLUX, recovery on the testbed)."""
-PAPER_TIMELINE: tuple[tuple[str, float], ...] = (
-    ("circuits up, job launched", 1.1),
-    ("collective library synchronised", 4.5),
-    ("data tokenised", 14.5),
-    ("model loaded", 16.6),
-    ("first iteration", 25.6),
-)
-"""Seconds after the failure (MORPHLUX, recovery timeline of the testbed)."""
+PAPER_TIMELINE: Mapping[str, tuple[float, str]] = {
+    "rewire": (1.1, "circuits up, job launched"),
+    "library": (4.5, "collective library synchronised"),
+    "data": (14.5, "data tokenised"),
+    "load": (16.6, "model loaded"),
+    "first step": (25.6, "first iteration"),
+}
+"""Part of a recovery -> seconds after the failure at its end, and its text (MORPHLUX, recovery timeline, testbed)."""
 PAPER_SLOWDOWN = (1.6, 2.0)
 """Range of step time on the electrical racks E1 and E2 relative to the photonic one."""
 PAPER_MIGRATION_S = 10.0
 """Seconds to rewire the OCS of a TPU torus when a job moves to another rack (MORPHLUX, baselines)."""
 PHOTONIC, MIGRATE = "photonic", "migrate"
+NEIGHBOUR = "neighbour"
+
+State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member"]
+"""Outcome of a fault: the job resumed; no spare was left; the controller did not detect the fault; it detected the
+fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare."""
+Parts = Sequence[tuple[str, float]]
 
 
-def fault_row(
-    recovery: Recovery,
-    predicted: PredictedRecovery | None,
-    *,
-    experiment: str,
-    system: str,
-    fabric: str,
-    plan: FabricPlan,
-    checksum_ok: bool | None,
-    verdicts: Iterable[Verdict],
-    **more: object,
-) -> Row:
-    """The row of the job that lost a chip, in real seconds; None for parts that the recovery did not reach.
+@dataclass(frozen=True)
+class Stage:
+    """A start-up stage before the first step of an incarnation; ``seconds`` is the time of the slowest rank.
 
-    ``verdicts`` are those of the job's incarnations before and after (``experiments.racks.points``); the row is
-    faithful if there is at least one and all are. ``more`` are further columns.
+    The first rank begins the stage ``from_s`` after the fault, and all ranks have finished it ``until_s`` after the
+    fault. ``given``: the duration was given and not measured. Times are in real seconds.
     """
-    event = f"kill {recovery.rank}" if recovery.state != "no member" else f"kill {recovery.rank} (spare)"
-    row: Row = _head(experiment, system, fabric, recovery.job, event)
-    row |= {
-        "detect_s": recovery.detect_s,
-        "decide_s": recovery.decide_s,
-        "rewire_s": recovery.rewire_s,
-        "checkpoint_s": recovery.checkpoint_s,
-        "restart_s": recovery.restart_s,
-        "first_step_s": recovery.first_step_s,
-        "outage_s": recovery.outage_s,
-        "step_time_before_s": recovery.step_time_before_s,
-        "step_time_after_s": recovery.step_time_after_s,
-        "lost_steps": recovery.lost_steps,
-        "checksum_ok": checksum_ok,
-        "faithful": False,
-        "state": recovery.state,
-        "reason": recovery.reason,
-        "cause": recovery.cause,
-        "rank": recovery.rank,
-        "replaced_by": next((new for old, new in recovery.replacements if old == recovery.rank), None),
-        "unfinished_steps": recovery.unfinished,
-        "changed_ports": recovery.changed_ports,
-        "circuits_s": recovery.circuits_s,
-        "launch_s": recovery.launch_s,
-        "first_collective_s": recovery.first_collective_s,
-        "busbw_before_gb_s": recovery.bandwidth_before.busbw_gb_s if recovery.bandwidth_before else None,
-        "busbw_after_gb_s": recovery.bandwidth_after.busbw_gb_s if recovery.bandwidth_after else None,
-        **_predicted_columns(predicted),
-        **_paper_columns(fabric, given={stage.name for stage in recovery.stages if stage.given}),
-        **reserve_columns(plan),
-        **more,
-        "breakdown": [list(part) for part in recovery.breakdown],
-        "predicted_breakdown": [list(part) for part in predicted.breakdown] if predicted else [],
-        "stages": [asdict(stage) for stage in recovery.stages],
-        "steps_done": {str(rank): steps for rank, steps in recovery.steps_done.items()},
-    }
-    return row | verdict_columns(verdicts)
+
+    name: str
+    seconds: float
+    given: bool
+    from_s: float
+    until_s: float
 
 
-def neighbour_row(
-    effect: NeighbourEffect,
-    *,
-    experiment: str,
-    system: str,
-    fabric: str,
-    plan: FabricPlan,
-    checksum_ok: bool | None,
-    verdicts: Iterable[Verdict],
-    predicted_before_s: float | None = None,
-    predicted_after_s: float | None = None,
-    **more: object,
-) -> Row:
-    """The row of a tenant that did not lose a chip: event ``neighbour``, step times before and after the fault."""
-    row = _head(experiment, system, fabric, effect.neighbour, "neighbour")
-    nothing = ("detect_s", "decide_s", "rewire_s", "checkpoint_s", "restart_s", "first_step_s", "outage_s")
-    row |= dict.fromkeys(nothing)
-    row |= {
-        "step_time_before_s": effect.before_s,
-        "step_time_after_s": effect.after_s,
-        "lost_steps": None,
-        "checksum_ok": checksum_ok,
-        "faithful": False,
-        "step_time_during_s": effect.during_s,
-        "change": effect.change,
-        "steps_before": effect.steps[0],
-        "steps_during": effect.steps[1],
-        "steps_after": effect.steps[2],
-        "predicted_step_time_before_s": predicted_before_s,
-        "predicted_step_time_after_s": predicted_after_s,
-        **reserve_columns(plan),
-        **more,
-    }
-    return row | verdict_columns(verdicts)
+@dataclass(kw_only=True)
+class FailoverRow(MeasuredRow):
+    """A tenant around a fault: the job that lost a chip, a neighbour, or the model's prediction.
 
-
-def prediction_row(
-    predicted: PredictedRecovery, *, experiment: str, system: str, fabric: str, tenant: str, plan: FabricPlan
-) -> Row:
-    """The row of a prediction without a run: the columns of the model and the papers."""
-    return {
-        **_head(experiment, system, fabric, tenant, "predicted"),
-        **_predicted_columns(predicted),
-        **_paper_columns(fabric, given=set(dict(predicted.stages))),
-        **reserve_columns(plan),
-        "predicted_breakdown": [list(part) for part in predicted.breakdown],
-    }
-
-
-def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """The rows with ``after_to_photonic``: step time after the fault relative to the same tenant on the photonic rack.
-
-    ``before_to_photonic`` and ``predicted_after_to_photonic`` are added too, and neighbours have all three. The values
-    are None if the photonic rack was not measured.
+    A fault of an incarnation that another fault had already ended loses no steps.
     """
-    base = {_tenant_key(row): row for row in reversed(rows) if row["fabric"] == PHOTONIC}
-    made = []
-    for row in rows:
-        other = base.get(_tenant_key(row), {})
-        ratios = {
-            f"{name}_to_photonic": _ratio(row.get(key), other.get(key))
-            for name, key in (
-                ("before", "step_time_before_s"),
-                ("after", "step_time_after_s"),
-                ("predicted_after", "predicted_step_time_after_s"),
-            )
-        }
-        made.append({**row, **ratios})
-    return made
+
+    system: Annotated[str, "system that the fabric stands for"] = ""
+    fabric: Annotated[str, "name of the fabric"] = ""
+    tenant: Annotated[str, "name of the job"] = ""
+    event: Annotated[str, "kill RANK; neighbour: the job lost no chip; predicted: not measured"] = ""
+    detect_s: Annotated[float | None, "from the chip's death until the controller counts it as dead"] = None
+    decide_s: Annotated[float | None, "from there until the policy has chosen a spare"] = None
+    rewire_s: Annotated[float | None, "from there until circuits or routes to the spare are up"] = None
+    checkpoint_s: Annotated[float | None, "copy of the checkpoint on the slowest rank"] = None
+    restart_s: Annotated[float | None, "from the circuits being up to the start of the first step on a rank"] = None
+    first_step_s: Annotated[float | None, "first step after the restart"] = None
+    outage_s: Annotated[float | None, "from the chip's death to the end of the first step after it"] = None
+    step_time_before_s: Annotated[float | None, "step time before the fault, median"] = None
+    step_time_after_s: Annotated[float | None, "step time after the recovery, median"] = None
+    lost_steps: Annotated[int | None, "steps that all members had finished and repeated"] = None
+    checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
+    state: Annotated[State | None, "outcome of the fault"] = None
+    reason: Annotated[str, "why the job is stranded"] = ""
+    cause: Annotated[str, "what the controller noticed of the fault"] = ""
+    rank: Annotated[int | None, "the chip that died"] = None
+    replaced_by: Annotated[int | None, "the spare in its place"] = None
+    unfinished_steps: Annotated[int | None, "steps under way when the chip died, 0 or 1"] = None
+    changed_ports: Annotated[int | None, "ports whose circuits or routes changed"] = None
+    circuits_s: Annotated[float | None, "from the fault until circuits or routes to the spare are up"] = None
+    launch_s: Annotated[float | None, "part of restart_s until new agents are launched"] = None
+    first_collective_s: Annotated[float | None, "from the first step's start to its first all-reduce's end"] = None
+    busbw_before_gb_s: Annotated[float | None, "busbw of the all-reduces before the fault, median"] = None
+    busbw_after_gb_s: Annotated[float | None, "the same after it"] = None
+    step_time_during_s: Annotated[float | None, "a neighbour's step time during the recovery, median"] = None
+    change: Annotated[float | None, "relative change of a neighbour's step time; 0.03: 3 % longer"] = None
+    steps_before: Annotated[int | None, "a neighbour's steps before the fault"] = None
+    steps_during: Annotated[int | None, "those during the recovery"] = None
+    steps_after: Annotated[int | None, "those after it, until the job's end"] = None
+    predicted_detect_s: Annotated[float | None, "detect_s of the model, mean over all moments of the death"] = None
+    predicted_detect_low_s: Annotated[float | None, "the shortest"] = None
+    predicted_detect_high_s: Annotated[float | None, "the longest"] = None
+    predicted_decide_s: Annotated[float | None, "decide_s of the model"] = None
+    predicted_rewire_s: Annotated[float | None, "rewire_s of the model"] = None
+    predicted_checkpoint_s: Annotated[float | None, "checkpoint_s of the model"] = None
+    predicted_restart_s: Annotated[float | None, "restart_s of the model"] = None
+    predicted_first_step_s: Annotated[float | None, "first_step_s of the model"] = None
+    predicted_outage_s: Annotated[float | None, "outage_s of the model, mean"] = None
+    predicted_outage_low_s: Annotated[float | None, "the shortest"] = None
+    predicted_outage_high_s: Annotated[float | None, "the longest"] = None
+    predicted_step_time_before_s: Annotated[float | None, "step_time_before_s of the model"] = None
+    predicted_step_time_after_s: Annotated[float | None, "step_time_after_s of the model"] = None
+    paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX"] = None
+    paper_rewire_s: Annotated[float | None, "rewiring of the OCS of a TPU torus"] = None
+    paper_outage_s: Annotated[float | None, "outage_s of MORPHLUX, if its slow stages are given"] = None
+    paper_after_to_photonic_low: Annotated[float | None, "after_to_photonic of the papers, least"] = None
+    paper_after_to_photonic_high: Annotated[float | None, "the most"] = None
+    paper_after_to_photonic: Annotated[float | None, "the mean"] = None
+    before_to_photonic: Annotated[float | None, "step_time_before_s relative to the photonic rack"] = None
+    after_to_photonic: Annotated[float | None, "step_time_after_s relative to the photonic rack"] = None
+    predicted_after_to_photonic: Annotated[float | None, "the same of the model"] = None
+    reserve_chips: Annotated[int | None, "spare chips of the fabric"] = None
+    chips: Annotated[int | None, "all chips of the fabric"] = None
+    kill: Annotated[str, "all kills of the run"] = ""
+    fault_t: Annotated[float | None, "moment of the fault on the clock of events.jsonl, in seconds"] = None
+    first_step: Annotated[int | None, "number of the first step after the restart"] = None
+    incarnation: Annotated[int | None, "number of the incarnation that did it"] = None
+    breakdown: Annotated[Parts, "parts of the recovery by name, which add up to the outage"] = ()
+    predicted_breakdown: Annotated[Parts, "the same of the model"] = ()
+    stages: Annotated[Sequence[Stage], "start-up stages before the first step"] = ()
+    steps_done: Annotated[Mapping[int, int], "steps that each rank did for the job in the whole run"] = field(
+        default_factory=dict
+    )
+    acknowledged_checkpoints: Annotated[Sequence[int], "checkpoints that all members stored"] = ()
+    resumed: Annotated[Sequence[tuple[int, int]], "(first step, repeated steps) of every restart"] = ()
+
+    @property
+    def restart_t(self) -> float:
+        """Start of the first step after the fault, or where the recovery ended; on the event clock, in seconds."""
+        reached_s = sum(seconds for name, seconds in self.breakdown if name != "first step")
+        return (self.fault_t or 0.0) + reached_s * self.time_scale
+
+    def on(self, setting: Setting, seed: int) -> None:
+        """Set the fields of the fabric and the papers; their outage counts if the slow stages are given."""
+        assert setting.plan.rack is not None
+        self.at(setting.scale, seed)
+        self.system, self.fabric = setting.system, setting.name
+        self.reserve_chips, self.chips = len(setting.plan.rack.spares), setting.plan.ranks
+        if self.event == NEIGHBOUR:
+            return
+        given = {stage.name for stage in self.stages if stage.given} or set(dict(self.predicted_breakdown))
+        if setting.name == PHOTONIC:
+            self.paper_circuits_s = PAPER_CIRCUITS_S
+            self.paper_outage_s = PAPER_TIMELINE["first step"][0] if {"library", "data"} <= given else None
+        elif setting.name == MIGRATE:
+            self.paper_rewire_s = PAPER_MIGRATION_S
+        else:
+            self.paper_after_to_photonic_low, self.paper_after_to_photonic_high = PAPER_SLOWDOWN
+            self.paper_after_to_photonic = fmean(PAPER_SLOWDOWN)
+
+    def predict(self, detect: Bounds, parts: Mapping[str, float]) -> None:
+        """Set the fields of the model's recovery, from the bounds of its detection and the parts after that."""
+        self.predicted_detect_low_s, self.predicted_detect_s, self.predicted_detect_high_s = detect
+        self.predicted_decide_s, self.predicted_rewire_s = parts["decide"], parts["rewire"]
+        self.predicted_checkpoint_s, self.predicted_first_step_s = parts.get("checkpoint"), parts["first step"]
+        rest = sum(parts.values())
+        self.predicted_restart_s = rest - parts["decide"] - parts["rewire"] - parts["first step"]
+        outage = (rest + each for each in detect)
+        self.predicted_outage_low_s, self.predicted_outage_s, self.predicted_outage_high_s = outage
+        self.predicted_breakdown = (("detect", detect.mean), *parts.items())
 
 
-def reserve_columns(plan: FabricPlan) -> Row:
-    """Columns with the number of spare chips and of all chips of the fabric."""
-    spares = len(plan.rack.spares) if plan.rack is not None else 0
-    return {"reserve_chips": spares, "chips": plan.ranks}
+def judge_together(row: MeasuredRow, verdicts: Sequence[Verdict]) -> None:
+    """Set the verdict of several points, in words that of the first bad one; a row without points is not faithful."""
+    found = verdicts or [Verdict(False, (Check("points", 0.0, 1.0, "", False, "no point was judged"),))]
+    checks = tuple(check for verdict in found for check in verdict.checks)
+    row.judge(Verdict(all(verdict.faithful for verdict in found), checks))
+    row.verdict = next((str(verdict) for verdict in found if not verdict.faithful), row.verdict)
 
 
-def verdict_columns(verdicts: Iterable[Verdict]) -> Row:
-    """Columns ``faithful``, ``verdict`` and ``checks`` of several points together; without points not faithful."""
-    found = list(verdicts)
-    failed = [str(verdict) for verdict in found if not verdict.faithful]
-    return {
-        "faithful": bool(found) and not failed,
-        "verdict": failed[0] if failed else "faithful" if found else "no point was judged",
-        "checks": [asdict(check) for verdict in found for check in verdict.checks],
-    }
-
-
-def _head(experiment: str, system: str, fabric: str, tenant: str, event: str) -> Row:
-    return {"experiment": experiment, "system": system, "fabric": fabric, "tenant": tenant, "event": event}
-
-
-def _tenant_key(row: Row) -> tuple[str, bool]:
-    return row["tenant"], row["event"] == "neighbour"
+def add_ratios(rows: Iterable[object]) -> None:
+    """Set the ``.._to_photonic`` fields: step times relative to the same tenant on the photonic rack, if measured."""
+    found = [row for row in rows if isinstance(row, FailoverRow)]
+    photonic = {(row.tenant, row.event == NEIGHBOUR): row for row in reversed(found) if row.fabric == PHOTONIC}
+    for row in found:
+        base = photonic.get((row.tenant, row.event == NEIGHBOUR))
+        if base is not None:
+            row.before_to_photonic = _ratio(row.step_time_before_s, base.step_time_before_s)
+            row.after_to_photonic = _ratio(row.step_time_after_s, base.step_time_after_s)
+            row.predicted_after_to_photonic = _ratio(row.predicted_step_time_after_s, base.predicted_step_time_after_s)
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
     return None if value is None or not base else value / base
-
-
-def _predicted_columns(predicted: PredictedRecovery | None) -> Row:
-    names = ("detect_s", "decide_s", "rewire_s", "checkpoint_s", "restart_s", "first_step_s")
-    more = ("step_time_before_s", "step_time_after_s")
-    row = {f"predicted_{name}": getattr(predicted, name, None) for name in (*names, *more)}
-    outage = predicted.outage if predicted else None
-    for key, bound in (("", "mean"), ("_low", "low"), ("_high", "high")):
-        row[f"predicted_outage{key}_s"] = getattr(outage, bound, None)
-    for key in ("low", "high"):
-        row[f"predicted_detect_{key}_s"] = getattr(predicted.detect, key) if predicted else None
-    return row
-
-
-def _paper_columns(fabric: str, given: Iterable[str]) -> Row:
-    """Columns with the papers' values; their outage only if the ``given`` stages include their slow stages."""
-    photonic = fabric == PHOTONIC
-    electrical = fabric not in (PHOTONIC, MIGRATE)
-    theirs = {"library", "data"} <= set(given)
-    return {
-        "paper_circuits_s": PAPER_CIRCUITS_S if photonic else None,
-        "paper_rewire_s": PAPER_MIGRATION_S if fabric == MIGRATE else None,
-        "paper_outage_s": PAPER_TIMELINE[-1][1] if photonic and theirs else None,
-        "paper_after_to_photonic_low": PAPER_SLOWDOWN[0] if electrical else None,
-        "paper_after_to_photonic_high": PAPER_SLOWDOWN[1] if electrical else None,
-        "paper_after_to_photonic": fmean(PAPER_SLOWDOWN) if electrical else None,
-    }

@@ -33,9 +33,9 @@ class RunContext:
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
-    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+    def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
         """Add an event of the run to the timeline, now or at ``t``."""
-        self.notes.append(Event(self.clock() if t is None else t, "run", kind, end, fields))
+        self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
 
     def disk(self, rank: int) -> str:
         """The folder that represents the disk of a host."""
@@ -60,9 +60,6 @@ class RunContext:
 
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
-        events = list(self.notes)
-        for file in sorted(self.folder.glob("*.jsonl")):
-            events += read_events(file)
         controller = self.session.folder / "controller.jsonl"
-        events += read_events(controller) if controller.exists() else []
-        return sorted(events, key=lambda event: event.t)
+        files = [*sorted(self.folder.glob("*.jsonl")), *([controller] if controller.exists() else [])]
+        return sorted([*self.notes, *(e for file in files for e in read_events(file))], key=lambda event: event.t)

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controllers.engine.jobs import Job
-from experiments.racks.job_spec import JobSpec
+from experiments.point_run import agent_config
+from experiments.racks.predicted_recovery import checkpoint_seconds
 from experiments.racks.run_context import RunContext
+from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
@@ -66,6 +68,11 @@ class JobSupervisor:
         return self.state in ("done", "stranded")
 
     @property
+    def last_checkpoint(self) -> int:
+        """Number of steps in the last acknowledged checkpoint; 0 without one."""
+        return self.acknowledged[-1][0] if self.acknowledged else 0
+
+    @property
     def steps_done(self) -> int:
         """Steps of the job that every member has finished, in this incarnation or before its first step."""
         steps = self.team.steps if self.team is not None else {}
@@ -74,18 +81,19 @@ class JobSupervisor:
     def register(self) -> None:
         """Register the job with the controller and watch for changes of its members."""
         spec, session = self.spec, self._context.session
-        program = spec.program(self.members, session.plan.ranks)
+        groups = tuple(spec.program(self.members).groups.values())
         delay_s = self._context.scale.emulated_s(spec.setting.delay_s)
-        job = Job(spec.name, tuple(program.groups.values()), spec.setting.mode, delay_s, detection=spec.detection)
+        job = Job(spec.name, groups, spec.setting.mode, delay_s, detection=spec.detection)
         session.register(job, spec.setting.policy)
         self._watch(0)
 
     def report_dead(self) -> None:
         """Report chips that the controller before had declared dead to a restarted controller."""
         for rank in sorted(self._told_dead):
-            self._context.session.call(
-                "failed", job=self.spec.name, rank=rank, cause="dead before the controller's restart"
-            )
+            self._report_failed(rank, "dead before the controller's restart")
+
+    def _report_failed(self, rank: int, cause: str) -> None:
+        self._context.session.call("failed", job=self.spec.name, rank=rank, cause=cause)
 
     # ---- incarnations --------------------------------------------------------------------------------------------
 
@@ -103,15 +111,13 @@ class JobSupervisor:
 
     def _start_limit_s(self, copies: bool) -> float:
         """Seconds within which agents must be ready; ``copies``: whether some have to copy the checkpoint first."""
-        spec, context = self.spec, self._context
-        given_s = context.scale.emulated_s(sum(seconds for _, seconds in spec.stages))
-        front_end = context.session.plan.network("front-end")[0].ports[0]
-        copy_s = context.scale.emulated_bytes(spec.tenant.state_bytes) * 8 / (front_end.rate_mbps * 1e6)
-        return given_s + copies * 3 * len(self.members) * copy_s + _SLACK_S
+        spec, scale = self.spec, self._context.scale
+        given_s = sum(seconds for _, seconds in spec.stages)
+        copy_s = checkpoint_seconds(spec.tenant.state_bytes, spec.setting.plan, scale, len(self.members))
+        return scale.emulated_s(given_s + copies * 3 * copy_s) + _SLACK_S
 
     def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
-        spec, context, plan = self.spec, self._context, self._context.session.plan
-        copies = self._copies(newcomers)
+        spec, context, copies = self.spec, self._context, self._copies(newcomers)
         incarnation = Incarnation(
             number=self.incarnation,
             first_step=first_step,
@@ -121,19 +127,14 @@ class JobSupervisor:
             given=spec.stages,
             heartbeat_s=spec.detection.heartbeat_s,
         )
-        template = AgentConfig(
-            rank=0,
+        template = agent_config(
+            context.session.settings,
+            context.session,
+            context.scale,
+            spec.program(self.members),
             job=spec.name,
             mode=spec.setting.mode,
-            program=spec.program(self.members, plan.ranks),
-            scale=context.scale,
-            plan=plan,
-            events="",
-            channel=context.session.channel_path,
             steps=spec.steps,
-            seed=spec.seed,
-            verify=spec.verify,
-            ack_timeout_s=spec.ack_timeout_s,
         )
         servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
         return [
@@ -189,9 +190,7 @@ class JobSupervisor:
             for rank in self.members:
                 if rank not in team.pids and rank not in self._reported:
                     self._reported.add(rank)
-                    self._context.session.call(
-                        "failed", job=self.spec.name, rank=rank, cause=f"its agent did not start within {LAUNCH_S:g} s"
-                    )
+                    self._report_failed(rank, f"its agent did not start within {LAUNCH_S:g} s")
         if now > self._deadline:
             late = next(rank for rank in self.members if rank not in team.ready)
             raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in incarnation {self.incarnation}")
@@ -203,22 +202,16 @@ class JobSupervisor:
         """
         assert self.team is not None
         for failure in self.team.failures:
-            if (
-                failure.rank in self._context.dead
-                or failure.consequence
-                or self._context.dead.intersection(self.members)
-            ):
-                continue
-            raise AgentError(failure.sentence)
+            excused = failure.consequence or failure.rank in self._context.dead
+            if not excused and not self._context.dead.intersection(self.members):
+                raise AgentError(failure.sentence)
 
     def _take_checkpoints(self) -> None:
         """Record checkpoints as acknowledged when every member has them on its disk."""
         assert self.team is not None
         stored = [set(self.team.checkpoints.get(rank, ())) for rank in self.members]
-        common = set.intersection(*stored) if stored else set()
-        last = self.acknowledged[-1][0] if self.acknowledged else 0
-        for step, checksum in sorted(common):
-            if step > last:
+        for step, checksum in sorted(set.intersection(*stored)):
+            if step > self.last_checkpoint:
                 self.acknowledged.append((step, checksum))
                 self._holders = self.members
 
@@ -266,7 +259,7 @@ class JobSupervisor:
 
     def resume(self) -> None:
         """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none."""
-        first = self.acknowledged[-1][0] if self.acknowledged else 0
+        first = self.last_checkpoint
         lacking = [rank for rank in self.members if rank not in self._holders] if first else []
         self.resumed.append((first, max(0, self._done_before - first)))
         self.begin(first, lacking)
@@ -277,10 +270,12 @@ class JobSupervisor:
         self.close_channel()
 
     def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
-        """End the job. The controller is told first, so that it does not take ending agents for failures.
+        """End the job unless it is over. The controller is told first: it must not take ending agents for failures.
 
         A controller that hangs delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
+        if self.over:
+            return
         self.state, self.reason = state, reason
         with suppress(ControlError):
             self._context.session.call("finish", job=self.spec.name)
@@ -294,19 +289,19 @@ class JobSupervisor:
         living = [rank for rank in self._holders if rank not in self._context.dead]
         if not self.acknowledged or not living:
             return None
-        step = self.acknowledged[-1][0]
         folder.mkdir(parents=True, exist_ok=True)
         for file in Path(self._context.disk(living[0])).iterdir():
-            if f"{step:08d}" in file.name:
+            if f"{self.last_checkpoint:08d}" in file.name:
                 return Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
         return None
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:
-            path = self._context.session.channel_path
-            if path is None:
+            session = self._context.session
+            if session.channel_path is None:
                 raise ControlError("a training job needs Railyard's controller (ryu or os-ken)")
-            self.channel = JobChannel(path, self.spec.name, self.members[0], self.spec.ack_timeout_s)
+            timeout_s = session.settings.ack_timeout_s
+            self.channel = JobChannel(session.channel_path, self.spec.name, self.members[0], timeout_s)
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:

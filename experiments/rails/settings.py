@@ -72,12 +72,12 @@ class RailSettings(PacketSettings):
         "demand any other value: as long as the demand takes",
     )
     guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
-    steps: int = Field(default=3, ge=1, le=10_000, description="training steps per point")
+    steps: int = Field(default=3, ge=1, le=10_000, description="steps of the job")
     overlap: bool = Field(default=False, description="FSDP prefetch: communication during compute")
     tp_on_packets: bool = Field(default=False, description="tensor parallelism as packets instead of compute time")
     policy: Annotated[str | None, Option(metavar="NAME|FILE.py:Class")] = Field(
         default=None,
-        description="policy of your own instead of Opus in modes on-demand and provisioned (docs/policies.md)",
+        description="policy of the circuits (default opus, in modes on-demand and provisioned; docs/policies.md)",
     )
     trace: TraceSection = TraceSection()
     fabric: FabricSection = FabricSection()

@@ -1,4 +1,4 @@
-"""Figures of the server-fabric experiment: fixed against steered ports by slice shape, and a recovery's timeline."""
+"""Figure of the server-fabric experiment: fixed against steered ports by slice shape."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.failover.figures import PART_COLOURS, paper_mark
-from experiments.racks.row import PAPER_TIMELINE
+from experiments.racks.recovery_figures import paper_mark
 from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain
 from measure.figures.style import BLACK, BLUE, GREEN, GREY, LIGHT, TEXT, new_figure, style_axes
 
 Rows = Sequence[Mapping[str, Any]]
 _COLOURS = {ELECTRICAL: GREY, PHOTONIC: BLUE}
 _TITLES = {"iperf3": "iperf3", "all-reduce": "all-reduce, busbw", "epoch": "epoch"}
-_PAPER_PARTS: Mapping[str, str] = dict(
-    zip(("rewire", "library", "data", "load", "first step"), (name for name, _ in PAPER_TIMELINE), strict=True)
-)
-"""Part of a recovery -> the point of the paper's timeline that ends the part."""
 
 
 def shapes(rows: Rows) -> Figure | None:
@@ -80,59 +75,3 @@ def _bar(axes: Axes, row: Mapping[str, Any], x: float) -> None:
     )  # fmt: skip
     if row.get("predicted"):
         axes.plot((x - 0.2, x + 0.2), (row["predicted"],) * 2, color=BLACK, linewidth=1.6, zorder=4)
-
-
-def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
-    """Figure of one recovery: its parts as bars on successive lines, with the paper's part below each bar.
-
-    None for a row without a recovery.
-    """
-    parts = [(name, seconds) for name, seconds in row.get("breakdown") or ()]
-    if not parts:
-        return None
-    paper = _paper_spans()
-    names = _order([name for name, _ in parts], list(paper))
-    given = {stage["name"] for stage in row.get("stages") or () if stage["given"]}
-    figure = new_figure(10.0, 1.5 + 0.42 * len(names))
-    axes = figure.add_subplot()
-    longest = max(sum(seconds for _, seconds in parts), *(end for _, end in paper.values()))
-    reached = 0.0
-    for place, name in enumerate(names):
-        seconds = dict(parts).get(name)
-        if seconds is not None:
-            axes.barh(place - 0.17, seconds, 0.32, left=reached, color=PART_COLOURS.get(name, GREEN), zorder=3)
-            reached += seconds
-            said = f"{reached:.2f} s  (+{seconds:.3g} s{', given' if name in given else ''})"
-            _beside(axes, reached, place - 0.17, said, longest, bold=True)
-        if name in paper:
-            start, end = paper[name]
-            white: Any = {"facecolor": "white", "edgecolor": TEXT, "hatch": "////", "linewidth": 0.8}
-            axes.barh(place + 0.2, end - start, 0.26, left=start, **white)
-            _beside(axes, end, place + 0.2, f"paper {end:g} s: {_PAPER_PARTS[name]}", longest)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, longest * 1.45)
-    axes.grid(axis="x", color=LIGHT, linewidth=0.7)
-    axes.set_axisbelow(True)
-    style_axes(axes, f"Recovery, {row['fabric']}: kill of chip {row['rank']}", "s after the fault", "")
-    axes.tick_params(axis="y", length=0)
-    return figure
-
-
-def _order(ours: list[str], papers: list[str]) -> list[str]:
-    """Our parts in their order, with the parts that only the paper has before ``start`` and ``first step``."""
-    tail = [name for name in ours if name in ("start", "first step")]
-    head = [name for name in ours if name not in tail]
-    return [*head, *(name for name in papers if name not in ours), *tail]
-
-
-def _beside(axes: Axes, x: float, y: float, text: str, longest: float, *, bold: bool = False) -> None:
-    weight = "bold" if bold else "normal"
-    axes.text(x + 0.008 * longest, y, text, va="center", fontsize=8.5, color=TEXT, fontweight=weight, zorder=4)
-
-
-def _paper_spans() -> dict[str, tuple[float, float]]:
-    """(start, end) in seconds of the paper's parts, by the names of ours."""
-    ends = [seconds for _, seconds in PAPER_TIMELINE]
-    starts = [0.0, *ends[:-1]]
-    return dict(zip(_PAPER_PARTS, zip(starts, ends, strict=True), strict=True))

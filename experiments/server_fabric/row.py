@@ -5,16 +5,16 @@ Source of the paper's ratios: MORPHLUX (arXiv 2508.03674), testbed of 4 hosts wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from experiments.racks.row import verdict_columns
-from measure.metrics.fidelity import Verdict
-from measure.results.row import Row
+from measure.results.row import MeasuredRow
 
 Measure = Literal["iperf3", "all-reduce", "epoch"]
 MEASURES: tuple[Measure, ...] = ("iperf3", "all-reduce", "epoch")
-SHAPES = ("2x1x1", "1x2x1", "fragmented")
+Shape = Literal["2x1x1", "1x2x1", "fragmented"]
+SHAPES: tuple[Shape, ...] = ("2x1x1", "1x2x1", "fragmented")
 PAPER_RATIO: Mapping[str, Mapping[str, float]] = {
     "iperf3": dict.fromkeys(SHAPES, 2.0),
     "all-reduce": {"2x1x1": 1.79, "1x2x1": 1.79, "fragmented": 1.82},
@@ -25,29 +25,29 @@ UNITS: Mapping[str, str] = {"iperf3": "Gb/s", "all-reduce": "Gb/s", "epoch": "s"
 ELECTRICAL, PHOTONIC = "electrical", "photonic"
 
 
-def server_fabric_row(
-    measure: Measure,
-    shape: str,
-    fabric: str,
-    value: float,
-    *,
-    predicted: float | None,
-    verdicts: Iterable[Verdict],
-    **more: Any,
-) -> Row:
-    """The row of one measurement, in the unit of ``UNITS`` and of the real system; an all-reduce gives its busbw."""
-    return {
-        "experiment": "server-fabric",
-        "measure": measure,
-        "shape": shape,
-        "fabric": fabric,
-        "value": value,
-        "unit": UNITS[measure],
-        "predicted": predicted,
-        "paper_ratio": PAPER_RATIO[measure].get(shape),
-        **more,
-        **verdict_columns(verdicts),
-    }
+@dataclass(kw_only=True)
+class ServerFabricRow(MeasuredRow):
+    """One measure of one slice on one fabric, in ``unit`` of the real system; an all-reduce gives its busbw."""
+
+    measure: Annotated[Measure, "what was measured"]
+    shape: Annotated[str, "shape of the slice, with the batch size if it is not that of the settings"]
+    fabric: Annotated[str, "electrical or photonic"]
+    value: Annotated[float | None, "the measured value"] = None
+    unit: Annotated[str, "unit of value and predicted"] = ""
+    predicted: Annotated[float | None, "the value of the model"] = None
+    paper_ratio: Annotated[float | None, "gain of the photonic fabric in the paper"] = None
+    system: Annotated[str, "system that the fabric stands for"] = ""
+    lanes: Annotated[int | None, "lanes that iperf3 used"] = None
+    retransmits: Annotated[int | None, "TCP segments that iperf3 sent again"] = None
+    batch: Annotated[int | None, "batch size"] = None
+    paper_s: Annotated[float | None, "epoch of the paper"] = None
+    steps: Annotated[int | None, "steps of the epoch"] = None
+    checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
+
+    def __post_init__(self) -> None:
+        self.unit = UNITS[self.measure]
+        if self.paper_ratio is None:
+            self.paper_ratio = PAPER_RATIO[self.measure].get(self.shape)
 
 
 def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: str = "value") -> float | None:

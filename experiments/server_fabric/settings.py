@@ -7,14 +7,24 @@ photonic fabric both go to the slice's peer. Measured with iperf3, all-reduces, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field
 
-from experiments.failover.settings import GRADIENT_BYTES, FailoverExperiment, Setting, TenantSection
-from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, SHAPES
-from experiments.settings import ScaleSection, Settings, validated
-from railyard.scale import MTU_BYTES
+from controllers.engine.jobs import Detection
+from experiments.racks.setting import (
+    GRADIENT_BYTES,
+    PAPER_STAGES,
+    PORT_GBPS,
+    JobSpec,
+    RackSettings,
+    Setting,
+    TenantSection,
+    specs_of,
+)
+from experiments.server_fabric.row import PHOTONIC, SHAPES, Measure, Shape
+from experiments.settings import Option, ScaleSection
 from topos.racks import MorphluxTopo
 
 Study = Literal["iperf3", "epoch", "batch", "recovery"]
@@ -25,11 +35,14 @@ PAPER_EPOCH_S: Mapping[int, tuple[float, float]] = {2: (144.18, 89.74), 4: (75.2
 """Batch size -> epoch in seconds on the electrical and on the photonic fabric, shape 2x1x1 (MORPHLUX, testbed)."""
 EPOCH_STEPS: Mapping[int, int] = {2: 32, 4: 16, 8: 8}
 """Batch size -> steps of an epoch."""
-BATCH_SHAPE = "2x1x1"
-"""The shape of the paper's epochs by batch size."""
-PORT_GBPS = 10.0
+PAPER_SHAPE: Shape = "2x1x1"
+"""The shape of the paper's epochs by batch size, and of its recovery."""
 RECONFIGURATION_S = 0.010
 """Reconfiguration delay of the photonic fabric in real seconds, as in the failover experiment."""
+RECOVERY_STEPS = 6
+_FEWEST_STEPS = 2
+"""Steps of the job on a fabric where only iperf3 is measured."""
+_HEARTBEAT_S, _MISSES = 0.25, 3
 
 
 def compute_s(batch: int) -> float:
@@ -40,78 +53,96 @@ def compute_s(batch: int) -> float:
     return PAPER_EPOCH_S[batch][0] / EPOCH_STEPS[batch] - GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch at a batch size, with what is measured of it; ``name`` is its shape in rows."""
+
+    name: str
+    shape: Shape
+    batch: int
+    measures: tuple[Measure, ...]
+
+    def paper_s(self, fabric: str) -> float | None:
+        """The paper's epoch time in seconds; None for a shape that the paper gives none for."""
+        return PAPER_EPOCH_S[self.batch][fabric == PHOTONIC] if self.shape == PAPER_SHAPE else None
+
+    @property
+    def paper_ratio(self) -> float | None:
+        """The paper's ratio of electrical to photonic epoch time for the batch size; None for that of the shape."""
+        electrical, photonic = PAPER_EPOCH_S[self.batch]
+        return None if self.name == self.shape else electrical / photonic
+
+
 class ServerFabricScale(ScaleSection):
     """Scale of the prototype: 10 Gb/s ports become 100 Mb/s, and a real second a quarter of a second."""
 
-    rate: float | Literal["auto"] = 1 / 100
-    time: float = Field(default=0.25, gt=0, le=1000)
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1/100")] = Field(
+        default=1 / 100, description=ScaleSection.model_fields["rate"].description
+    )
+    time: Annotated[float, Option("--time", "X")] = Field(
+        default=0.25, gt=0, le=1000, description=ScaleSection.model_fields["time"].description
+    )
 
 
-class ServerFabricExperiment(Settings):
-    """Settings of the server-fabric experiment, in real units.
+class ServerFabricSettings(RackSettings):
+    """Settings of the server-fabric experiment, in real units."""
 
-    ``studies``: ``iperf3`` and ``epoch`` (with its all-reduces) for every shape, ``batch`` for epochs of 2x1x1 at every
-    batch size, ``recovery`` for the timeline after the kill of a host, with the paper's start-up stages.
-    """
-
-    experiment: Literal["server-fabric"] = "server-fabric"
-    studies: tuple[Study, ...] = Field(default=STUDIES, min_length=1)
-    shapes: tuple[str, ...] = Field(default=SHAPES, min_length=1)
-    batch: Literal[2, 4, 8] = 8
-    iperf_s: float = Field(default=3.0, ge=1, le=600)
-    mtu: int = Field(default=MTU_BYTES, ge=576, le=9216)
+    studies: Annotated[tuple[Study, ...], Option("--study", "NAME,...")] = Field(
+        default=STUDIES,
+        min_length=1,
+        description="studies to measure (iperf3 and epochs with all-reduces: every shape; batch: epochs of 2x1x1 at "
+        "every batch size; recovery: after the kill of a host)",
+    )
+    shapes: Annotated[tuple[Shape, ...], Option(metavar="NAME,...")] = Field(
+        default=SHAPES, min_length=1, description="shapes of the slice"
+    )
+    batch: Annotated[
+        Literal[2, 4, 8],
+        BeforeValidator(lambda value: int(value) if str(value).isdigit() else value),
+        Option(metavar="N"),
+    ] = Field(default=8, description="batch size of the epochs")
+    iperf_s: Annotated[float, Option("--iperf-seconds", "S")] = Field(
+        default=3.0, ge=1, le=600, description="time of each iperf3 measurement, in seconds"
+    )
     scale: ServerFabricScale = ServerFabricScale()
 
-    @field_validator("shapes")
-    @classmethod
-    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for shape in value:
-            if shape not in TENANTS:
-                raise ValueError(f"must be of {', '.join(TENANTS)}, not {shape}")
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> ServerFabricExperiment:
-        if self.controller == "remote":
-            raise ValueError("controller must be ryu or os-ken: the fabric needs policies of Railyard")
-        return self
-
-    def epochs(self) -> list[tuple[str, str, int]]:
-        """(name, shape, batch size) of every epoch to measure; none twice."""
-        shapes = self.shapes if {"iperf3", "epoch"}.intersection(self.studies) else ()
-        found = [(shape, shape, int(self.batch)) for shape in dict.fromkeys(shapes)]
-        if "batch" in self.studies:
-            done = {(shape, batch) for _, shape, batch in found} if "epoch" in self.studies else set()
-            batches = [batch for batch in EPOCH_STEPS if (BATCH_SHAPE, batch) not in done]
-            found += [(f"{BATCH_SHAPE}, batch {batch}", BATCH_SHAPE, batch) for batch in batches]
+    def epochs(self) -> list[Epoch]:
+        """Every epoch to measure, none twice; those of study ``batch`` last."""
+        measures: dict[Study, tuple[Measure, ...]] = {"iperf3": ("iperf3",), "epoch": ("all-reduce", "epoch")}
+        wanted = tuple(measure for study in measures if study in self.studies for measure in measures[study])
+        found = [Epoch(shape, shape, self.batch, wanted) for shape in dict.fromkeys(self.shapes) if wanted]
+        done = [(epoch.shape, epoch.batch) for epoch in found if "epoch" in wanted]
+        for batch in EPOCH_STEPS if "batch" in self.studies else ():
+            if (PAPER_SHAPE, batch) not in done:
+                found.append(Epoch(f"{PAPER_SHAPE}, batch {batch}", PAPER_SHAPE, batch, ("epoch",)))
         return found
 
-    def setting(self, fabric: str, shape: str) -> Setting:
+    def setting(self, fabric: str, shape: Shape) -> Setting:
         """The prototype with one fabric and one tenant, whose slice has ``shape``."""
-        topology = {"tenants": TENANTS[shape], "mtu": self.mtu}
-        if fabric == PHOTONIC:
-            topology["fabric"] = "photonic"
-            return Setting(PHOTONIC, "MORPHLUX", topology, "morphlux", "one-shot", RECONFIGURATION_S, MorphluxTopo)
-        topology["fabric"] = "electrical-torus"
-        return Setting(ELECTRICAL, "E2 electrical", topology, "torus", "electrical", 0.0, MorphluxTopo)
+        photonic = fabric == PHOTONIC
+        kind = "photonic" if photonic else "electrical-torus"
+        return Setting(
+            name=fabric,
+            system="MORPHLUX" if photonic else "E2 electrical",
+            policy="morphlux" if photonic else "torus",
+            mode="one-shot" if photonic else "electrical",
+            delay_s=RECONFIGURATION_S if photonic else 0.0,
+            options={"fabric": kind, "tenants": TENANTS[shape], "mtu": self.mtu},
+            scale=self.scale.scale(),
+            kind=MorphluxTopo,
+        )
 
-    def check(self) -> None:
-        """Raise ``ConfigError`` if the prototype cannot be built at this scale."""
-        failover = self.as_failover(self.batch)
-        for fabric in (ELECTRICAL, PHOTONIC):
-            for shape in self.shapes:
-                failover.plan(self.setting(fabric, shape), failover.scale.scale())
+    def spec(self, fabric: str, epoch: Epoch) -> JobSpec:
+        """The job of an epoch on a fabric; only a few steps of it where iperf3 alone is measured."""
+        steps = EPOCH_STEPS[epoch.batch] if "epoch" in epoch.measures else _FEWEST_STEPS
+        return self._spec(self.setting(fabric, epoch.shape), epoch.batch, steps=steps, checkpoint_every=4)
 
-    def as_failover(self, batch: int, **more: Any) -> FailoverExperiment:
-        """The failover experiment on the same prototype, for a training job; ``more`` are further keys of it."""
-        values: dict[str, Any] = {
-            "experiment": self.experiment,
-            **self.model_dump(include=set(Settings.model_fields)),
-            "mtu": self.mtu,
-            "port_gbps": PORT_GBPS,
-            "job": TenantSection(compute_s=compute_s(batch), checkpoint_every=4),
-            "neighbour": None,
-            "steps": EPOCH_STEPS[batch],
-            "scale": {"rate": self.scale.rate, "time": self.scale.time},
-        }
-        return validated(FailoverExperiment, {**values, **more})
+    def recovery_spec(self) -> JobSpec:
+        """The job that loses a host; start-up stages have the paper's times."""
+        setting = self.setting(PHOTONIC, PAPER_SHAPE)
+        return self._spec(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=PAPER_STAGES)
+
+    def _spec(self, setting: Setting, batch: int, *, checkpoint_every: int, **more: Any) -> JobSpec:
+        tenant = TenantSection(compute_s=compute_s(batch), checkpoint_every=checkpoint_every)
+        detection = Detection(setting.scale.emulated_s(_HEARTBEAT_S), _MISSES)
+        return specs_of(setting, [tenant], detection=detection, **more)[0]

@@ -15,10 +15,9 @@ from typing import Any, cast
 
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
-from experiments.failover.run import specs_of
-from experiments.failover.settings import FailoverExperiment
-from experiments.racks.job_spec import JobSpec
+from experiments.failover.settings import FailoverSettings
 from experiments.racks.run_context import RunContext
+from experiments.racks.setting import JobSpec
 from experiments.racks.supervisor import JobSupervisor
 from experiments.session import Session
 from experiments.settings import validated
@@ -228,10 +227,10 @@ class Rack:
         self.nursery_gone = False
         self.due: list[tuple[float, Callable[[], object]]] = []
         """What happens at which moment."""
-        self.made = validated(FailoverExperiment, {"steps": 6, "job": {"checkpoint_every": 2}})
+        self.made = validated(FailoverSettings, {"steps": 6, "job": {"checkpoint_every": 2}})
         self.scale = Scale(1 / 800)
         self.setting = self.made.setting("photonic")
-        self.plan = self.made.plan(self.setting, self.scale)
+        self.plan = self.setting.plan
         assert self.plan.rack is not None
         self.spares = list(self.plan.rack.spares)
         self.controller = Controller(self)
@@ -244,6 +243,7 @@ class Rack:
         net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
         return SimpleNamespace(
             plan=self.plan,
+            settings=self.made,
             channel_path="job.sock",
             net=net,
             controller=SimpleNamespace(process=Process(self)),
@@ -308,10 +308,7 @@ class Rack:
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
     def specs(self, **changes: Any) -> list[JobSpec]:
-        return [
-            replace(spec, predicted_step_s=STEP_S, **changes)
-            for spec in specs_of(self.made, self.setting, self.plan, self.scale)
-        ]
+        return [replace(spec, predicted_step_s=STEP_S, **changes) for spec in self.made.specs(self.setting)]
 
     def job(self, **changes: Any) -> JobSupervisor:
         """Job A, registered; its first life has begun."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic_core import from_json, to_json
+from pydantic import TypeAdapter
 
 from railyard.scale import Scale
 from railyard.validation import from_plain
@@ -74,12 +75,12 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> bytes:
                 shared[name].append(value)
             entry[name] = place[id(value)]
         agents.append(entry)
-    return to_json({**shared, "agents": agents})
+    return TypeAdapter(dict[str, Any]).dump_json({**shared, "agents": agents})
 
 
 def configs_from_json(text: bytes) -> list[AgentConfig]:
     """Read the configurations that ``configs_to_json`` wrote."""
-    data = from_json(text)
+    data = json.loads(text)
     programs = [from_plain(Program, program, "a program") for program in data["program"]]
     plans = [from_plain(FabricPlan, plan, "a plan") for plan in data["plan"]]
     return [

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from experiments.failover.run import FailoverRun
-from experiments.failover.settings import FailoverExperiment, TenantSection
+from experiments.failover.experiment import Failover
+from experiments.failover.settings import FailoverSettings
+from experiments.progress import RunProgress
+from experiments.racks.setting import JobSection
+from experiments.runner import Runner
 from experiments.settings import validated
 from measure.results.results import Results
 from measure.results.row import Row
@@ -16,18 +19,31 @@ from measure.results.row import Row
 pytestmark = [pytest.mark.root, pytest.mark.timed(late_ms=50)]
 """A heartbeat that comes 0.2 s late counts as a death, and some tests bound times."""
 
-SMALL = TenantSection(compute_s=0.3, gradient_bytes=4e8, state_bytes=4e8, checkpoint_every=2)
+SMALL = JobSection(compute_s=0.3, gradient_bytes=4e8, state_bytes=4e8, checkpoint_every=2)
 STEPS = 6
+
+
+class Heard(RunProgress):
+    """Keeps the lines that a person would read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.heard.append(text)
 
 
 def run(out: Path, **values: Any) -> tuple[list[Row], list[str]]:
     """Rows and what a person heard; a step takes about a tenth of a second."""
     small: dict[str, Any] = {"job": SMALL, "neighbour": None, "steps": STEPS, "kill": "1@3.5", "fabrics": "photonic"}
     scale = {"rate": 1 / 400, "time": 0.3}
-    experiment = validated(FailoverExperiment, {**small, "scale": scale, "reconfiguration_delay_ms": 50, **values})
-    heard: list[str] = []
-    FailoverRun(experiment, out, heard.append).run()
-    return Results.open(out).rows(), heard
+    settings = validated(FailoverSettings, {**small, "scale": scale, "reconfiguration_delay_ms": 50, **values})
+    failover, progress = Failover(settings), Heard()
+    failover.check()
+    with Runner(failover, out, progress) as runner:
+        failover.run(runner)
+    return Results.open(out).rows(), progress.heard
 
 
 def check_went_on(row: Row) -> None:
@@ -56,7 +72,7 @@ def test_electrical_racks_go_on_too(tmp_path: Path, fabric: str) -> None:
 
 
 def test_the_neighbour_goes_on_unharmed(tmp_path: Path) -> None:
-    (row, other), _ = run(tmp_path, neighbour=SMALL)
+    (row, other), _ = run(tmp_path, neighbour=SMALL.model_dump())
     check_went_on(row)
     assert (other["event"], other["tenant"], other["checksum_ok"]) == ("neighbour", "B", True)
     assert other["steps_before"] and other["steps_after"]

@@ -11,8 +11,8 @@ from checkout import ROOT
 from reports import printed
 
 from experiments.command.main import main
+from experiments.redraw import redraw
 from experiments.registry import find
-from experiments.report import redraw
 from measure.results.manifest import build_manifest
 from measure.results.results import Results, plain
 from measure.results.row import columns

@@ -195,18 +195,6 @@ def test_every_script_starts_from_its_own_folder(script: str) -> None:
     assert done.stdout.startswith("usage: ")
 
 
-def test_the_folder_on_the_path_gives_the_module_of_python() -> None:
-    """What a child process that begins in this folder sees."""
-    code = "import sys, dataclasses, inspect; print(inspect.__file__); print(inspect.signature(len))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); {code}"],
-        capture_output=True, text=True, timeout=60, cwd=SCRIPTS, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert str(SCRIPTS) not in done.stdout
-    assert "(obj, /)" in done.stdout
-
-
 # -- files of others -------------------------------------------------------------------------------
 
 

@@ -94,8 +94,8 @@ def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
     [
         ({}, 400, "cells: is missing; operation cells needs it"),
         ({"cells": "bar"}, 400, "cells: input should be a valid array, not 'bar'"),
-        ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells.34: input should be 'bar' or 'cross', not 'open'"),
-        ({"cells": [[]] * 35}, 400, "cells.0: input should be 'bar' or 'cross', not []"),
+        ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells.34: must be one of bar, cross, not 'open'"),
+        ({"cells": [[]] * 35}, 400, "cells.0: must be one of bar, cross"),
         ({"cells": ["bar"] * 34}, 409, "rail0 has 35 cells; give a state for each, not 34"),
         ({"cells": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
         ({"cells": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
@@ -103,12 +103,12 @@ def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
         (
             {"cells": ["bar"] * 35, "ports": []},
             400,
-            "ports: is not a key of operation cells; the keys here are blocked, cells",
+            "ports: there is no such key; the keys here are blocked, cells",
         ),
         (
             {"cells": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1},
             400,
-            "delay_s: input should be greater than or equal to 0, not -1",
+            "delay_s: must be at least 0, not -1",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.figures import all_to_all_figures
 from experiments.all_to_all.row import AllToAllRow
 from experiments.all_to_all.series import LOOKS
-from experiments.report import redraw
+from experiments.redraw import redraw
 from measure.results.results import Results
 from measure.results.row import columns
 

@@ -13,7 +13,7 @@ from experiments.allocation.figures import allocation_figures
 from experiments.allocation.row import AllocationRow
 from experiments.allocation.settings import AllocationSettings
 from experiments.allocation.studies import Studies
-from experiments.report import redraw
+from experiments.redraw import redraw
 from experiments.settings import validated
 from measure.results.results import Results
 from measure.results.row import columns

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from controllers.policies.catalog import load_policy
-from experiments.failover.run import FailoverRun, specs_of
-from experiments.failover.settings import FABRICS, GRADIENT_BYTES, PAPER_STAGES, FabricName, FailoverExperiment
+from experiments.command.run import experiment_of, file_values, parser_of
+from experiments.failover.experiment import Failover
+from experiments.failover.settings import FABRICS, LIGHT_NEIGHBOUR, FabricName, FailoverSettings
 from experiments.racks.kill import Kill
-from experiments.settings import read_experiment, validated
+from experiments.racks.setting import GRADIENT_BYTES, PAPER_STAGES
+from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
@@ -19,15 +21,15 @@ from topos.plan import FabricPlan
 SCALE = Scale(1 / 800)
 
 
-def experiment(**values: Any) -> FailoverExperiment:
-    return validated(FailoverExperiment, values)
+def experiment(**values: Any) -> FailoverSettings:
+    return validated(FailoverSettings, values)
 
 
-def plan_of(made: FailoverExperiment, name: FabricName) -> FabricPlan:
-    return made.plan(made.setting(name), SCALE)
+def plan_of(made: FailoverSettings, name: FabricName) -> FabricPlan:
+    return made.setting(name).plan
 
 
-def chips_per_tenant(made: FailoverExperiment, name: FabricName) -> list[tuple[int, ...]]:
+def chips_per_tenant(made: FailoverSettings, name: FabricName) -> list[tuple[int, ...]]:
     rack = plan_of(made, name).rack
     assert rack is not None
     return [tuple(sorted(tenant.ranks)) for tenant in rack.tenants]
@@ -57,7 +59,6 @@ def test_by_default_a_server_of_a_4x4_rack_trains_beside_another_on_all_four_fab
 def test_who_leads_each_fabric(name: FabricName, policy: str, mode: str, delay_s: float) -> None:
     setting = experiment().setting(name)
     assert (setting.policy, setting.mode, setting.delay_s) == (policy, mode, delay_s)
-    assert setting.photonic == (name == "photonic")
 
 
 @pytest.mark.parametrize(
@@ -81,17 +82,14 @@ def test_who_rents_what_and_what_stands_idle(
 
 def test_jobs_as_they_are_rented() -> None:
     made = experiment(stages="paper", scale={"time": 0.5}, detection={"misses": 4, "exit": True})
-    scale = made.scale.scale()
     for name in made.fabrics:
-        setting = made.setting(name)
-        plan = made.plan(setting, scale)
-        job, neighbour = specs_of(made, setting, plan, scale)
+        job, neighbour = made.specs(made.setting(name))
         assert (job.name, job.steps, neighbour.name) == ("A", made.steps, "B")
         assert neighbour.steps > 100 * job.steps  # it is ended when the job is over
         assert job.lanes == (4 if name == "photonic" else 2)  # every port is steered to the ring, or clockwise and back
         assert (job.detection.heartbeat_s, job.detection.misses, job.detection.exit) == (0.125, 4, True)
         assert dict(job.stages) == dict(PAPER_STAGES)
-        ring = job.program(job.members, plan.ranks).groups["A"].members
+        ring = job.program().groups["A"].members
         assert sorted(ring) == [0, 1, 2, 3]
 
 
@@ -106,24 +104,17 @@ def test_ones_own_policy_leads_the_photonic_rack_only() -> None:
 
 
 def test_random_kills_stand_instead_of_the_default_one() -> None:
-    made = experiment(random_kills=3, steps=4)  # the default kill is after step 4
+    made = experiment(random_kills=20, steps=4)  # the default kill is after step 4
     plan = plan_of(made, "photonic")
     assert made.kills(plan) == ()
-    drawn = [made.random_kill(plan, number) for number in range(20)]
-    assert drawn == [made.random_kill(plan, number) for number in range(20)]
+    drawn = [kill for (kill,) in made.kills_by_run(plan)]  # every one has a fabric of its own
+    assert drawn == [kill for (kill,) in made.kills_by_run(plan)]
     assert len(set(drawn)) == 20 and {kill.rank for kill in drawn} == {0, 1, 2, 3}
     assert all(kill.step is not None and kill.step < 4 for kill in drawn)
     other = experiment(random_kills=3, steps=4, seed=2)
-    assert [other.random_kill(plan, number) for number in range(3)] != drawn[:3]
-
-
-def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
-    made = experiment(random_kills=3)
-    plan = plan_of(made, "photonic")
-    assert FailoverRun(made, tmp_path / "out", print)._kills_by_run(plan) == [
-        (made.random_kill(plan, number),) for number in range(3)
-    ]
-    assert FailoverRun(experiment(), tmp_path / "out", print)._kills_by_run(plan) == [(Kill(1, step=4.5),)]
+    assert [kill for (kill,) in other.kills_by_run(plan)] != drawn[:3]
+    assert experiment(random_kills=3, steps=4).kills_by_run(plan) == [(kill,) for kill in drawn[:3]]
+    assert experiment().kills_by_run(plan) == [(Kill(1, step=4.5),)]
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
@@ -142,22 +133,25 @@ def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
         ({"reserve": "1x1@0,0"}, "slice or neighbour_slice or reserve: slices 1x1@0,0 and 2x2@0,0 both hold chip 0"),
         ({"reserve": "1x1@9,9"}, "reserve: slice 1x1@9,9 reaches outside"),
         ({"port_gbps": 1e-6}, "port_gbps x scale.rate: must be a rate from"),
-        ({"fabrics": "photonic,opt"}, "fabrics.1: input should be 'photonic', 'e1', 'e2' or 'migrate'"),
-        ({"fabrics": []}, "fabrics: .*at least 1"),
+        ({"fabrics": "photonic,opt"}, "fabrics: must be one of photonic, e1, e2, migrate, not 'opt'"),
+        ({"fabrics": []}, "fabrics: must name at least one"),
         ({"policy": "best"}, "policy: 'best' is not a policy"),
         ({"policy": "torus"}, "needs a rack of kind electrical"),
         ({"stages": {"warp": 1}}, "stages.warp is not a stage of a restart; those are checkpoint, library, data, load"),
-        ({"stages": {"data": -1}}, "stages.data: input should be greater than or equal to 0"),
+        ({"stages": {"data": -1}}, "stages.data: must be at least 0"),
         ({"stages": "quick"}, "stages: must be real, paper or seconds by stage"),
-        ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: input should be greater than or equal to 0"),
+        ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: must be at least 0"),
         ({"migration_delay_ms": float("nan")}, "migration_delay_ms"),
-        ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every must be 1 or more"),
-        ({"job": {"gradient_bytes": float("inf")}}, "job.gradient_bytes: input should be less than or equal to"),
-        ({"neighbour": {"compute_s": 0}}, "neighbour.compute_s: input should be greater than 0"),
+        ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every: must be at least 1, not 0"),
+        ({"job": {"gradient_bytes": float("inf")}}, "job.gradient_bytes: must be at most"),
+        ({"neighbour": {"compute_s": 0}}, "neighbour.compute_s: must be above 0"),
         ({"controller": "remote"}, "controller must be ryu or os-ken"),
-        ({"spare_servers": 0}, "spare_servers: input should be greater than or equal to 1"),
-        ({"detection": {"heartbeat_ms": 0}}, "detection.heartbeat_ms: input should be greater than 0"),
-        ({"detection": {"beats": 3}}, "detection.beats: is not a key of an experiment; the keys here are exit, heart"),
+        ({"spare_servers": 0}, "spare_servers: must be at least 1"),
+        ({"detection": {"heartbeat_ms": 0}}, "detection.heartbeat_ms: must be above 0"),
+        ({"detection": {"beats": 3}}, "detection.beats: there is no such key; the keys here are detect, heart"),
+        ({"detection": {"detect": ["smell"]}}, "detection.detect: must be one of exit, port, not 'smell'"),
+        ({"detection": {"exit": 3}}, "detection: exit must be true or false"),
+        ({"pcap": True}, "pcap must be off"),
         ({"controller_dies_after_ms": float("inf")}, "controller_dies_after_ms"),
         ({"scale": {"rate": "auto"}}, "scale.rate: must be a number here"),
         ({"kill": ""}, "kill: names no chip; give RANK@STEP such as 1@4.5"),
@@ -175,14 +169,11 @@ def test_every_random_kill_has_a_fabric_of_its_own(tmp_path: Path) -> None:
 def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         made = experiment(**values)
-        scale = made.scale.scale()
+        Failover(made).check()
         for name in made.fabrics:
             setting = made.setting(name)
-            plan = made.plan(setting, scale)
-            made.kills(plan)
-            specs = specs_of(made, setting, plan, scale)
-            job = specs[0].program(specs[0].members, plan.ranks)
-            load_policy(setting.policy, plan).start(tuple(job.groups.values()))
+            job = made.specs(setting)[0].program()
+            load_policy(setting.policy, setting.plan).start(tuple(job.groups.values()))
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 2
 
@@ -190,11 +181,48 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str)
 def test_a_file_with_a_wrong_key_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("fabrics: [photonic]\nspeed: 3\n")
-    with pytest.raises(
-        ConfigError, match=r"mine.yaml: speed: is not a key of an experiment; the keys here are"
-    ) as caught:
-        read_experiment(FailoverExperiment, file, "fabrics, kill, steps")
+    with pytest.raises(ConfigError, match=r"mine.yaml: speed: there is no such key") as caught:
+        file_values(Failover, file)
     assert "\n" not in str(caught.value)
-    file.write_text("fabrics: [photonic]\nkill: 2@3.5\njob:\n  checkpoint_every: 2\n")
-    made = experiment(**read_experiment(FailoverExperiment, file, "fabrics, kill, steps"))
+    file.write_text("experiment: failover\nfabrics: [photonic]\nkill: 2@3.5\njob:\n  checkpoint_every: 2\n")
+    made = experiment(**file_values(Failover, file))
     assert (made.fabrics, made.kill, made.job.checkpoint_every) == (("photonic",), "2@3.5", 2)
+
+
+# ---- options -----------------------------------------------------------------------------------------------------
+
+
+def of_line(*words: str) -> FailoverSettings:
+    options = parser_of(Failover).read(words)
+    made: FailoverSettings = experiment_of(Failover, options).settings
+    return made
+
+
+def test_options_mean_what_they_always_meant(tmp_path: Path) -> None:
+    assert of_line("--fabric", "e1,e2").fabrics == of_line("--fabrics", "e1,e2").fabrics == ("e1", "e2")
+    assert of_line("--alone").neighbour is None
+    assert of_line("--stages", "paper").stages == PAPER_STAGES and of_line("--stages", "real").stages == {}
+    assert of_line("--checkpoint-every", "2").job.checkpoint_every == 2
+    found = of_line("--heartbeat", "500", "--misses", "4").detection
+    assert (found.heartbeat_ms, found.misses, found.detect) == (500, 4, ())
+    assert of_line("--controller-dies-after", "300").controller_dies_after_ms == 300
+    quick = of_line("--quick")
+    assert (quick.fabrics, quick.steps, quick.kill, quick.job.checkpoint_every) == (("photonic", "e1"), 6, "1@3.5", 2)
+    assert of_line("--quick", "--random-kills", "3", "--steps", "2").random_kills == 3
+    file = tmp_path / "mine.yaml"
+    file.write_text("random_kills: 5\ndetection: {exit: true}\n")
+    assert of_line(str(file), "--kill", "2@4.5").random_kills == 0
+    with pytest.raises(ConfigError, match="exclude each other"):
+        of_line("--kill", "1@2", "--random-kills", "3")
+    both = of_line(str(file), "--detect", "port").detection.detection(SCALE)
+    assert both.exit and both.port
+
+
+def test_an_option_of_the_neighbour_leaves_its_other_values() -> None:
+    changed = of_line("--neighbour-compute", "1").neighbour
+    assert changed == LIGHT_NEIGHBOUR.model_copy(update={"compute_s": 1.0})
+
+
+def test_signs_may_be_keys_as_in_earlier_files() -> None:
+    for signs in ({"exit": True, "port": False}, {"detect": ["exit"]}, {"detect": ["exit"], "exit": True}):
+        assert experiment(detection=signs).detection.detect == ("exit",)

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from experiments.failover.run import predicted_rows, specs_of
-from experiments.failover.settings import FABRICS, FabricName, FailoverExperiment
-from experiments.racks.forecast import JobWindow, combined, predict_outage, windows
+from experiments.failover.experiment import Failover
+from experiments.failover.settings import FABRICS, FabricName, FailoverSettings
+from experiments.racks.forecast import JobWindow, combined, predict_recovery, windows
+from experiments.racks.row import FailoverRow
 from experiments.settings import validated
-from railyard.scale import Scale
 from workloads.program import Collective
 from workloads.training.training_job import training_job
 
-SCALE = Scale(1 / 800)
-
 
 def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[JobWindow]:
-    made = validated(FailoverExperiment, values)
-    setting = made.setting(name)
-    plan = made.plan(setting, SCALE)
-    return windows(specs_of(made, setting, plan, SCALE), plan, SCALE, dying)
+    made = validated(FailoverSettings, values)
+    return windows(made.specs(made.setting(name)), dying)
+
+
+def predicted_rows(**values: Any) -> list[FailoverRow]:
+    return Failover(validated(FailoverSettings, values)).predict()
 
 
 @cache
@@ -102,42 +102,58 @@ def test_where_nobody_is_left_there_are_fewer_windows() -> None:
 # ---- recoveries --------------------------------------------------------------------------------------------------
 
 
+def recovery_on(name: FabricName, *, stored: bool) -> FailoverRow:
+    made = validated(FailoverSettings, {"stages": {"data": 10.0}})
+    spec, other = made.specs(made.setting(name))
+    before, after = windows([spec, other], [1])
+    row = FailoverRow()
+    predict_recovery(row, spec, before, after, stored=stored)
+    return row
+
+
 def test_a_recovery_fetches_the_checkpoint_once_for_each_newcomer_of_a_host() -> None:
-    made = validated(FailoverExperiment, {"stages": {"data": 10.0}})
-    found = {}
+    found = {name: recovery_on(name, stored=True) for name in FABRICS}
+    rewire_s = {name: row.predicted_rewire_s or 0.0 for name, row in found.items()}
     for name in FABRICS:
-        setting = made.setting(name)
-        plan = made.plan(setting, SCALE)
-        specs = specs_of(made, setting, plan, SCALE)
-        before, after = windows(specs, plan, SCALE, [1])
-        found[name] = predict_outage(specs[0], before, after, plan, SCALE, has_checkpoint=True)
-        first_life = predict_outage(specs[0], before, after, plan, SCALE, has_checkpoint=False)
-        assert first_life.checkpoint_s is None and dict(first_life.stages) == {"data": 10.0}
-    assert found["photonic"].checkpoint_s == pytest.approx(39.55 / 10, rel=0.02)  # its bytes over a port of 10 Gb/s
+        first_life = recovery_on(name, stored=False)
+        assert first_life.predicted_checkpoint_s is None
+        assert [part for part, _ in first_life.predicted_breakdown][4:-1] == ["data"]
+        assert dict(first_life.predicted_breakdown)["data"] == 10.0
+    # its bytes over a port of 10 Gb/s
+    assert found["photonic"].predicted_checkpoint_s == pytest.approx(39.55 / 10, rel=0.02)
     # four newcomers, three hosts that live and have it
-    assert found["migrate"].checkpoint_s == pytest.approx(2 * 39.55 / 10, rel=0.02)
-    assert found["migrate"].rewire_s - found["e1"].rewire_s == pytest.approx(10.0)
-    assert found["photonic"].rewire_s - found["e1"].rewire_s == pytest.approx(0.010)
+    assert found["migrate"].predicted_checkpoint_s == pytest.approx(2 * 39.55 / 10, rel=0.02)
+    assert rewire_s["migrate"] - rewire_s["e1"] == pytest.approx(10.0)
+    assert rewire_s["photonic"] - rewire_s["e1"] == pytest.approx(0.010)
+
+
+def test_a_given_checkpoint_goes_before_its_bytes() -> None:
+    made = validated(FailoverSettings, {"stages": {"checkpoint": 2.0}, "neighbour": None})
+    (spec,) = made.specs(made.setting("photonic"))
+    row = FailoverRow()
+    predict_recovery(row, spec, *windows([spec], [1]), stored=True)
+    assert row.predicted_checkpoint_s == 2.0
 
 
 def test_a_row_for_every_fabric_and_every_kill_that_strikes_a_job() -> None:
-    rows = predicted_rows(validated(FailoverExperiment, {}))
-    assert [(row["fabric"], row["tenant"], row["event"]) for row in rows] == [(f, "A", "predicted") for f in FABRICS]
-    ratio = {row["fabric"]: row["predicted_after_to_photonic"] for row in rows}
+    rows = predicted_rows()
+    assert [(row.fabric, row.tenant, row.event) for row in rows] == [(f, "A", "predicted") for f in FABRICS]
+    ratio = {row.fabric: row.predicted_after_to_photonic or 0.0 for row in rows}
     assert ratio["photonic"] == 1.0 and ratio["e1"] > ratio["e2"] > 1.6
-    assert {row["fabric"]: (row["reserve_chips"], row["chips"]) for row in rows} == {
+    assert all(row.faithful is None and row.outage_s is None for row in rows)
+    assert {row.fabric: (row.reserve_chips, row.chips) for row in rows} == {
         "photonic": (4, 20),
         "e1": (4, 16),
         "e2": (4, 16),
         "migrate": (16, 32),
     }
-    two = predicted_rows(validated(FailoverExperiment, {"fabrics": "photonic", "kill": "19@1,1@4.5,5@+2"}))
-    assert [row["tenant"] for row in two] == ["A", "B"]  # that of a spare strikes nobody
+    two = predicted_rows(fabrics="photonic", kill="19@1,1@4.5,5@+2")
+    assert [row.tenant for row in two] == ["A", "B"]  # that of a spare strikes nobody
 
 
 def test_random_kills_are_foreseen_by_the_first_of_them() -> None:
-    (row,) = predicted_rows(validated(FailoverExperiment, {"fabrics": "photonic", "random_kills": 5, "steps": 3}))
-    assert row["predicted_step_time_after_s"] == pytest.approx(step_times("photonic")[0][0], rel=0.01)
+    (row,) = predicted_rows(fabrics="photonic", random_kills=5, steps=3)
+    assert row.predicted_step_time_after_s == pytest.approx(step_times("photonic")[0][0], rel=0.01)
 
 
 # ---- programs side by side ---------------------------------------------------------------------------------------

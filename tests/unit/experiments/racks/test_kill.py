@@ -11,7 +11,6 @@ from railyard.errors import ConfigError
 def test_a_step_and_a_time_after_the_kill_before() -> None:
     first, second = parse_kills("1@4.5, 16@+0.25")
     assert first == Kill(1, step=4.5)
-    assert (first.whole_steps, first.share) == (4, 0.5)
     assert second == Kill(16, after_s=0.25)
     assert f"{first},{second}" == "1@4.5,16@+0.25"
 

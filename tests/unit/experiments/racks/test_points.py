@@ -1,22 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
 
-from experiments.racks.job_prediction import JobPrediction
+from controllers.engine.jobs import Detection
+from experiments.racks.forecast import JobPrediction, JobWindow
 from experiments.racks.points import IncarnationPoint, points_of, undisturbed_intervals
 from experiments.racks.recovery import recoveries
+from experiments.racks.setting import JobSpec, Setting, TenantSection
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from railyard.scale import Scale, goodput_share
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
-from workloads.program import Group
 
 SCALE = Scale(1 / 200)
-GROUPS = {"A": {"A": Group("A", "world", (0, 1, 2, 3))}, "B": {"B": Group("B", "world", (8, 9))}}
+MEMBERS = {"A": (0, 1, 2, 3), "B": (8, 9)}
 LANE_MBPS = GRADIENTS * 1.5 * 8 / (STEP / 2) / 2 / 1e6 / goodput_share()
 """Two lanes of this rate just carry job A's gradients in the time they take."""
 
@@ -43,8 +44,21 @@ def sampled(run: Run) -> Run:
     return run.sampled(9.0, RESUMED + 6 * SLOW_STEP, (0, 1, 2, 3, 8, 9, 12))
 
 
-def points(run: Run, plan: FabricPlan | None = None, **more: Any) -> dict[tuple[str, int], IncarnationPoint]:
-    found = points_of(run.timeline(), plan or photonic(), GROUPS, SCALE, mode="photonic", **more)
+def specs(plan: FabricPlan) -> list[JobSpec]:
+    """Both jobs, on a fabric of this plan."""
+    setting = Setting("photonic", "", "lumion", "one-shot", 0.0, {}, SCALE)
+    setting.__dict__["plan"] = plan
+    return [JobSpec(name, ranks, TenantSection(), setting, 9, 2, Detection()) for name, ranks in MEMBERS.items()]
+
+
+def window(contended: bool = False, **jobs: JobPrediction) -> JobWindow:
+    return JobWindow({}, frozenset(), jobs, contended)
+
+
+def points(
+    run: Run, plan: FabricPlan | None = None, windows: Sequence[JobWindow] = ()
+) -> dict[tuple[str, int], IncarnationPoint]:
+    found = points_of(run.timeline(), specs(plan or photonic()), windows)
     assert [p.point.number for p in found] == list(range(len(found)))
     return {(p.job, p.window): p for p in found}
 
@@ -109,7 +123,7 @@ def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     whole.sampled(9.0, end, (0, 1, 2, 3))
     for t, stayed in ((5.0, 0), (100.0, 900)):
         whole.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
-    (point,) = points_of(whole.timeline(), photonic(), GROUPS, SCALE)
+    (point,) = points_of(whole.timeline(), specs(photonic()))
     assert not point.point.cut_short
     assert {c.name for c in point.judge().failed} == {"drops"}
 
@@ -121,16 +135,15 @@ def test_a_slow_link_shows() -> None:
 
 def test_on_shared_links_the_model_is_the_line_rate() -> None:
     run = sampled(struck(after=SLOW_STEP))
-    model = {
-        ("A", 0): JobPrediction(STEP, STEP, {("A", "gradients"): STEP / 2}),
-        ("A", 1): JobPrediction(SLOW_STEP, SLOW_STEP, {("A", "gradients"): SLOW_STEP / 2}),
-        ("B", 0): JobPrediction(1.0, 1.0, {("B", "gradients"): 0.5}),
-        ("B", 1): JobPrediction(1.5, 1.5, {("B", "gradients"): 0.75}),
-    }
-    assert all(point.judge().faithful for point in points(run, electrical(), predicted=model).values())
+    fast = JobPrediction(STEP, STEP, {("A", "gradients"): STEP / 2})
+    slow = JobPrediction(SLOW_STEP, SLOW_STEP, {("A", "gradients"): SLOW_STEP / 2})
+    before = window(A=fast, B=JobPrediction(1.0, 1.0, {("B", "gradients"): 0.5}))
+    neighbour = JobPrediction(1.5, 1.5, {("B", "gradients"): 0.75})
+    model = [before, window(A=slow, B=neighbour)]
+    assert all(point.judge().faithful for point in points(run, electrical(), model).values())
     assert "link rate" in {c.name for c in points(run, electrical())["A", 1].judge().failed}, "999 Mb/s are not reached"
-    model["A", 1] = JobPrediction(STEP, STEP, {("A", "gradients"): STEP / 2})
-    failed = {c.name for c in points(run, electrical(), predicted=model)["A", 1].judge().failed}
+    model = [before, window(A=fast, B=neighbour)]
+    failed = {c.name for c in points(run, electrical(), model)["A", 1].judge().failed}
     assert failed == {"link rate", "model"}
 
 
@@ -140,7 +153,7 @@ def test_jobs_that_share_links_may_take_turns() -> None:
         if e.kind == "step" and e["rank"] in (0, 12, 2, 3) and e["step"] == 5 and e.end:
             run.events[place] = replace(e, end=e.end + 0.5)
     assert {c.name for c in points(run)["A", 1].judge().failed} == {"step spread"}
-    assert points(run, contended=[("A", 1)])["A", 1].judge().faithful
+    assert points(run, windows=[window(), window(contended=True)])["A", 1].judge().faithful
 
 
 def test_a_life_without_a_whole_step_has_no_point() -> None:
@@ -152,7 +165,7 @@ def test_a_life_without_a_whole_step_has_no_point() -> None:
 def test_a_fault_before_the_one_before_is_mended_leaves_an_empty_stretch() -> None:
     run = struck(neighbour=False)
     run.add(FAULT + 0.3, "run", "fault", job="", rank=13, what="killed")
-    stretches = undisturbed_intervals(recoveries(run.timeline(), SCALE), SCALE)
+    stretches = undisturbed_intervals(recoveries(run.timeline(), SCALE))
     assert len(stretches) == 3
     assert stretches[0] == (0.0, FAULT) and stretches[1][0] == stretches[1][1]
     assert stretches[2][0] == pytest.approx(RESUMED)

@@ -27,17 +27,18 @@ from failover_events import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.racks.incarnations import checksums_agree, incarnations_of, read_incarnations
-from experiments.racks.job_throughput import job_throughputs
-from experiments.racks.neighbour import neighbour_effect
-from experiments.racks.recovery import Recovery, recoveries
+from experiments.racks.incarnations import checksums_agree, read_incarnations
+from experiments.racks.neighbour import neighbour_row
+from experiments.racks.recovery import all_reduce_busbw, recoveries
+from experiments.racks.row import FailoverRow
+from experiments.racks.throughput import job_throughputs
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 
 SCALE = Scale(1 / 200)
 
 
-def only(run: Run, scale: Scale = SCALE) -> Recovery:
+def only(run: Run, scale: Scale = SCALE) -> FailoverRow:
     (found,) = recoveries(run.timeline(), scale, "A")
     return found
 
@@ -45,7 +46,7 @@ def only(run: Run, scale: Scale = SCALE) -> Recovery:
 def test_every_part_is_what_it_was() -> None:
     found = only(struck())
     assert (found.state, found.rank, found.cause) == ("recovered", 1, "silent")
-    assert found.replacements == ((1, 12),) and found.changed_ports == 2
+    assert found.replaced_by == 12 and found.changed_ports == 2
     parts = dict(found.breakdown)
     expected = {"detect": DETECT, "decide": DECIDE, "rewire": REWIRE, "launch": LAUNCH + FORKED,
                 "checkpoint": CHECKPOINT, "library": LIBRARY, "start": REST, "first step": STEP}  # fmt: skip
@@ -72,7 +73,7 @@ def test_who_has_the_checkpoint_loads_it_while_the_spare_fetches_it() -> None:
 def test_the_outage_is_from_the_fault_to_the_first_step_done_again() -> None:
     found = only(struck())
     assert found.outage_s == pytest.approx(RESUMED + STEP - FAULT)
-    assert found.marks[-1] == ("first step", pytest.approx(found.outage_s))
+    assert found.restart_t == pytest.approx(RESUMED)
 
 
 @given(time=st.floats(0.1, 5.0))
@@ -86,7 +87,7 @@ def test_results_are_real_seconds(time: float) -> None:
 def test_steps_lost_and_under_way() -> None:
     found = only(struck())
     assert found.lost_steps == 1, "step 3 was done by all and is done again"
-    assert found.unfinished == 1
+    assert found.unfinished_steps == 1
     assert found.first_step == 3 and found.incarnation == 1
     assert found.steps_done == {0: 9, 1: 4, 2: 9, 3: 9, 12: 5}
 
@@ -95,7 +96,7 @@ def test_a_step_that_one_member_lacks_is_not_lost() -> None:
     run = struck()
     run.events = [e for e in run.events if not (e.kind == "step" and e["rank"] == 1 and e["step"] == 3)]
     assert only(run).lost_steps == 0
-    assert only(run).unfinished == 1
+    assert only(run).unfinished_steps == 1
 
 
 def test_step_times_leave_out_the_first_of_each_life() -> None:
@@ -110,11 +111,10 @@ def test_step_times_leave_out_the_first_of_each_life() -> None:
 
 def test_bandwidth_is_that_of_nccl_tests() -> None:
     found = only(struck(after=SLOW_STEP))
-    assert found.bandwidth_before is not None and found.bandwidth_after is not None
+    first, _ = read_incarnations(struck().timeline(), "A")
     algbw = SCALE.real_bytes(GRADIENTS) / (STEP / 2) / 1e9
-    assert found.bandwidth_before.algbw_gb_s == pytest.approx(algbw)
-    assert found.bandwidth_before.busbw_gb_s == pytest.approx(algbw * 2 * 3 / 4)
-    assert found.bandwidth_after.busbw_gb_s == pytest.approx(found.bandwidth_before.busbw_gb_s * STEP / SLOW_STEP)
+    assert found.busbw_before_gb_s == all_reduce_busbw(first, SCALE) == pytest.approx(algbw * 2 * 3 / 4)
+    assert found.busbw_after_gb_s == pytest.approx(algbw * 2 * 3 / 4 * STEP / SLOW_STEP)
 
 
 # ---- other ends -----------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_a_second_fault_during_the_recovery() -> None:
     assert second.outage_s == pytest.approx(done - REPLACED - 0.5)
     assert (first.incarnation, second.incarnation) == (2, 2)
     assert (first.lost_steps, second.lost_steps) == (1, 0)
-    assert (first.unfinished, second.unfinished) == (1, 0)
+    assert (first.unfinished_steps, second.unfinished_steps) == (1, 0)
     assert second.step_time_before_s is None
     for found in (first, second):
         assert sum(s for _, s in found.breakdown) == pytest.approx(found.outage_s)
@@ -213,7 +213,7 @@ def test_events_belong_to_the_life_of_their_rank() -> None:
 def test_a_checksum_that_differs_is_found() -> None:
     run = struck()
     run.add(30.0, "agent", "checkpoint", 30.1, rank=0, step=6, incarnation=1, bytes=8, checksum=1005)
-    incarnations = incarnations_of(read_incarnations(run.timeline()), "A")
+    incarnations = read_incarnations(run.timeline(), "A")
     assert checksums_agree(incarnations) is True
     assert checksums_agree(incarnations, {3: 1003, 7: 1007}) is True
     assert checksums_agree(incarnations, {7: 1}) is False
@@ -225,7 +225,7 @@ def test_a_checksum_that_differs_is_found() -> None:
         spoilt.events = [e for e in run.events if wrong or e.kind != kind or e["step"] != step]
         if wrong:
             spoilt.add(30.2, "agent", kind, rank=2, step=step, incarnation=1, checksum=wrong)
-        assert checksums_agree(incarnations_of(read_incarnations(spoilt.timeline()), "A")) is False, (kind, step)
+        assert checksums_agree(read_incarnations(spoilt.timeline(), "A")) is False, (kind, step)
 
 
 # ---- the neighbour --------------------------------------------------------------------------------------------------
@@ -233,22 +233,23 @@ def test_a_checksum_that_differs_is_found() -> None:
 
 def test_the_neighbour_is_slower_once_the_job_uses_its_links() -> None:
     run = struck()
-    effect = neighbour_effect(run.timeline(), SCALE, only(run), "B")
-    assert effect.before_s == pytest.approx(1.0) and effect.during_s == pytest.approx(1.0)
-    assert effect.after_s == pytest.approx(1.5) and effect.change == pytest.approx(0.5)
-    assert min(effect.steps) > 3
+    effect = neighbour_row(run.timeline(), SCALE, only(run), "B")
+    assert effect.step_time_before_s == pytest.approx(1.0) and effect.step_time_during_s == pytest.approx(1.0)
+    assert effect.step_time_after_s == pytest.approx(1.5) and effect.change == pytest.approx(0.5)
+    assert min(effect.steps_before or 0, effect.steps_during or 0, effect.steps_after or 0) > 3
 
 
 def test_a_stranded_job_does_nothing_to_its_neighbour_afterwards() -> None:
     run = struck(replaced=False)
-    effect = neighbour_effect(run.timeline(), SCALE, only(run), "B")
-    assert effect.after_s is None and effect.change is None
-    assert effect.during_s is not None
+    effect = neighbour_row(run.timeline(), SCALE, only(run), "B")
+    assert effect.step_time_after_s is None and effect.change is None
+    assert effect.step_time_during_s is not None
 
 
 def test_a_neighbour_that_is_not_there_has_no_times() -> None:
     run = struck(neighbour=False)
-    assert neighbour_effect(run.timeline(), SCALE, only(run), "B").steps == (0, 0, 0)
+    row = neighbour_row(run.timeline(), SCALE, only(run), "B")
+    assert (row.steps_before, row.steps_during, row.steps_after) == (0, 0, 0)
 
 
 # ---- throughput -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from experiments.rails.report import measured_points
 from experiments.rails.row import RailRow
 from experiments.rails.sweep_figure import sweep
 from experiments.rails.window_figure import window_cdf
-from experiments.report import exit_status, redraw
+from experiments.redraw import redraw
+from experiments.report import exit_status
 from experiments.runner import Measured
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from experiments.failover.run import specs_of
-from experiments.server_fabric.run import Epoch, iperf_paths
-from experiments.server_fabric.settings import EPOCH_STEPS, PAPER_EPOCH_S, TENANTS, ServerFabricExperiment, compute_s
+from experiments.command.run import experiment_of, parser_of
+from experiments.server_fabric.experiment import ServerFabric, iperf_paths
+from experiments.server_fabric.row import SHAPES, Shape
+from experiments.server_fabric.settings import EPOCH_STEPS, PAPER_EPOCH_S, ServerFabricSettings, compute_s
 from experiments.settings import validated
 from measure.live.iperf import iperf_verdict
 from railyard.errors import ConfigError
 
 
-def experiment(**values: Any) -> ServerFabricExperiment:
-    return validated(ServerFabricExperiment, values)
+def experiment(**values: Any) -> ServerFabricSettings:
+    return validated(ServerFabricSettings, values)
 
 
 @pytest.mark.parametrize(("batch", "seconds"), [(2, 0.550625), (4, 0.74625), (8, 1.07625)])
@@ -38,12 +39,12 @@ def test_compute_is_the_papers_electrical_step_less_its_gradients(batch: int, se
 )
 def test_what_is_brought_up_for_which_study(studies: str, found: list[str]) -> None:
     made = experiment(studies=studies.split(","))
-    assert [f"{label} {batch}" for label, _, batch in made.epochs()] == found
+    assert [f"{epoch.name} {epoch.batch}" for epoch in made.epochs()] == found
 
 
 def test_every_batch_size_is_measured_where_the_epochs_leave_the_papers_shape_out() -> None:
     made = experiment(studies=["epoch", "batch"], shapes=["1x2x1", "1x2x1"])
-    assert made.epochs() == [
+    assert [(epoch.name, epoch.shape, epoch.batch) for epoch in made.epochs()] == [
         ("1x2x1", "1x2x1", 8),
         ("2x1x1, batch 2", "2x1x1", 2),
         ("2x1x1, batch 4", "2x1x1", 4),
@@ -52,54 +53,65 @@ def test_every_batch_size_is_measured_where_the_epochs_leave_the_papers_shape_ou
 
 
 def test_the_papers_epochs_are_those_of_its_shape() -> None:
-    assert Epoch("2x1x1", "2x1x1", 8, "electrical").paper_s == 40.25
-    assert Epoch("2x1x1", "2x1x1", 8, "photonic").paper_s == 23.37
-    assert Epoch("fragmented", "fragmented", 8, "photonic").paper_s is None
-    assert Epoch("2x1x1, batch 2", "2x1x1", 2, "photonic").paper_ratio == pytest.approx(1.607, abs=0.001)
+    shape, _, fragmented, small, *_ = experiment().epochs()
+    assert (shape.paper_s("electrical"), shape.paper_s("photonic")) == (40.25, 23.37)
+    assert fragmented.paper_s("photonic") is None and fragmented.paper_ratio is None
+    assert small.name == "2x1x1, batch 2" and small.paper_ratio == pytest.approx(1.607, abs=0.001)
 
 
-@pytest.mark.parametrize("shape", TENANTS)
-def test_every_shape_uses_one_port_of_two_on_the_torus_and_both_on_photonics(shape: str) -> None:
-    made = experiment()
-    failover = made.as_failover(8)
-    assert failover.neighbour is None and failover.steps == EPOCH_STEPS[8]
-    scale = failover.scale.scale()
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_uses_one_port_of_two_on_the_torus_and_both_on_photonics(shape: Shape) -> None:
+    made = experiment(shapes=[shape], studies=["epoch"])
+    (epoch,) = made.epochs()
     lanes = {}
     for fabric in ("electrical", "photonic"):
-        setting = made.setting(fabric, shape)
-        plan = failover.plan(setting, scale)
-        (spec,) = specs_of(failover, setting, plan, scale)
-        assert plan.ranks == 4 and len(spec.members) == 2
-        lanes[fabric] = len(iperf_paths(spec, plan))
+        spec = made.spec(fabric, epoch)
+        assert spec.setting.plan.ranks == 4 and len(spec.members) == 2 and spec.steps == EPOCH_STEPS[8]
+        lanes[fabric] = len(iperf_paths(spec))
     assert lanes == {"electrical": 1, "photonic": 2}
 
 
+def test_what_is_measured_of_an_epoch_and_how_long_its_job_is() -> None:
+    made = experiment(studies=["iperf3", "batch"], batch=4)
+    first, *_, last = made.epochs()
+    assert (first.measures, made.spec("photonic", first).steps) == (("iperf3",), 2)
+    assert (last.measures, made.spec("photonic", last).steps) == (("epoch",), EPOCH_STEPS[8])
+    assert experiment().epochs()[0].measures == ("iperf3", "all-reduce", "epoch")
+
+
 def test_what_is_shared_goes_on_to_the_training_job() -> None:
-    failover = experiment(seed=7, verify=True, mtu=1500, ack_timeout_s=9.0, scale={"time": 0.5}).as_failover(4, steps=3)
-    assert (failover.seed, failover.verify, failover.mtu, failover.ack_timeout_s) == (7, True, 1500, 9.0)
-    assert failover.scale.scale().time == 0.5 and failover.scale.scale().rate == 1 / 100
-    assert failover.job.compute_s == compute_s(4) and failover.steps == 3
-    assert failover.experiment == "server-fabric"
+    made = experiment(mtu=1500, scale={"time": 0.5}, batch=4)
+    spec = made.spec("electrical", made.epochs()[0])
+    assert spec.setting.plan.mtu == 1500
+    assert spec.setting.scale.time == 0.5 and spec.setting.scale.rate == 1 / 100
+    assert spec.tenant.compute_s == compute_s(4) and spec.detection.heartbeat_s == 0.125
+
+
+def test_options_mean_what_they_always_meant() -> None:
+    words = "--quick --study batch --shapes 1x2x1,fragmented --batch 4 --iperf-seconds 1 --time 1"
+    made = experiment_of(ServerFabric, parser_of(ServerFabric).read(words.split())).settings
+    assert (made.studies, made.shapes, made.batch) == (("batch",), ("1x2x1", "fragmented"), 4)
+    assert (made.iperf_s, made.scale.time) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"shapes": ["3x1x1"]}, "shapes: must be of 2x1x1, 1x2x1, fragmented, not 3x1x1"),
+        ({"shapes": ["3x1x1"]}, "shapes: must be one of 2x1x1, 1x2x1, fragmented, not '3x1x1'"),
         ({"shapes": []}, "shapes"),
-        ({"studies": ["iperf"]}, "studies.0: input should be 'iperf3', 'epoch', 'batch' or 'recovery'"),
+        ({"studies": ["iperf"]}, "studies: must be one of iperf3, epoch, batch, recovery, not 'iperf'"),
         ({"studies": []}, "studies"),
-        ({"batch": 3}, "batch"),
-        ({"iperf_s": 0}, "iperf_s: input should be greater than or equal to 1"),
+        ({"batch": 3}, "batch: must be one of 2, 4, 8, not 3"),
+        ({"iperf_s": 0}, "iperf_s: must be at least 1"),
         ({"controller": "remote"}, "controller must be ryu or os-ken"),
         ({"scale": {"rate": 1e-9}}, "port_gbps x scale.rate: must be a rate from"),
         ({"scale": {"time": 0}}, "scale.time"),
-        ({"ports": 2}, "ports: is not a key of an experiment"),
+        ({"ports": 2}, "ports: there is no such key"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        experiment(**values).check()
+        ServerFabric(experiment(**values)).check()
     assert "\n" not in str(caught.value)
 
 

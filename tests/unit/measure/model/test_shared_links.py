@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from controllers.circuits import torus_routes
-from experiments.racks.job_prediction import predicted_jobs
+from experiments.racks.forecast import predicted_jobs
 from measure.model.prediction import Prediction, predict
 from measure.model.wires import Wires, wire_bytes
 from railyard.errors import ConfigError, ControlError

@@ -1,4 +1,4 @@
-"""The scripts of racks, run as a person runs them."""
+"""The experiments on racks, run as a person runs them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ MAY_BE_UNFAITHFUL = (0, 8)
 """A test machine may be busy; the numbers of these runs are not looked at."""
 
 
-def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+RAILYARD = [sys.executable, "-m", "experiments.command.main"]
+
+
+def railyard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RAILYARD, *arguments], capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
 
 
 @pytest.mark.timed(late_ms=50)  # late heartbeats would count as deaths
@@ -33,7 +35,7 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
         "neighbour: {compute_s: 0.5, gradient_bytes: 2.0e+8, state_bytes: 2.0e+8}\n"
         "scale: {rate: 1/400, time: 0.3}\n"
     )
-    done = script("failover.py", str(experiment), "--out", str(out))
+    done = railyard("run", "failover", str(experiment), "--out", str(out))
     assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
     assert "rank 1 is killed" in done.stderr and "circuits up" in done.stdout
     rows = json.loads((out / "summary.json").read_text())
@@ -46,16 +48,17 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
         ("e1", "A", True),
         ("e1", "B", True),
     ]
+    assert all(row["sent_bytes"] >= row["received_bytes"] > 0 and row["lost_packets"] >= 0 for row in rows)
     figures = {"throughput.png", "recovery.png", "step-times.png"}
     assert figures <= {path.name for path in (out / "figures").iterdir()}
-    again = script("plot.py", str(out))
+    again = railyard("plot", str(out))
     assert again.returncode == done.returncode and "Step times before and after" in again.stdout
 
 
 @pytest.mark.timed(late_ms=20)  # rates over a second, to 10 %
 def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    done = script("server_fabric.py", "--quick", "--iperf-seconds", "1", "--out", str(out))
+    done = railyard("run", "server-fabric", "--quick", "--iperf-seconds", "1", "--out", str(out))
     assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
     rows = json.loads((out / "summary.json").read_text())
     value = {(row["measure"], row["fabric"]): row["value"] for row in rows}
@@ -66,7 +69,7 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
 @pytest.mark.beside
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    command = [sys.executable, str(ROOT / "scripts" / "failover.py"), "--fabric", "photonic", "--out", str(out)]
+    command = [*RAILYARD, "run", "failover", "--fabric", "photonic", "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert running.stderr is not None
     assert "is up" in running.stderr.readline()

@@ -1,0 +1,93 @@
+"""The failover experiment: what a dead chip costs a training job, with spares of different kinds (LUMION)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from controllers.policies.catalog import load_policy
+from experiments.experiment import Experiment
+from experiments.failover.settings import LIGHT_NEIGHBOUR, FailoverSettings
+from experiments.racks.forecast import predicted_rows
+from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
+from experiments.racks.run import play
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+    from experiments.runner import Runner
+
+
+class Failover(Experiment[FailoverSettings]):
+    """Cost of a dead accelerator for a job: kills on a photonic rack, on electrical racks, and with migration."""
+
+    name = "failover"
+    Settings = FailoverSettings
+    rows = (FailoverRow,)
+    quick: ClassVar = {"fabrics": ["photonic", "e1"], "steps": 6, "kill": "1@3.5", "job": {"checkpoint_every": 2}}
+    examples = (
+        "                                                # four fabrics, with a second tenant",
+        "--quick                                         # photonic and E1, fewer steps",
+        "--fabrics photonic --kill 1@4.5,16@+0.5         # the spare, too",
+        "--fabrics photonic --stages paper               # as MORPHLUX",
+        "--fabrics photonic --random-kills 20 --time 0.2",
+        "--fabrics photonic --controller-dies-after 300",
+        "--predict                                       # the model alone; no root",
+    )
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """``--kill`` and ``--random-kills`` replace each other; options of the neighbour keep the others' defaults."""
+        kills = [key for key in ("kill", "random_kills") if key in given]
+        if len(kills) == 1:
+            values.pop("random_kills" if kills == ["kill"] else "kill", None)
+        if isinstance(given.get("neighbour"), Mapping):
+            values["neighbour"] = {**LIGHT_NEIGHBOUR.model_dump(), **values["neighbour"]}
+        return values
+
+    def check(self) -> None:
+        """Build every plan, with its policy, and check the kills."""
+        for name in self.settings.fabrics:
+            setting = self.settings.setting(name)
+            self.settings.kills(setting.plan)
+            load_policy(setting.policy, setting.plan)
+
+    def predict(self) -> list[FailoverRow]:
+        """A row of the model for every fabric and every kill that hits a job; of random kills the first."""
+        rows: list[FailoverRow] = []
+        for name in self.settings.fabrics:
+            setting = self.settings.setting(name)
+            kills = self.settings.kills_by_run(setting.plan)[0]
+            rows += predicted_rows(self.settings.specs(setting), kills, self.settings.seed)
+        add_ratios(rows)
+        return rows
+
+    def run(self, runner: Runner) -> None:
+        """Measure every fabric, which is brought up anew for every run."""
+        after_ms = self.settings.controller_dies_after_ms
+        dies_after_s = None if after_ms is None else after_ms / 1e3
+        for name in self.settings.fabrics:
+            setting = self.settings.setting(name)
+            for kills in self.settings.kills_by_run(setting.plan):
+                specs = self.settings.specs(setting)
+                rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
+                runner.add(*rows, revise=add_ratios)
+                for row in rows:
+                    if row.event != NEIGHBOUR:
+                        runner.progress.say(f"  {_outcome(row)}")
+
+    @classmethod
+    def report(cls) -> Report:
+        """Tables and figures of the recoveries."""
+        from experiments.failover.report import REPORT
+
+        return REPORT
+
+
+def _outcome(row: FailoverRow) -> str:
+    """The progress line of a row: outcome, outage, step times and verdict."""
+    if row.outage_s is None:
+        return f"{row.tenant}: {row.state}" + (f" ({row.reason})" if row.reason else "")
+    return (
+        f"{row.tenant}: circuits up after {row.circuits_s:.3f} s, out for {row.outage_s:.2f} s, step "
+        f"{row.step_time_before_s or 0:.3f} s before and {row.step_time_after_s or 0:.3f} s after; {row.verdict}"
+    )

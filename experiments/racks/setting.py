@@ -1,0 +1,180 @@
+"""What runs on a rack: a fabric with the policy of its controller, and the training jobs of its tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from controllers.engine.jobs import Detection
+from controllers.policies.catalog import load_policy
+from experiments.job_point import Fabric
+from experiments.settings import Option, PacketSettings
+from railyard.errors import ConfigError
+from railyard.protocol import Hop
+from railyard.scale import MTU_BYTES, Scale
+from railyard.validation import Section
+from topos.describe import plan as describe
+from topos.plan import FabricPlan
+from topos.racks import RackTopo
+from workloads.agent.config import AgentMode
+from workloads.program import Group, Program
+from workloads.training.training_job import training_job
+
+PORT_GBPS = 10.0
+GRADIENT_BYTES = 39.55e9 / 8
+"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). A
+checkpoint holds its fp32 parameters, which take as many bytes."""
+COMPUTE_S = 0.6
+"""Compute of one step at batch 2: about the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
+PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
+"""Start-up stages in real seconds, read off MORPHLUX's recovery timeline: 1.1 s circuits up and job launched, 4.5 s
+collective library synchronised, 14.5 s data tokenised, 16.6 s model loaded."""
+ENDLESS = 10_000
+"""Steps of a neighbour: more than it can finish, since it is stopped when the job ends."""
+
+
+class TenantSection(Section):
+    """A training job, in real units."""
+
+    compute_s: float = Field(default=COMPUTE_S, gt=0, le=3600, description="compute of a step, in seconds")
+    gradient_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15, description="gradients of a step, in bytes")
+    state_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15, description="a checkpoint, in bytes")
+    checkpoint_every: int = Field(default=3, ge=0, description="steps between two checkpoints; 0: none")
+
+
+class JobSection(TenantSection):
+    """The job that loses a chip; its restart needs a checkpoint."""
+
+    checkpoint_every: Annotated[int, Option("--checkpoint-every", "K")] = Field(
+        default=3, ge=1, description="steps between two checkpoints"
+    )
+
+
+class RackSettings(PacketSettings):
+    """What experiments on racks have in common."""
+
+    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
+        default=MTU_BYTES, ge=576, le=9216, description="MTU of the links, in bytes"
+    )
+
+    @model_validator(mode="after")
+    def _possible_on_racks(self) -> RackSettings:
+        if self.controller == "remote":
+            raise ValueError("controller must be ryu or os-ken: only policies of Railyard replace dead chips")
+        if self.pcap:
+            raise ValueError("pcap must be off: packets on racks are not captured")
+        return self
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One fabric of an experiment: topology, slices of the tenants, and the policy of its controller.
+
+    ``options`` are those of the topology ``kind``, without the rates of ports; ``port_gbps`` and ``delay_s`` (of a
+    reconfiguration) are real. ``keys`` gives the experiment's key of each option whose name differs, for errors.
+    """
+
+    name: str
+    system: str
+    policy: str
+    mode: AgentMode
+    delay_s: float
+    options: Mapping[str, Any]
+    scale: Scale
+    port_gbps: float = PORT_GBPS
+    front_end_gbps: float = PORT_GBPS
+    kind: type[RackTopo] = RackTopo
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    def topology(self) -> RackTopo:
+        """The Mininet topology; ``ConfigError`` names the experiment's key of an impossible shape."""
+        rates = {"port": self.port_gbps, "front_end": self.front_end_gbps}
+        keys = {**{f"{name}_mbps": f"{name}_gbps x scale.rate" for name in rates}, **self.keys}
+        try:
+            mbps = {f"{name}_mbps": self.scale.emulated_mbps(gbps) for name, gbps in rates.items()}
+            return self.kind(**self.options, **mbps)
+        except ConfigError as error:
+            key = keys.get(error.key or "")
+            if key is None:
+                raise
+            raise ConfigError(str(error).removeprefix(f"{error.key}: "), key=key) from None
+
+    @cached_property
+    def plan(self) -> FabricPlan:
+        """The plan of the fabric, without bringing it up."""
+        return describe(self.topology())
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric to bring up."""
+        return Fabric(self.name, self.name, self.topology)
+
+    def ring_paths(self, members: Sequence[int]) -> list[Hop]:
+        """The circuits that the policy gives a ring of ``members``; empty on packet switches."""
+        policy, group = load_policy(self.policy, self.plan), Group("ring", "dp", tuple(members))
+        return list(policy.paths(group, policy.start([group])))
+
+    def ring_lanes(self, members: Sequence[int]) -> int:
+        """Number of lanes that keeps every link of the ring busy in both directions: two for each circuit of a hop.
+
+        In a ring of two all circuits between the pair belong to one hop, and in the other direction to the next hop.
+        """
+        if self.mode == "electrical":
+            return 2
+        hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in self.ring_paths(members))
+        return max(1, hop if len(members) == 2 else 2 * hop)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job on a fabric: ``members`` in ring order; ``lanes`` is the number of lanes of its all-reduce.
+
+    ``stages`` are given durations of start-up stages in real seconds, ``predicted_step_s`` is the predicted time of a
+    step in wall-clock seconds.
+    """
+
+    name: str
+    members: tuple[int, ...]
+    tenant: TenantSection
+    setting: Setting
+    steps: int
+    lanes: int
+    detection: Detection
+    stages: tuple[tuple[str, float], ...] = ()
+    predicted_step_s: float = 1.0
+
+    def program(self, members: Sequence[int] = ()) -> Program:
+        """The program of a step; ``members`` if they are not those of the start."""
+        tenant, members = self.tenant, members or self.members
+        gradient_bytes, ranks = round(tenant.gradient_bytes), self.setting.plan.ranks
+        return training_job(members, gradient_bytes, tenant.compute_s, self.lanes, ranks, group=self.name)
+
+
+def specs_of(
+    setting: Setting,
+    tenants: Sequence[TenantSection | None],
+    *,
+    steps: int,
+    detection: Detection,
+    stages: Mapping[str, float] | None = None,
+) -> list[JobSpec]:
+    """Specifications of the jobs on one fabric: the job that loses a chip, which does ``steps``, and its neighbours."""
+    assert setting.plan.rack is not None
+    return [
+        JobSpec(
+            name=rented.name,
+            members=rented.ranks,
+            tenant=tenant,
+            setting=setting,
+            steps=ENDLESS if number else steps,
+            lanes=setting.ring_lanes(rented.ranks),
+            detection=detection,
+            stages=tuple((stages or {}).items()),
+        )
+        for number, (rented, tenant) in enumerate(zip(setting.plan.rack.tenants, tenants, strict=False))
+        if tenant is not None
+    ]

@@ -1,0 +1,175 @@
+"""The server-fabric experiment: every shape on both fabrics, each brought up anew, then the kill of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from controllers.engine.jobs import Job
+from experiments.experiment import Experiment
+from experiments.racks.forecast import predicted_rows, windows
+from experiments.racks.incarnations import read_incarnations
+from experiments.racks.kill import parse_kills
+from experiments.racks.recovery import all_reduce_busbw
+from experiments.racks.row import FailoverRow, add_ratios, judge_together
+from experiments.racks.run import RackResult, play
+from experiments.racks.setting import PORT_GBPS, JobSpec
+from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, ServerFabricRow
+from experiments.server_fabric.settings import Epoch, ServerFabricSettings
+from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
+from measure.results.row import ResultRow
+from railyard.errors import AgentError
+from railyard.protocol import Hop
+from railyard.scale import goodput_share
+from topos.kernel.namespaces import HostEnd
+
+if TYPE_CHECKING:
+    from experiments.report import Report
+    from experiments.runner import Runner
+    from experiments.session import Session
+
+KILL = "1@2.5"
+"""The kill of study ``recovery``; one of the two hosts outside the slice replaces the dead one."""
+
+
+class ServerFabric(Experiment[ServerFabricSettings]):
+    """Gain of steerable server links on MORPHLUX's prototype: iperf3, all-reduce, epochs, recovery."""
+
+    name = "server-fabric"
+    Settings = ServerFabricSettings
+    rows = (ServerFabricRow, FailoverRow)
+    quick: ClassVar = {"studies": ["iperf3", "epoch"], "shapes": ["2x1x1"], "iperf_s": 2, "scale": {"time": 0.1}}
+    examples = (
+        "                            # all studies on both fabrics",
+        "--quick                     # one shape, shorter",
+        "--study batch               # epochs at batch sizes 2, 4, 8",
+        "--study recovery --time 1   # in real time",
+        "--predict                   # the model alone; no root",
+    )
+
+    def check(self) -> None:
+        """Build every plan at this scale."""
+        for fabric in (ELECTRICAL, PHOTONIC):
+            for shape in self.settings.shapes:
+                _ = self.settings.setting(fabric, shape).plan
+
+    def predict(self) -> Iterator[ResultRow]:
+        """The model's values: line rate for iperf3, simulated all-reduces, epochs and recovery."""
+        for epoch, spec in self._epochs():
+            yield from self._rows(epoch, spec)
+        if "recovery" in self.settings.studies:
+            recovered = list(predicted_rows([self.settings.recovery_spec()], parse_kills(KILL), self.settings.seed))
+            add_ratios(recovered)
+            yield from recovered
+
+    def run(self, runner: Runner) -> None:
+        """Measure all studies."""
+        for epoch, spec in self._epochs():
+            rows = self._measure(runner, epoch, spec)
+            runner.add(*rows)
+            for row in rows:
+                runner.progress.say(f"  {epoch.name}, {row.measure}: {row.value:.2f} {row.unit}")
+        if "recovery" in self.settings.studies:
+            found = play(runner, [self.settings.recovery_spec()], parse_kills(KILL))
+            runner.add(*found.rows(), revise=add_ratios)
+
+    @classmethod
+    def report(cls) -> Report:
+        """Table and figure by shape, and those of the recovery."""
+        from experiments.server_fabric.report import REPORT
+
+        return REPORT
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _epochs(self) -> Iterator[tuple[Epoch, JobSpec]]:
+        for epoch in self.settings.epochs():
+            for fabric in (ELECTRICAL, PHOTONIC):
+                yield epoch, self.settings.spec(fabric, epoch)
+
+    def _rows(self, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
+        """The rows of an epoch on one fabric, with the values of the model."""
+        setting, lanes, n = spec.setting, len(iperf_paths(spec)), len(spec.members)
+        model = windows([spec], [])[0].jobs[spec.name]
+        (reduce_s,) = model.operations_s.values()
+        predicted: dict[Measure, float] = {
+            "iperf3": lanes * PORT_GBPS * goodput_share(self.settings.mtu),
+            "all-reduce": spec.tenant.gradient_bytes * 8e-9 * 2 * (n - 1) / n / setting.scale.real_s(reduce_s),
+            "epoch": model.step_time_s * spec.steps,
+        }
+        more: dict[Measure, dict[str, Any]] = {
+            "iperf3": {"lanes": lanes},
+            "all-reduce": {"batch": epoch.batch},
+            "epoch": {
+                "batch": epoch.batch,
+                "steps": spec.steps,
+                "paper_s": epoch.paper_s(setting.name),
+                "paper_ratio": epoch.paper_ratio,
+            },
+        }
+        rows = []
+        for measure in epoch.measures:
+            row = ServerFabricRow(measure=measure, shape=epoch.name, fabric=setting.name, **more[measure])
+            row.system, row.predicted = setting.system, predicted[measure]
+            row.at(setting.scale, self.settings.seed)
+            rows.append(row)
+        return rows
+
+    def _measure(self, runner: Runner, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
+        found: list[IperfResult] = []
+
+        def before(session: Session) -> None:
+            if "iperf3" in epoch.measures:
+                found.append(self._iperf(session, spec))
+
+        result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
+        values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
+        verdicts = [point.judge() for point in result.points]
+        for row in rows:
+            if row.measure == "iperf3":
+                row.value = found[0].mbps / 1e3 / spec.setting.scale.rate
+                row.retransmits = sum(found[0].retransmits)
+                row.judge(iperf_verdict(row.value / (row.predicted or 1.0)))
+                continue
+            row.value = values[row.measure]
+            row.checksum_ok = result.checksum_ok(result.jobs[0]) if row.measure == "epoch" else None
+            row.count(result.delivered)
+            judge_together(row, verdicts)
+        return rows
+
+    def _iperf(self, session: Session, spec: JobSpec) -> IperfResult:
+        """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up."""
+        groups = tuple(spec.program().groups.values())
+        session.register(Job(spec.name, groups, spec.setting.mode), spec.setting.policy)
+        lanes = [_lane(session, path) for path in iperf_paths(spec)]
+        result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
+        session.call("finish", job=spec.name)
+        return result
+
+
+def _epoch_values(epoch: Epoch, spec: JobSpec, result: RackResult) -> dict[str, float]:
+    """The busbw of an epoch's all-reduces in Gb/s and its time in seconds; ``AgentError`` if it was interrupted."""
+    scale = spec.setting.scale
+    incarnation, *more_incarnations = read_incarnations(result.events, spec.name)
+    steps, busbw_gb_s = incarnation.steps, all_reduce_busbw(incarnation, scale)
+    if more_incarnations or len(steps.complete) != spec.steps or busbw_gb_s is None:
+        raise AgentError(
+            f"{len(steps.complete)} of {spec.steps} steps of the epoch {epoch.name} ended without an interruption"
+        )
+    epoch_s = scale.real_s(steps.job(steps.complete[-1])[1] - steps.job(steps.complete[0])[0])
+    return {"all-reduce": busbw_gb_s * 8, "epoch": epoch_s}
+
+
+def iperf_paths(spec: JobSpec) -> list[Hop]:
+    """A path for every port that a slice of two can use: its circuits, or on the torus the direct link."""
+    return spec.setting.ring_paths(spec.members) or [Hop(spec.members[0], 0, spec.members[1], 0)]
+
+
+def _lane(session: Session, path: Hop) -> IperfLane:
+    rank, lane, peer, peer_lane = path
+    return IperfLane(_end(session, rank, lane), _end(session, peer, peer_lane))
+
+
+def _end(session: Session, rank: int, lane: int) -> HostEnd:
+    port = session.plan.rail_of(rank).port(rank, lane)
+    return HostEnd(session.net.netns_fd(port.host), port.interface, port.ip)
