@@ -15,21 +15,17 @@ from tries import Try
 
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
-from experiments.all_to_all.row import all_to_all_columns
+from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.settings import AllToAllSettings
 from experiments.all_to_all.slot_reach import rotor_slots
+from experiments.runner import Measured, Runner
 from experiments.session import Session
-from experiments.settings import Settings, validated
-from experiments.trials.plan import TrialPlan
-from experiments.trials.run import QuietTrialListener, TrialRun
+from experiments.settings import PacketSettings, validated
 from experiments.trials.trial import Trial
-from measure.live.delivery import Delivery
 from measure.live.ping_matrix import PingMatrix
 from measure.metrics.collective import CollectiveTimes
-from measure.metrics.point import Point
 from measure.results.row import Row
 from railyard.errors import ControlError
-from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.rails import RailTopo
 from workloads.program import Group
@@ -98,30 +94,30 @@ class Bench:
 
     def __init__(self, out: Path) -> None:
         self.machine = Try()
-        self._events: Sequence[Event] = ()
-        settings = experiment()
-        plan = TrialPlan("all-to-all", settings, Scale(1.0), 1)
-        self.run = TrialRun(plan, out, QuietTrialListener(), columns=self._columns)
-
-    def _columns(
-        self,
-        trial: Trial,
-        point: Point,
-        events: Sequence[Event],
-        row: Row,
-        times: CollectiveTimes,
-        found: Delivery | None,
-    ) -> Row:
-        self._events = events
-        return all_to_all_columns(trial, point, events, row, times, found)
+        self.run = Runner(AllToAll(experiment()), out)
 
     def measure(self, **values: Any) -> Outcome:
         """The only case of an experiment with these keys."""
-        (trial,) = experiment(**values).trials()
-        row = self.run.measure(trial).row
+        made = Observed(experiment(**values))
+        (trial,) = made.trials
+        made.measure(self.run, trial)
+        row = self.run.rows[-1]
         for reason in late_timers([row]):
             self.machine.late(reason)
-        return Outcome(row, self._events)
+        return Outcome(row, made.events)
+
+
+class Observed(AllToAll):
+    """An experiment that keeps the events of its last point."""
+
+    events: Sequence[Event] = ()
+
+    def complete(
+        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
+    ) -> None:
+        super().complete(row, trial, found, times)
+        assert found is not None
+        self.events = found.events
 
 
 def experiment(**values: Any) -> AllToAllSettings:
@@ -251,7 +247,7 @@ def test_a_photonic_mesh_turns_as_any_other_switch(bench: Bench) -> None:
 @pytest.mark.beside
 def test_a_rotation_that_a_mesh_cannot_hold_is_refused_at_registration() -> None:
     topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh="3x3@0/1/7/12")
-    with Session(Settings(), topo) as session:
+    with Session(PacketSettings(), topo) as session:
         with pytest.raises(ControlError) as refused:
             session.register(rotating_job("all", (0, 1, 2, 3)), "rotor")
         sentence = str(refused.value)
@@ -272,7 +268,7 @@ def rotating_job(name: str, members: tuple[int, ...]) -> Job:
 def test_in_every_slot_light_joins_the_ports_that_the_policy_says_and_no_others(ranks: int) -> None:
     topo = RailTopo(servers=ranks, gpus=1, ports=2, rate_mbps=100, fabric="ocs")
     with (
-        Session(Settings(), topo) as session,
+        Session(PacketSettings(), topo) as session,
         PingMatrix(session.plan, session.netns_fds(), quiet_s=0.2, longest_s=2.0) as matrix,
     ):
         for simplex, slots in ((False, ranks // 2), (True, ranks - 1)):

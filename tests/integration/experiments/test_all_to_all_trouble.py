@@ -80,11 +80,11 @@ def test_trouble_in_a_rotation_ends_it_with_one_sentence(
     took_s = time.monotonic() - began
     assert found == status, errors
     assert said in errors and "Traceback" not in errors
-    (sentence,) = [line for line in errors.splitlines() if line.startswith("all_to_all.py: ")]
+    (sentence,) = [line for line in errors.splitlines() if line.startswith("railyard: ")]
     assert said in sentence
     assert took_s < 20
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["ended"] == f"stopped: {sentence.removeprefix('all_to_all.py: ')}"
+    assert manifest["ended"] == f"stopped: {sentence.removeprefix('railyard: ')}"
     assert '"slot"' in (out / "events.jsonl").read_text(), "what was measured is kept"
     assert not runs_of(process.pid) and not run.path.exists()
     assert not [pid for pid in everybody if Path(f"/proc/{pid}").exists()]

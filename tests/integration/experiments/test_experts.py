@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.rails.job import load_job
-from experiments.rails.run import QuietListener, RailRun
-from experiments.rails.settings import SLOT_MODES, make_settings
+from experiments.rails.experiment import Rails
+from experiments.rails.modes import MODES
+from experiments.rails.settings import make_settings
+from experiments.runner import Runner
 from measure.live.delivery import payload
 from railyard.timeline import Event, read_events
 
@@ -42,14 +43,16 @@ def test_experts_in_every_mode_get_the_right_values_and_gradients_their_ring(tmp
             "scale": {"rate": "1/40"},
         }
     )
-    RailRun(experiment, load_job(experiment), tmp_path / "results", QuietListener()).run()
+    rails = Rails(experiment)
+    with Runner(rails, tmp_path / "results") as runner:
+        rails.run(runner)
     events = read_events(tmp_path / "results" / "events.jsonl")
     by_mode = {e["mode"]: within(events, e) for e in events if (e.source, e.kind) == ("run", "point")}
     assert list(by_mode) == list(experiment.modes)
     for mode, mine in by_mode.items():
         check_values(mine)
-        assert bool(slots_of(mine)) == (mode in SLOT_MODES)
-    for mode in SLOT_MODES:
+        assert bool(slots_of(mine)) == MODES[mode].slots
+    for mode in ("rotor", "demand"):
         check_turns(by_mode[mode])
         check_ring(by_mode[mode])
 

@@ -13,7 +13,7 @@ from raw_frames import forget_caches
 
 from controllers.circuits.matchings import one_factorization
 from experiments.session import Session
-from experiments.settings import Settings
+from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, payload, read_port_counters
 from measure.live.ping_matrix import PingMatrix
 from railyard.errors import ConfigError
@@ -64,7 +64,7 @@ def join(session: Session, pairs: Pairs, lanes: tuple[int, int] = (0, 0)) -> Non
 @pytest.mark.parametrize("ranks", [8, 16])
 def test_in_every_matching_partners_hear_each_other_and_nobody_else_does(ranks: int) -> None:
     met: list[tuple[int, int]] = []
-    with Session(Settings(), rail(ranks)) as session, matrix_of(session) as matrix:
+    with Session(PacketSettings(), rail(ranks)) as session, matrix_of(session) as matrix:
         for pairs in one_factorization(ranks):
             join(session, pairs)
             assert matrix.reach() == both_ways(pairs)
@@ -77,7 +77,7 @@ def test_in_every_matching_partners_hear_each_other_and_nobody_else_does(ranks: 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(Settings(), rail(4, ports=2)) as running:
+    with Session(PacketSettings(), rail(4, ports=2)) as running:
         yield running
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from experiments.session import Session
-from experiments.settings import Settings
+from experiments.settings import PacketSettings
 from topos.kernel.namespaces import inside
 from topos.plan import HostPort
 from topos.rails import RailTopo
@@ -29,7 +29,7 @@ PAYLOAD = bytes(range(256)) * 40
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(Settings(), RailTopo(servers=2, gpus=1, ports=1, rate_mbps=100, fabric="ocs")) as running:
+    with Session(PacketSettings(), RailTopo(servers=2, gpus=1, ports=1, rate_mbps=100, fabric="ocs")) as running:
         yield running
 
 
