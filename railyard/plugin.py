@@ -30,8 +30,8 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
     ``name`` is ``module:Class``, ``FILE.py:Class``, or the name of an entry point in ``group``. ``what`` names such a
     class in errors (``a policy``), ``key`` the option, ``known`` the names that exist besides.
     """
-    module_name, colon, class_name = name.rpartition(":")
-    if not colon:
+    module_name, _, class_name = name.rpartition(":")
+    if not (module_name and class_name):
         points = {point.name: point for point in entry_points(group)}
         if name not in points:
             names = [*known, *points]

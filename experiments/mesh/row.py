@@ -23,7 +23,7 @@ class MeshRow(ResultRow):
     used_ports_are: Annotated[str, "how the ports in use were chosen"]
     number: Annotated[int, "number of the matching"]
     pairs: Annotated[Sequence[Sequence[int]], "pairs of ports"]
-    routable: Annotated[bool | None, "whether there is a route; empty: none was found in time, which proves nothing"]
+    routable: Annotated[bool | None, "whether there is a route; empty: none was found in time"]
     proved: Annotated[bool, "whether it is proved that the route has the fewest cells, or that there is none"]
     seconds: Annotated[float, "time of the search, in s"]
     flips: Annotated[int | None, "cells that change their state from the matching before"] = None

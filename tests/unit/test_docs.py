@@ -47,7 +47,7 @@ PRIVATE_WORDS = (
 BACKTICKS = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?<![\w./-])((?:" + "|".join(FOLDERS) + r")/[\w./-]*)")
 MODULE = re.compile(r"(?<![\w./-])((?:" + "|".join(FOLDERS[1:-2]) + r")(?:\.\w+)+)(?!\w*/)")
-ENTRY_POINT_GROUPS = {"railyard.policies"}
+ENTRY_POINT_GROUPS = {"railyard.experiments", "railyard.policies"}
 """They look like modules: installed packages offer policies by them."""
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -122,28 +122,28 @@ def registering(**wrong: object) -> dict[str, Any]:
     ("message", "reason"),
     [
         ({"op": "dance"}, "op: must be one of register, checkin"),
-        ({"op": "request", "rank": -1}, "rank: input should be greater than or equal to 0, not -1"),
+        ({"op": "request", "rank": -1}, "rank: must be at least 0, not -1"),
         ({"op": "request", "rank": 0, "group": "g"}, "index: is missing; operation request needs it"),
         ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits.0.1: is missing; operation rewire needs it"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 is in circuit 1-2 and in"),
         (
             {"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"},
-            "update: input should be 'update', 'safe' or 'overwrite', not 'x'",
+            "update: must be one of update, safe, overwrite, not 'x'",
         ),
         (
             {"op": "fault", "switch": "rail0", "port": 1, "state": "x"},
-            "state: input should be 'failed' or 'restored', not 'x'",
+            "state: must be one of failed, restored, not 'x'",
         ),
         (registering(name=""), "job.name: string should have at least 1 character, not ''"),
         (registering(groups=None), "job.groups: input should be a valid array, not None"),
         (registering(groups=[{"members": [0]}]), "job.groups.0.name: is missing; operation register needs it"),
         (
             registering(groups=[{"name": "g", "members": [0], "dimension": "x"}]),
-            "dimension: input should be 'tp', 'cp'",
+            "dimension: must be one of tp, cp",
         ),
         (registering(groups=[{"name": "g", "members": [0], "dimension": "dp", "lanes": [0, 1]}]), "group g has lanes"),
-        (registering(link_recovery_s=-1), "link_recovery_s: input should be greater than or equal to 0"),
+        (registering(link_recovery_s=-1), "link_recovery_s: must be at least 0"),
     ],
 )
 def test_wrong_messages_are_named(world: World, message: dict[str, Any], reason: str) -> None:

@@ -241,16 +241,16 @@ def registering(detection: object) -> dict[str, Any]:
     ("message", "reason"),
     [
         ({"op": "watch", "job": "C"}, "job C is not registered; registered are: A, B"),
-        ({"op": "watch", "job": "A", "seen": -1}, "seen: input should be greater than or equal to 0, not -1"),
+        ({"op": "watch", "job": "A", "seen": -1}, "seen: must be at least 0, not -1"),
         ({"op": "restart", "job": "C"}, "job C is not registered"),
         ({"op": "failed", "rank": 10}, "there is no rank 10; the fabric's ranks are 0 to 9"),
-        ({"op": "failed", "rank": "x"}, "rank: input should be a valid integer, not 'x'"),
+        ({"op": "failed", "rank": "x"}, "rank: must be a whole number, not 'x'"),
         ({"op": "failed", "rank": 1, "cause": ""}, "cause: string should have at least 1 character, not ''"),
-        (registering(3), "job.detection: input should be an object, not 3"),
-        (registering({"beat": 1}), "job.detection.beat: is not a key of operation register; the keys here are exit, "),
-        (registering({"misses": 0}), "job.detection.misses: input should be greater than or equal to 1, not 0"),
-        (registering({"exit": 1}), "job.detection.exit: input should be a valid boolean, not 1"),
-        (registering({"heartbeat_s": -1}), "job.detection.heartbeat_s: input should be greater than or equal to 0"),
+        (registering(3), "job.detection: must be a mapping of keys, not 3"),
+        (registering({"beat": 1}), "job.detection.beat: there is no such key; the keys here are exit, "),
+        (registering({"misses": 0}), "job.detection.misses: must be at least 1, not 0"),
+        (registering({"exit": 1}), "job.detection.exit: must be true or false, not 1"),
+        (registering({"heartbeat_s": -1}), "job.detection.heartbeat_s: must be at least 0"),
     ],
 )
 def test_wrong_messages_are_named(message: dict[str, Any], reason: str) -> None:

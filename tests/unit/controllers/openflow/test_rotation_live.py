@@ -115,9 +115,9 @@ def test_agents_hear_at_check_in_that_circuits_will_take_turns() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"slot": -1}, "slot: input should be greater than or equal to 0, not -1"),
+        ({"slot": -1}, "slot: must be at least 0, not -1"),
         ({}, "slot: is missing; operation moved needs it"),
-        ({"slot": 0, "idle": 1}, "idle: input should be a valid boolean, not 1"),
+        ({"slot": 0, "idle": 1}, "idle: must be true or false, not 1"),
         ({"slot": 0, "rank": 7}, "rank 7 is not a member of group ep"),
     ],
 )

@@ -384,15 +384,15 @@ YAML: dict[str, Any] = {
         ("model", {"top_k": 9}, "model.top_k", "9 of 8 experts; top_k must be 1 to model.experts"),
         ("model", {"experts": 6}, "parallelism.ep", r"model\.experts 6 must be a multiple of EP 4"),
         ("model", {"experts": 0}, "model.top_k", "needs a model with experts"),
-        ("model", {"top_k": 0}, "model.top_k", "greater than or equal to 1"),
-        ("model", {"expert_skew": -1}, "model.expert_skew", "greater than or equal to 0"),
+        ("model", {"top_k": 0}, "model.top_k", "at least 1"),
+        ("model", {"expert_skew": -1}, "model.expert_skew", "at least 0"),
         (
             "parallelism",
             {"ep": 8},
             "parallelism.tp, parallelism.pp, parallelism.dp, parallelism.ep",
             r"x EP 8 = 8 GPUs.*= 4; the two must be equal",
         ),
-        ("parallelism", {"ep": 0}, "parallelism.ep", "greater than or equal to 1"),
+        ("parallelism", {"ep": 0}, "parallelism.ep", "at least 1"),
     ],
 )
 def test_a_file_that_does_not_fit_names_its_key(section: str, values: dict[str, Any], key: str, sentence: str) -> None:
