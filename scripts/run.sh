@@ -10,6 +10,9 @@
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
+case "${1-}" in
+    "" | -*) set -- rails "$@" ;;
+esac
 for option in "$@"; do
     case $option in
         -h | --help | --predict) exec "$scripts/railyard.py" run "$@" ;;

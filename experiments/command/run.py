@@ -25,12 +25,19 @@ if TYPE_CHECKING:
     from measure.results.row import Row
 
 DEFAULT = "rails"
-"""The experiment of a command line that names none, and of a file without the key ``experiment``."""
+"""The experiment of a file without the key ``experiment``: in 0.4.0 files of other experiments had to have it."""
+USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
+
+NAME is an experiment of `railyard list`, or FILE.py:Class. A file says which experiment it is with its key `experiment`.
+`railyard run NAME --help` lists the options of an experiment."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     """Run the experiment that ``arguments`` name; returns the exit status."""
     sys.path.append(os.getcwd())  # last, so that it hides nothing: a class of the user's may be module:Class
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
     kind, rest = kind_of(arguments)
     options = parser_of(kind).read(rest, options_by_experiment)
     experiment = experiment_of(kind, options)
@@ -84,7 +91,8 @@ def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]
     The first argument may be its name or an experiment file, which then says which experiment it is of.
     """
     if not arguments or arguments[0].startswith("-"):
-        return find(DEFAULT), list(arguments)
+        names = ", ".join(entry.name for entry in ENTRIES)
+        raise ConfigError(f"name an experiment ({names}) or an experiment file after run")
     first = arguments[0]
     if first.endswith((".yaml", ".yml")):
         return find(_named_in(Path(first))), list(arguments)
