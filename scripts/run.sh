@@ -10,6 +10,7 @@
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
+typed=$*
 case "${1-}" in
     "" | -*) set -- rails "$@" ;;
 esac
@@ -19,9 +20,9 @@ for option in "$@"; do
     esac
 done
 if [ "$EUID" -ne 0 ]; then
-    echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $*" >&2
+    echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $typed" >&2
     exit 3
 fi
 
 "$scripts/setup.sh" --brief </dev/null
-exec "$scripts/_venv.py" "$scripts/railyard.py" run "$@"
+exec "$scripts/railyard.py" run "$@"

@@ -28,8 +28,9 @@ DEFAULT = "rails"
 """The experiment of a file without the key ``experiment``: in 0.4.0 files of other experiments had to have it."""
 USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
 
-NAME is an experiment of `railyard list`, or FILE.py:Class. A file says which experiment it is with its key `experiment`.
-`railyard run NAME --help` lists the options of an experiment."""
+NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
+key `experiment` which one it is of. `railyard run NAME --help` lists the
+options of an experiment."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
