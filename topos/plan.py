@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from railyard.validation import from_plain
-
 SwitchKind = Literal["ocs", "electrical"]
 Network = Literal["rail", "scale-up", "front-end"]
 
@@ -164,4 +162,6 @@ class FabricPlan:
     @staticmethod
     def from_json(data: dict[str, Any]) -> FabricPlan:
         """Read the plan that ``to_json`` wrote; ``ConfigError`` for anything else."""
+        from railyard.validation import from_plain  # not for `mn --custom`, whose Python has no pydantic
+
         return from_plain(FabricPlan, data, "a fabric plan")
