@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -115,3 +117,14 @@ def test_no_folder_is_crowded() -> None:
         str(folder): count for folder, count in Counter(file.parent for file in files).items() if count > MOST_FILES
     }
     assert crowded == {}
+
+
+def test_topologies_need_what_the_system_has_alone() -> None:
+    """``mn --custom`` runs them with the system's Python, which has none of our packages."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('pydantic', 'networkx', 'numpy', 'yaml', 'rich'), None))\n"
+        "import topos.rails, topos.racks, topos.describe\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
