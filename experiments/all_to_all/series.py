@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from measure.figures.curves import Curve, Look, Points, Rows
-from measure.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from measure.figures.curves import Curve, Look, Rows, Series, line, series_of
+from measure.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, entry
+from measure.results.row import Row
 
 LOOKS = {
     "electrical": Look("electrical", GREEN, "s", (0, (5, 2))),
@@ -19,9 +21,7 @@ LOOKS = {
     "demand": Look("demand-aware", VERMILION, "^", (0, (1, 1)), 5.5),
     "multi-hop": Look("multi-hop", ORANGE, "D", (0, (4, 1))),
 }
-MOST_PANELS = 3
-DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))
-BROAD: dict[str, Any] = {"color": GREY, "linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
+BROAD: dict[str, Any] = {"linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
 """Line style of a formula: broad and below other lines, so that it stays visible under model and measurements."""
 _OWN_STUDIES = ("bytes", "ranks", "delay", "slot", "skew")
 
@@ -32,37 +32,32 @@ def study_rows(rows: Rows, name: str) -> Rows:
     return mine or [row for row in rows if row.get("study") not in _OWN_STUDIES]
 
 
-def series(rows: Rows) -> dict[str, tuple[Look, Rows]]:
+def by_policy(rows: Rows) -> Series:
     """The rows of each policy and slot length, with the look of their curve."""
-    found: dict[str, tuple[Look, Rows]] = {}
-    names = {row["policy"] for row in rows}
-    for policy in [*(name for name in LOOKS if name in names), *sorted(names - set(LOOKS))]:
+    looks: dict[tuple[str, float], Look] = {}
+    for policy in [*LOOKS, *sorted({row["policy"] for row in rows} - set(LOOKS))]:
         look = LOOKS.get(policy, Look(policy, BLACK, "X"))
-        mine = [row for row in rows if row["policy"] == policy]
-        slots = sorted({row.get("slot_ms") or 0.0 for row in mine})
+        slots = sorted({row.get("slot_ms") or 0.0 for row in rows if row["policy"] == policy})
         for marker, slot in zip((look.marker, *"v<>^*" * len(slots)), slots, strict=False):
-            named = replace(look, name=f"{look.name}, {slot:g} ms", marker=marker) if slot and len(slots) > 1 else look
-            found[f"{policy} {slot:g}" if slot else policy] = (
-                named,
-                [row for row in mine if (row.get("slot_ms") or 0.0) == slot],
-            )
-    return found
+            name = f"{look.name}, {slot:g} ms" if slot and len(slots) > 1 else look.name
+            looks[policy, slot] = replace(look, name=name, marker=marker)
+    return series_of(rows, lambda row: (row["policy"], row.get("slot_ms") or 0.0), looks)
 
 
-def distinct(formulas: Iterable[Curve]) -> list[Points]:
-    """The lines of ``formulas`` without duplicates, since most policies have the same formula."""
-    return list({tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}.values())
+def draw_formula(axes: Axes, formulas: Iterable[Curve]) -> None:
+    """Draw the lines of a formula, each once, since most policies have the same one."""
+    distinct = {tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}
+    for points in distinct.values():
+        line(axes, points, color=GREY, **BROAD)
 
 
-def over_formula(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def over_formula(row: Row) -> Row:
     """The row with two more columns: ``ratio``, measured time over formula, and ``model_ratio``."""
     model = row.get("predicted_time_s")
     ratio = row["time_s"] / row["formula_s"]
     return {**row, "ratio": ratio, "model_ratio": None if model is None else model / row["formula_s"]}
 
 
-def formula_key(label: str) -> Line2D:
+def formula_entry(label: str) -> Line2D:
     """The legend entry of a formula."""
-    handle = Line2D([], [], **BROAD)
-    handle.set_label(label)
-    return handle
+    return entry(label, GREY, **BROAD)

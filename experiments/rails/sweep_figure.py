@@ -2,98 +2,56 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from experiments.rails.modes import MODES, Mode
-from measure.figures.style import BLACK, GREY, LIGHT, TEXT, new_figure, style_axes
+from experiments.rails.modes import MODES
+from measure.figures.curves import Look, Rows, curves, draw, key, name_ticks, series_of
+from measure.figures.style import GREY, TEXT, entry, legend, new_figure, style_axes
 from measure.results.row import Row
 
+_LOOKS = {mode: Look(mode, spec.colour, spec.marker) for mode, spec in MODES.items()}
 _WIDE = 20.0
 """Ratio of longest to shortest delay from which on the axis is logarithmic."""
 
 
-def sweep(rows: Sequence[Row]) -> Figure | None:
+def sweep(rows: Rows) -> Figure | None:
     """Figure from the rows of a summary; None if nothing was measured.
 
     The line of a mode without delays is horizontal. Error bars span the measured steps.
     """
-    rows = [r for r in rows if r.get("step_time_s") is not None]
+    rows = [row for row in rows if row.get("step_time_s") is not None]
     if not rows:
         return None
     figure = new_figure(9.5, 5.2)
     axes = figure.add_subplot()
-    delays = sorted({r["reconfiguration_delay_ms"] for r in rows})
-    handles = []
-    for mode in [m for m in MODES if any(r["mode"] == m for r in rows)]:
-        here = sorted((r for r in rows if r["mode"] == mode), key=lambda r: r["reconfiguration_delay_ms"])
-        _markers(axes, mode, here)
-        _line(axes, mode, here, delays)
-        handles.append(_handle(mode))
+    delays = sorted({row["reconfiguration_delay_ms"] for row in rows})
+    series = series_of(rows, lambda row: row["mode"], _LOOKS)
+    drawn = curves(series, "reconfiguration_delay_ms", "step_time_s", "predicted_step_time_s")
+    drawn = {mode: one if MODES[mode].swept else one.level(delays) for mode, one in drawn.items()}
+    draw(axes, drawn)
+    for row in rows:
+        _span(axes, row)
     _scale_x(axes, delays)
-    axes.grid(color=LIGHT, linewidth=0.7)
-    workload = rows[0].get("workload", "")
-    style_axes(
-        axes, f"{workload}: step time against reconfiguration delay", "reconfiguration delay (ms)", "step time (s)"
-    )
-    axes.spines["right"].set_visible(False)
+    title = f"{rows[0].get('workload', '')}: step time against reconfiguration delay"
+    style_axes(axes, title, "reconfiguration delay (ms)", "step time (s)", grid="both")
     _over_electrical(axes, rows)
-    handles.append(Line2D([], [], color=TEXT, marker="o", linestyle="", label="measured (bar: all steps)"))
-    if any(r.get("predicted_step_time_s") is not None for r in rows):
-        handles.append(Line2D([], [], color=TEXT, label="model"))
-    if not all(r["faithful"] for r in rows):
-        handles.append(Line2D([], [], color=BLACK, marker="x", markersize=10, linestyle="", label="point not faithful"))
-    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)
+    looks = [look for look, _ in series.values()]
+    modes = [entry(look.name, look.colour, marker=look.marker, linewidth=1.4) for look in looks]
+    bar = entry("bar: all steps", marker="|", markersize=11, markeredgewidth=1.5, linestyle="")
+    legend(figure, [*modes, *key(list(drawn.values()), bar)], 1, "right upper")
     return figure
 
 
-def _handle(mode: Mode) -> Line2D:
-    return Line2D([], [], color=MODES[mode].colour, marker=MODES[mode].marker, linewidth=1.4, label=mode)
-
-
-def _markers(axes: Axes, mode: Mode, rows: Sequence[Row]) -> None:
-    """Draw medians with the span of the measured steps, and a cross over points that are not faithful."""
-    for row in rows:
-        times = row.get("step_times_s", [])[row.get("warmup_steps", 0) :] or [row["step_time_s"]]
-        below, above = row["step_time_s"] - min(times), max(times) - row["step_time_s"]
-        axes.errorbar(
-            [row["reconfiguration_delay_ms"]],
-            [row["step_time_s"]],
-            yerr=[[max(below, 0)], [max(above, 0)]],
-            color=MODES[mode].colour,
-            marker=MODES[mode].marker,
-            markersize=7,
-            capsize=3,
-            linestyle="",
-            zorder=3,
-        )
-        if not row["faithful"]:
-            axes.plot(
-                row["reconfiguration_delay_ms"],
-                row["step_time_s"],
-                marker="x",
-                markersize=13,
-                color=BLACK,
-                zorder=4,
-            )
-
-
-def _line(axes: Axes, mode: Mode, rows: Sequence[Row], delays: Sequence[float]) -> None:
-    points: dict[float, list[float]] = defaultdict(list)
-    for row in rows:
-        if row.get("predicted_step_time_s") is not None:
-            points[row["reconfiguration_delay_ms"]].append(row["predicted_step_time_s"])
-    if not points:
-        return
-    line = sorted((delay, sum(times) / len(times)) for delay, times in points.items())
-    if len(line) == 1 and not MODES[mode].swept:
-        line = [(delays[0], line[0][1]), (delays[-1], line[0][1])]
-    axes.plot(*zip(*line, strict=True), color=MODES[mode].colour, linewidth=1.4, zorder=2)
+def _span(axes: Axes, row: Row) -> None:
+    """Draw the span of the measured steps of a row."""
+    times = row.get("step_times_s", [])[row.get("warmup_steps", 0) :] or [row["step_time_s"]]
+    low, high = min(*times, row["step_time_s"]), max(*times, row["step_time_s"])
+    colour = _LOOKS[row["mode"]].colour
+    axes.plot([row["reconfiguration_delay_ms"]] * 2, [low, high], color=colour, marker="_", linewidth=1.5, zorder=3)
 
 
 def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
@@ -102,8 +60,7 @@ def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
     if positive and positive[-1] / positive[0] >= _WIDE:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
         axes.set_xlim(left=-0.1 * positive[0])
-    axes.set_xticks(delays, [f"{d:g}" for d in delays])
-    axes.minorticks_off()
+    name_ticks(axes.xaxis, delays)
 
 
 def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:

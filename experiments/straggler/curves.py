@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.straggler.law import crossing
-from measure.figures.curves import Curve, Look, Points, Rows, Value, curve
-from measure.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, TEXT, VERMILION
+from measure.figures.curves import Column, Curve, Look, Points, Rows, curves, series_of
+from measure.figures.style import BLUE, GREEN, GREY, ON_WHITE, ORANGE, PURPLE, TEXT, VERMILION, note
 
 WRONG = " (wrong rank)"
 LOOKS = {
@@ -20,7 +20,6 @@ LOOKS = {
     "stragglar": Look("StragglAR", VERMILION, "^"),
     "stragglar" + WRONG: Look("wrong rank", ORANGE, "v", (0, (3, 1, 1, 1))),
 }
-_OTHERS = ((SKY, "P"), (BLACK, "X"), (ORANGE, "<"), (GREEN, ">"))
 
 
 def series_name(row: Mapping[str, Any]) -> str:
@@ -30,53 +29,23 @@ def series_name(row: Mapping[str, Any]) -> str:
     return f"{row['algorithm']}{WRONG}" if wrong else str(row["algorithm"])
 
 
-def curves(rows: Rows, x: Value, y: Value, model: Value) -> dict[str, Curve]:
-    """Curves by series name, those of ``LOOKS`` first; rows with the same x are replaced by their median."""
-    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_name[series_name(row)].append(row)
-    unknown = iter(sorted(set(by_name) - set(LOOKS)))
-    looks = LOOKS | {name: Look(name, *look) for name, look in zip(unknown, _OTHERS * len(by_name), strict=False)}
-    return {name: curve(looks[name], by_name[name], x, y, model) for name in looks if name in by_name}
+def by_algorithm(rows: Rows, x: Column, y: Column, model: Column | None, factor: float = 1.0) -> dict[str, Curve]:
+    """Curves by series name, those of ``LOOKS`` first, with y and model multiplied by ``factor``."""
+    return curves(series_of(rows, series_name, LOOKS), x, y, model, factor)
 
 
-def measured_crossing(first: Curve, second: Curve) -> tuple[float, float] | None:
-    """Point (x, time) from which on the measured ``second`` stays below ``first``; None if there is none."""
-    return _crossing(first.measured, second.measured)
-
-
-def model_crossing(first: Curve, second: Curve) -> tuple[float, float] | None:
-    """Point (x, time) from which on the model's ``second`` stays below ``first``; None if there is none."""
-    return _crossing(first.model, second.model)
-
-
-def _crossing(first: Points, second: Points) -> tuple[float, float] | None:
+def crossing_point(first: Points, second: Points) -> tuple[float, float] | None:
+    """Point (x, time) from which on the line ``second`` stays below ``first``; None if there is none."""
     both = sorted(dict(first).keys() & dict(second).keys())
     if len(both) < 2:
         return None
     high, low = [dict(first)[x] for x in both], [dict(second)[x] for x in both]
     found = crossing(both, high, low)
-    if found is None or found <= both[0]:
-        return None
-    after = next(place for place, x in enumerate(both) if x >= found)
-    share = (found - both[after - 1]) / (both[after] - both[after - 1])
-    return found, high[after - 1] + share * (high[after] - high[after - 1])
+    return None if found is None or found <= both[0] else (found, float(np.interp(found, both, high)))
 
 
 def mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
     """Draw a ring around a measured crossing, with ``text`` below it, away from the curves."""
-    axes.plot(*point, marker="o", markersize=13, markerfacecolor="none", color=TEXT, markeredgewidth=1.3, zorder=6)
-    axes.annotate(
-        text,
-        point,
-        xycoords="data",
-        xytext=(24, -58),
-        textcoords="offset points",
-        fontsize=8.5,
-        color=TEXT,
-        ha="left",
-        va="top",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.9, "shrinkB": 7},
-        zorder=6,
-    )
+    axes.plot(*point, "o", markersize=13, markerfacecolor="none", color=TEXT, markeredgewidth=1.3, zorder=6)
+    pointer = {"arrowstyle": "-", "color": GREY, "linewidth": 0.9, "shrinkB": 7}
+    note(axes, text, point, (24, -58), va="top", bbox=ON_WHITE, arrowprops=pointer, zorder=6)

@@ -1,27 +1,50 @@
-"""Figures that compare measurements (markers) with the model (lines): curves, labels at their ends, panels."""
+"""Figures that compare measurements (markers) with the model (lines): series of rows, curves, labels, panels."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from measure.figures.style import BLACK, LIGHT, TEXT, new_figure, style_axes
+from measure.figures.style import (
+    BLACK,
+    BLUE,
+    DASHED,
+    GREEN,
+    ON_WHITE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    TEXT,
+    VERMILION,
+    entry,
+    legend,
+    new_figure,
+    note,
+)
+from measure.results.row import Row
 
-Rows = Sequence[Mapping[str, Any]]
-Value = Callable[[Mapping[str, Any]], float | None]
+Rows = Sequence[Row]
+Column = str | Callable[[Row], float | None]
+"""A column of a row, or a function of the row."""
 Points = Sequence[tuple[float, float]]
 _FAR = 1.25
 _LABEL_STEP = 0.062
 """Least distance between two labels, as a share of the axis."""
-_MOST_PANELS = 9
+_MOST_PANELS, _IN_A_ROW = 9, 3
+_MOST_LETTERS = 56
+"""Letters, and spaces between names, that fit below a panel."""
+LABEL: dict[str, Any] = {"fontsize": 9, "fontweight": "bold"}
+"""Font of the name of a curve in a panel."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +56,13 @@ class Look:
     marker: str
     dashes: Any = "-"
     size: float = 6.5
+
+
+Series = Mapping[Any, tuple[Look, Rows]]
+_SPARE = tuple(
+    Look("", colour, marker)
+    for colour, marker in zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), "o^sDvPX", strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -49,53 +79,66 @@ class Curve:
         """Measured points and points of the model, for the ranges of axes."""
         return (*self.measured, *self.model)
 
+    def level(self, places: Iterable[float]) -> Curve:
+        """The curve with a model of one point drawn as a horizontal line over ``places``."""
+        if len(self.model) != 1:
+            return self
+        ends = sorted(places)
+        return replace(self, model=[(ends[0], self.model[0][1]), (ends[-1], self.model[0][1])])
 
-def curve(look: Look, rows: Rows, x: Value, y: Value, model: Value) -> Curve:
-    """The curve of ``rows``, with the median of rows with the same x."""
-    measured = _medians(rows, x, y)
-    bad = {x(row) for row in rows if not row.get("faithful", True)}
-    return Curve(look, measured, [point for point in measured if point[0] in bad], _medians(rows, x, model))
+
+# ---- from rows to curves -------------------------------------------------------------------------------------------
 
 
-def _medians(rows: Iterable[Mapping[str, Any]], x: Value, y: Value) -> Points:
+def panel_rows(rows: Rows, x: Column, same: Sequence[str], least: int = 2) -> list[Rows]:
+    """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if _read(row, x) is not None:
+            groups[tuple(row[name] for name in same)].append(row)
+    wide = [groups[group] for group in sorted(groups) if len({_read(row, x) for row in groups[group]}) >= least]
+    return list(wide[:_MOST_PANELS])
+
+
+def series_of(rows: Rows, name: Callable[[Row], Hashable], looks: Mapping[Any, Look] | None = None) -> Series:
+    """The rows of each curve with its look, by ``name``: those of ``looks`` first, the others with spare looks."""
+    looks = looks or {}
+    found: dict[Any, list[Row]] = {known: [] for known in looks}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    used = {look.colour for look in looks.values()}
+    spare = cycle(sorted(_SPARE, key=lambda look: look.colour in used))
+    return {key: (looks.get(key) or replace(next(spare), name=str(key)), mine) for key, mine in found.items() if mine}
+
+
+def curves(series: Series, x: Column, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
+    """The curve of each series: medians of rows with the same x, with y and model multiplied by ``factor``."""
+    found = {}
+    for name, (look, rows) in series.items():
+        measured = _medians(rows, x, y, factor)
+        bad = {_read(row, x) for row in rows if not row.get("faithful", True)}
+        unfaithful = [point for point in measured if point[0] in bad]
+        found[name] = Curve(look, measured, unfaithful, _medians(rows, x, model, factor) if model else [])
+    return found
+
+
+def _medians(rows: Rows, x: Column, y: Column, factor: float) -> Points:
     points: dict[float, list[float]] = defaultdict(list)
     for row in rows:
-        place, value = x(row), y(row)
+        place, value = _read(row, x), _read(row, y)
         if place is not None and value is not None:
-            points[place].append(value)
+            points[place].append(value * factor)
     return sorted((place, statistics.median(values)) for place, values in points.items())
 
 
-def draw(axes: Axes, drawn: Mapping[str, Curve]) -> None:
-    """Draw the model as lines and measurements as markers; points that are not faithful are hollow and crossed out."""
-    for curve in drawn.values():
-        look = curve.look
-        if curve.model:
-            axes.plot(
-                *zip(*curve.model, strict=True), color=look.colour, linestyle=look.dashes, linewidth=1.5, zorder=2
-            )
-        for point in curve.measured:
-            bad = point in curve.unfaithful
-            face = "white" if bad else look.colour
-            axes.plot(
-                *point,
-                color=look.colour,
-                marker=look.marker,
-                markersize=look.size,
-                markerfacecolor=face,
-                linestyle="",
-                zorder=4,
-            )
-            if bad:
-                axes.plot(*point, color=BLACK, marker="x", markersize=11, linestyle="", zorder=5)
-    axes.grid(color=LIGHT, linewidth=0.7)
-    axes.set_axisbelow(True)
+def _read(row: Row, column: Column) -> Any:
+    return row.get(column) if isinstance(column, str) else column(row)
 
 
-def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str, Curve]]:
+def near_and_far(drawn: Mapping[Any, Curve]) -> tuple[dict[Any, Curve], dict[Any, Curve]]:
     """Split curves into those to draw and those so far above the others that they would squeeze them together."""
     near = {name: curve for name, curve in drawn.items() if curve.points}
-    far: dict[str, Curve] = {}
+    far: dict[Any, Curve] = {}
     while len(near) > 2:
         name = max(near, key=lambda one: min(y for _, y in near[one].points))
         rest = max(y for other, curve in near.items() if other != name for _, y in curve.points)
@@ -105,44 +148,116 @@ def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str
     return near, far
 
 
-def label_far(axes: Axes, far: Mapping[str, Curve], unit: str) -> None:
+# ---- a figure and its axes -----------------------------------------------------------------------------------------
+
+
+def panels(
+    groups: Sequence[Rows], paint: Callable[..., Iterable[Curve]], *entries: Line2D, below: bool = False
+) -> Figure | None:
+    """A figure with a panel for each group of rows, three in a row, and one legend; None without groups.
+
+    ``paint(axes, rows)`` draws a panel and returns its curves. With ``below`` there are at most three panels, each with
+    a lower one on the same x axis, drawn by ``paint(axes, lower, rows)``. ``entries`` are more entries of the legend.
+    """
+    groups = groups[:_IN_A_ROW] if below else groups
+    if not groups:
+        return None
+    columns = min(len(groups), _IN_A_ROW)
+    lines = -(-len(groups) // columns)
+    figure = new_figure(8.4 if len(groups) == 1 else 1.2 + 5.2 * columns, 6.6 if below else 0.7 + 4.4 * lines)
+    if below:
+        axes = figure.subplots(2, columns, squeeze=False, sharex="col", height_ratios=(3, 2)).T.tolist()
+    else:
+        axes = [[figure.add_subplot(lines, columns, place + 1)] for place in range(len(groups))]
+    drawn = [curve for mine, rows in zip(axes, groups, strict=True) for curve in paint(*mine, rows)]
+    legend(figure, key(drawn, *entries))
+    return figure
+
+
+def key(drawn: Sequence[Curve], *entries: Line2D) -> list[Line2D]:
+    """The entries of a legend for the lines and markers of ``drawn``, with ``entries`` between them."""
+    handles = [entry("measured", marker="o", linestyle="")] if any(curve.measured for curve in drawn) else []
+    if any(curve.model for curve in drawn):
+        handles.append(entry("model"))
+    handles += entries
+    if any(curve.unfaithful for curve in drawn):
+        handles.append(entry("point not faithful", BLACK, marker="x", markersize=9, linestyle=""))
+    return handles
+
+
+def name_ticks(axis: Axis, places: Iterable[float | None], name: Callable[[Any], str] = "{:g}".format) -> None:
+    """Set a tick with its name at each place; at each second or third one if the names would crowd."""
+    ordered = sorted({place for place in places if place is not None})
+    step = -(-sum(len(name(place)) + 2 for place in ordered) // _MOST_LETTERS)
+    axis.set_ticks(ordered[::step], [name(place) for place in ordered[::step]])
+    axis.set_minor_locator(NullLocator())
+
+
+def logarithmic(axes: Axes) -> None:
+    """Make both axes logarithmic, with ticks of y at 1, 2 and 5 times the powers of 10, written as numbers."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+# ---- in a panel ----------------------------------------------------------------------------------------------------
+
+
+def draw(axes: Axes, drawn: Mapping[Any, Curve]) -> None:
+    """Draw the model as lines and measurements as markers; points that are not faithful are hollow and crossed out."""
+    for curve in drawn.values():
+        look = curve.look
+        if curve.model:
+            line(axes, curve.model, color=look.colour, linestyle=look.dashes, linewidth=1.5, zorder=2)
+        for point in curve.measured:
+            bad = point in curve.unfaithful
+            face = "white" if bad else look.colour
+            axes.plot(*point, look.marker, color=look.colour, markersize=look.size, markerfacecolor=face, zorder=4)
+            if bad:
+                axes.plot(*point, "x", color=BLACK, markersize=11, zorder=5)
+
+
+def draw_near(axes: Axes, drawn: Mapping[Any, Curve], unit: str) -> None:
+    """Draw curves from 0 on, with their names at their ends; curves far above the others are only named."""
+    near, far = near_and_far(drawn)
+    draw(axes, near)
+    axes.set_ylim(0, (1.2 if far else 1.06) * max(y for curve in near.values() for _, y in curve.points))
+    label_ends(axes, near)
+    label_far(axes, far, unit)
+
+
+def line(axes: Axes, points: Points, **look: Any) -> None:
+    """Draw points as a line, or as markers."""
+    axes.plot(*zip(*points, strict=True), **look)
+
+
+def cumulative(axes: Axes, values: Iterable[float], right: float, **look: Any) -> None:
+    """Draw the cumulative distribution of values as steps from 0 to 1, continued at 1 as far as ``right``."""
+    ordered = sorted(values)
+    shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
+    axes.step([ordered[0], *ordered, right], [0.0, *shares, 1.0], where="post", linewidth=1.8, **look)
+
+
+def label_far(axes: Axes, far: Mapping[Any, Curve], unit: str) -> None:
     """Label the curves that lie above the panel, with their lowest value."""
     for place, curve in enumerate(far.values()):
         text = f"↑ {curve.look.name}, {min(y for _, y in curve.measured or curve.model):.3g} {unit}"
-        axes.text(
-            0.99,
-            0.98 - 0.07 * place,
-            text,
-            transform=axes.transAxes,
-            color=curve.look.colour,
-            fontsize=9,
-            va="top",
-            ha="right",
-            fontweight="bold",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-            zorder=6,
-        )
+        look: dict[str, Any] = {"color": curve.look.colour, "va": "top", "ha": "right", "bbox": ON_WHITE, "zorder": 6}
+        axes.text(0.99, 0.98 - 0.07 * place, text, transform=axes.transAxes, **LABEL, **look)
 
 
-def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
+def label_ends(axes: Axes, drawn: Mapping[Any, Curve]) -> None:
     """Write the name of each curve right of its last point, without overlaps; axis limits must be set before."""
+    axes.autoscale_view()
     ends = []
     for curve in drawn.values():
-        points = sorted(curve.points)
-        if points:
-            height = axes.transAxes.inverted().transform(axes.transData.transform(points[-1]))[1]
+        if curve.points:
+            height = axes.transAxes.inverted().transform(axes.transData.transform(max(curve.points)))[1]
             ends.append((float(height), curve.look))
-    for height, look in zip(_apart([end for end, _ in ends]), [look for _, look in ends], strict=True):
-        axes.text(
-            1.02,
-            height,
-            look.name,
-            transform=axes.transAxes,
-            color=look.colour,
-            fontsize=9,
-            va="center",
-            fontweight="bold",
-        )
+    for height, (_, look) in zip(_apart([end for end, _ in ends]), ends, strict=True):
+        axes.text(1.02, height, look.name, transform=axes.transAxes, color=look.colour, va="center", **LABEL)
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
@@ -158,70 +273,9 @@ def _apart(heights: Sequence[float]) -> list[float]:
     return placed
 
 
-def mark_vertical(axes: Axes, x: float, text: str, *, left: bool = False) -> None:
-    """Draw a dashed vertical line at a predicted value, with its name above the panel."""
-    axes.axvline(x, color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    axes.annotate(
-        text,
-        (x, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-2 if left else 2, 3),
-        textcoords="offset points",
-        fontsize=8,
-        color=TEXT,
-        ha="right" if left else "left",
-        va="bottom",
-    )
-
-
-def panel_title(axes: Axes, title: str, x: str, y: str) -> None:
-    """Set title and axis names, with space below the title for the names of vertical lines."""
-    style_axes(axes, title, x, y)
-    axes.set_title(title, loc="left", pad=17, fontsize=10.5, color=TEXT, fontweight="bold")
-
-
-def key(figure: Figure, drawn: Iterable[Mapping[str, Curve]], *extra: Line2D) -> None:
-    """Add one legend of lines and markers for all panels."""
-    every = [curve for panel in drawn for curve in panel.values()]
-    handles = []
-    if any(curve.measured for curve in every):
-        handles.append(Line2D([], [], color=TEXT, marker="o", markersize=6, linestyle="", label="measured"))
-    if any(curve.model for curve in every):
-        handles.append(Line2D([], [], color=TEXT, linewidth=1.5, label="model"))
-    handles += extra
-    if any(curve.unfaithful for curve in every):
-        handles.append(Line2D([], [], color=BLACK, marker="x", markersize=9, linestyle="", label="point not faithful"))
-    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=min(4, len(handles)))
-
-
-def value(name: str, factor: float = 1.0) -> Value:
-    """A function that reads column ``name`` of a row, times ``factor``."""
-    return scaled(lambda row: row.get(name), factor)
-
-
-def scaled(plain: Value, factor: float) -> Value:
-    """A function that multiplies the value that ``plain`` reads from a row by ``factor``."""
-
-    def times(row: Mapping[str, Any]) -> float | None:
-        found = plain(row)
-        return None if found is None else found * factor
-
-    return times
-
-
-def panel_rows(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> list[Rows]:
-    """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if x(row) is not None:
-            groups[tuple(row[name] for name in same)].append(row)
-    wide = [groups[group] for group in sorted(groups) if len({x(row) for row in groups[group]}) >= least]
-    return list(wide[:_MOST_PANELS])
-
-
-def grid(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with axes for ``panels`` panels, three in a row."""
-    columns = min(panels, 3)
-    lines = -(-panels // columns)
-    figure = new_figure(1.4 + 4.9 * columns if panels > 1 else 8.0, 0.7 + 4.4 * lines)
-    return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(panels)]
+def mark_vertical(axes: Axes, x: float, text: str, side: str = "right", **look: Any) -> None:
+    """Draw a dashed vertical line at a value, with its name above the panel: on a ``side`` of the line, or "center"."""
+    look = {"color": TEXT, "linewidth": 0.9, "linestyle": DASHED, "zorder": 1} | look
+    axes.axvline(x, **look)
+    shift, align = {"left": (-2, "right"), "right": (2, "left")}.get(side, (0, "center"))
+    note(axes, text, (x, 1.0), (shift, 3), xycoords=("data", "axes fraction"), fontsize=8, ha=align, va="bottom")

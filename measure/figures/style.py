@@ -7,11 +7,15 @@ without pyplot, so no global state is changed and no display is needed.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from typing import Any, Literal
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from measure.metrics.fidelity import NOT_FAITHFUL
@@ -30,25 +34,13 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
 
 DIMENSION_COLOURS = {"dp": BLUE, "edp": VERMILION, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
-MODE_COLOURS = {
-    "native": BLACK,
-    "electrical": GREEN,
-    "one-shot": PURPLE,
-    "on-demand": VERMILION,
-    "provisioned": BLUE,
-    "rotor": ORANGE,
-    "demand": SKY,
-}
-MODE_MARKERS = {
-    "native": "*",
-    "electrical": "s",
-    "one-shot": "D",
-    "on-demand": "o",
-    "provisioned": "^",
-    "rotor": "P",
-    "demand": "X",
-}
+DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))
+"""Styles of lines."""
+ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+"""The box of a text that covers what is drawn below it."""
 DPI = 150
+Grid = Literal["x", "y", "both"]
+Place = Literal["upper left", "upper center", "right upper"]
 
 
 def new_figure(width: float = 9.0, height: float = 5.2) -> Figure:
@@ -59,16 +51,38 @@ def new_figure(width: float = 9.0, height: float = 5.2) -> Figure:
     return figure
 
 
-def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
-    """Set title and axis names, and draw only a light frame on the left and below."""
-    axes.set_title(title, loc="left", fontsize=11, color=TEXT, fontweight="bold")
+def style_axes(axes: Axes, title: str, x: str, y: str, *, grid: Grid | None = None, room: bool = False) -> None:
+    """Set title and axis names, and draw only a light frame on the left and below.
+
+    ``grid`` names the axes with grid lines: ``x``, ``y`` or ``both``. With ``room`` there is space below the title for
+    the names of vertical lines (``mark_vertical``).
+    """
+    axes.set_title(title, loc="left", fontsize=11, color=TEXT, fontweight="bold", pad=17 if room else None)
     axes.set_xlabel(x, color=TEXT)
     axes.set_ylabel(y, color=TEXT)
     axes.tick_params(colors=TEXT, labelsize=9)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(GREY)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.set_axisbelow(True)
+    if grid is not None:
+        axes.grid(axis=grid, color=LIGHT, linewidth=0.7)
+
+
+def entry(label: str, color: str = TEXT, **look: Any) -> Line2D:
+    """An entry of a legend: a line, or with ``marker`` and ``linestyle`` "" a marker alone."""
+    return Line2D([], [], color=color, label=label, **look)
+
+
+def note(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], **look: Any) -> None:
+    """Write ``text`` beside a point of the axes, ``shift`` points (1/72 inch) away from it."""
+    look = {"fontsize": 8.5, "color": TEXT, "textcoords": "offset points"} | look
+    axes.annotate(text, point, xytext=shift, **look)
+
+
+def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4, place: Place = "upper left") -> None:
+    """Add a legend outside the panels."""
+    loc: Any = f"outside {place}"
+    figure.legend(handles=handles, loc=loc, frameon=False, fontsize=9, ncols=min(columns, len(handles)))
 
 
 def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") -> bytes:
