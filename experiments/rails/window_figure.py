@@ -36,7 +36,7 @@ def window_cdf(rows: Rows) -> Figure | None:
         look = {"color": MODES[mode].colour, "linestyle": _STYLES[number % len(_STYLES)], "label": label}
         cumulative(axes, windows, 1.05 * factor * longest_s, **look)
     for delay in delays_s:
-        mark_vertical(axes, delay * factor, f"{delay * 1e3:g} ms", "center", linestyle=DOTTED)
+        mark_vertical(axes, delay * factor, f"{delay * 1e3:g} ms", "center", DOTTED)
     positive = [window for window in every_s if window > 0]
     if positive and max(positive) / min(positive) > _WIDE:
         axes.set_xscale("log")

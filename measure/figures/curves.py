@@ -273,9 +273,8 @@ def _apart(heights: Sequence[float]) -> list[float]:
     return placed
 
 
-def mark_vertical(axes: Axes, x: float, text: str, side: str = "right", **look: Any) -> None:
+def mark_vertical(axes: Axes, x: float, text: str, side: str = "right", dashes: Any = DASHED) -> None:
     """Draw a dashed vertical line at a value, with its name above the panel: on a ``side`` of the line, or "center"."""
-    look = {"color": TEXT, "linewidth": 0.9, "linestyle": DASHED, "zorder": 1} | look
-    axes.axvline(x, **look)
+    axes.axvline(x, color=TEXT, linewidth=0.9, linestyle=dashes, zorder=1)
     shift, align = {"left": (-2, "right"), "right": (2, "left")}.get(side, (0, "center"))
     note(axes, text, (x, 1.0), (shift, 3), xycoords=("data", "axes fraction"), fontsize=8, ha=align, va="bottom")

@@ -75,8 +75,8 @@ def entry(label: str, color: str = TEXT, **look: Any) -> Line2D:
 
 def note(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], **look: Any) -> None:
     """Write ``text`` beside a point of the axes, ``shift`` points (1/72 inch) away from it."""
-    look = {"fontsize": 8.5, "color": TEXT, "textcoords": "offset points"} | look
-    axes.annotate(text, point, xytext=shift, **look)
+    given: dict[str, Any] = {"fontsize": 8.5, "color": TEXT} | look
+    axes.annotate(text, point, xytext=shift, textcoords="offset points", **given)
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4, place: Place = "upper left") -> None:
