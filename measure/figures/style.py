@@ -10,6 +10,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -108,8 +109,15 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") 
             fontweight="bold",
             zorder=1000,
         )
+    return render(figure)
+
+
+def render(figure: Figure, form: str = "png") -> bytes:
+    """The figure in a format of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=DPI, metadata={"Software": "Railyard"})
+    stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
+    with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
+        figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
     return out.getvalue()
 
 
