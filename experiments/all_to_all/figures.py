@@ -6,100 +6,82 @@ Rows that name the ``study`` of a variable (``bytes``, ``ranks``, ``delay``, ``s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.all_to_all.duty_figure import duty_against_slot
-from experiments.all_to_all.series import BROAD, by_policy, draw_formula, formula_entry, over_formula, study_rows
-from measure.figures.curves import (
-    Curve,
-    Rows,
-    curves,
-    draw,
-    draw_near,
-    label_ends,
-    label_far,
-    logarithmic,
-    name_ticks,
-    panel_rows,
-    panels,
-)
-from measure.figures.style import (
-    BLACK,
-    DOTTED,
-    GREY,
-    TEXT,
-    entry,
-    legend,
-    new_figure,
-    style_axes,
-    time_unit,
-)
+from measure.figures import panels, style
+from measure.figures.curves import Curve, Look, Rows, Series, curves, panel_rows, series_of
+from measure.results.row import Row
 from railyard.size import size_in_words
 
 EXPERIMENT = "all-to-all"
 _TARGET, _FAR = 1.05, 1.25
+_SMOOTH = 60
+LOOKS = {
+    "electrical": Look("electrical", style.GREEN, "s", (0, (5, 2))),
+    "rotor": Look("rotor", style.BLUE, "o", size=9.5),
+    "rotor-fixed": Look("rotor, fixed slots", style.SKY, "v", (0, (3, 1, 1, 1))),
+    "valiant": Look("two hops (Valiant)", style.PURPLE, "P", (0, (2, 1))),
+    "demand": Look("demand-aware", style.VERMILION, "^", (0, (1, 1)), 5.5),
+    "multi-hop": Look("multi-hop", style.ORANGE, "D", (0, (4, 1))),
+}
+BROAD: dict[str, Any] = {"linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
+"""Line style of a formula: broad and below other lines, so that it stays visible under model and measurements."""
 
 
 @dataclass(frozen=True)
 class _Variable:
-    """The variable of a figure: its study, column, axis label and ticks, and what columns a panel keeps constant."""
+    """The variable of a figure: its column, axis label and ticks, and what columns a panel keeps constant."""
 
-    study: str
     column: str
     label: str
     same: tuple[str, ...]
     tick: Callable[[Any], str] = "{:g}".format
 
 
-_BYTES = _Variable("bytes", "bytes_per_pair", "bytes per pair", ("n", "reconfiguration_delay_ms"), size_in_words)
-_RANKS = _Variable("ranks", "n", "ranks n", ("bytes_per_pair", "reconfiguration_delay_ms"))
-_DELAY = _Variable("delay", "reconfiguration_delay_ms", "reconfiguration delay (ms)", ("n", "bytes_per_pair"))
+_BYTES = _Variable("bytes_per_pair", "bytes per pair", ("n", "reconfiguration_delay_ms"), size_in_words)
+_RANKS = _Variable("n", "ranks n", ("bytes_per_pair", "reconfiguration_delay_ms"))
+_DELAY = _Variable("reconfiguration_delay_ms", "reconfiguration delay (ms)", ("n", "bytes_per_pair"))
 _SAID: Mapping[str, Callable[[Any], str]] = {
     "n": "n = {}".format,
     "bytes_per_pair": lambda size: f"{size_in_words(size)} per pair",
     "reconfiguration_delay_ms": "T = {:g} ms".format,
 }
 """What the title of a panel says of a constant column."""
-STUDY_OF = {
-    "all_to_all_bytes": "bytes",
-    "all_to_all_ranks": "ranks",
-    "all_to_all_delay": "delay",
-    "all_to_all_duty": "slot",
-    "all_to_all_skew": "skew",
-}
-"""Figure -> the study that it shows, if that was measured (``study_rows``)."""
 
 
 def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
     """The figures whose variables vary in ``rows``, by name; rows of other experiments are ignored."""
     rows = [row for row in rows if row["experiment"] == EXPERIMENT]
-    made = {
-        "all_to_all_bytes": time_against(rows, _BYTES),
-        "all_to_all_ranks": time_against(rows, _RANKS),
-        "all_to_all_delay": time_against(rows, _DELAY),
-        "all_to_all_duty": duty_against_slot(rows),
-        "all_to_all_skew": uneven_demand(rows),
-    }
+    made = {name: draw(study_rows(rows, study)) for name, (study, draw) in FIGURES.items()}
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def time_against(rows: Rows, variable: _Variable) -> Figure | None:
+def study_rows(rows: Rows, name: str) -> Rows:
+    """The rows of study ``name``; if there are none, those that belong to none of the figures' studies."""
+    mine = [row for row in rows if row.get("study") == name]
+    studies = {study for study, _ in FIGURES.values()}
+    return mine or [row for row in rows if row.get("study") not in studies]
+
+
+def time_against(variable: _Variable, rows: Rows) -> Figure | None:
     """Figure of the time of the all-to-all, a curve for each policy, with time over formula below.
 
     Measured values are markers, the model is a line, the formula (n - 1)(D/B + T) is dashed. There is a column for each
     combination of the constant columns; an electrical rail has no delay and is in every column of its n and size.
     """
-    rows = [row for row in study_rows(rows, variable.study) if row.get("time_s")]
+    rows = [row for row in rows if row.get("time_s")]
     formula = formula_entry("formula: (n − 1)(D/B + T) in slots, else the wire's bound")
-    target = entry(f"{_TARGET:g} × formula", linewidth=0.8, linestyle=DOTTED)
-    return panels(_groups(rows, variable), partial(_panels, variable), formula, target, below=True)
+    target = style.entry(f"{_TARGET:g} × formula", linewidth=0.8, linestyle=style.DOTTED)
+    return panels.figure_of(_groups(rows, variable), partial(_time_panels, variable), formula, target, below=True)
 
 
 def _groups(rows: Rows, variable: _Variable) -> list[Rows]:
@@ -115,10 +97,10 @@ def _groups(rows: Rows, variable: _Variable) -> list[Rows]:
     ]
 
 
-def _panels(variable: _Variable, axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
+def _time_panels(variable: _Variable, axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
     drawn = _draw_time(axes, rows, variable)
     _draw_ratio(below, rows, variable)
-    name_ticks(below.xaxis, (row[variable.column] for row in rows), variable.tick)
+    panels.name_ticks(below.xaxis, (row[variable.column] for row in rows), variable.tick)
     return drawn
 
 
@@ -132,17 +114,17 @@ def _curves(rows: Rows, variable: _Variable, y: str, model: str, factor: float =
 
 
 def _draw_time(axes: Axes, rows: Rows, variable: _Variable) -> Iterable[Curve]:
-    factor, unit = time_unit(max(row["time_s"] for row in rows))
+    factor, unit = style.time_unit(max(row["time_s"] for row in rows))
     drawn = _curves(rows, variable, "time_s", "predicted_time_s", factor)
     draw_formula(axes, _curves(rows, variable, "formula_s", "formula_s", factor).values())
     said = ["All-to-all", *(_SAID[name](rows[0][name]) for name in variable.same)]
-    style_axes(axes, ", ".join(said), "", f"time ({unit})", grid="both", room=True)
+    style.style_axes(axes, ", ".join(said), "", f"time ({unit})", grid="both", room=True)
     if variable is _BYTES:
-        logarithmic(axes)
-        draw(axes, drawn)
-        label_ends(axes, drawn)
+        panels.logarithmic(axes)
+        panels.draw(axes, drawn)
+        panels.label_ends(axes, drawn)
     else:
-        draw_near(axes, drawn, unit)
+        panels.draw_near(axes, drawn, unit)
     return drawn.values()
 
 
@@ -151,14 +133,82 @@ def _draw_ratio(axes: Axes, rows: Rows, variable: _Variable) -> None:
     drawn = _curves([over_formula(row) for row in rows if row.get("formula_s")], variable, "ratio", "model_ratio")
     far = {name: one for name, one in drawn.items() if min(y for _, y in one.points) > _FAR}
     near = {name: one for name, one in drawn.items() if name not in far}
-    axes.axhline(1.0, color=GREY, **BROAD)
-    axes.axhline(_TARGET, color=TEXT, linewidth=0.8, linestyle=DOTTED, zorder=1)
-    draw(axes, near)
+    axes.axhline(1.0, color=style.GREY, **BROAD)
+    axes.axhline(_TARGET, color=style.TEXT, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+    panels.draw(axes, near)
     every = [y for one in near.values() for _, y in one.points]
     low, high = min([0.98, *every]), max([_TARGET, *every])
     axes.set_ylim(low - 0.08 * (high - low), high + (0.15 + 0.12 * len(far)) * (high - low))
-    style_axes(axes, "", variable.label, "time / formula", grid="both")
-    label_far(axes, far, "× formula")
+    style.style_axes(axes, "", variable.label, "time / formula", grid="both")
+    panels.label_far(axes, far, "× formula")
+
+
+def duty_against_slot(rows: Rows) -> Figure | None:
+    """Figure of the share of time in which data moves against the length of fixed slots, with the total time below.
+
+    Dashed: slot / (slot + T), the share in which circuits are up; dotted: less the guard time at the end of each slot.
+    None without rows of at least two slot lengths.
+    """
+    rows = [row for row in rows if row.get("slot_ms") and row.get("duty_cycle") is not None]
+    entries = [style.entry("slot / (slot + T)", linewidth=1.1, linestyle=style.DASHED)]
+    if any(row.get("guard_ms") for row in rows):
+        entries.append(style.entry("less the guard time", linewidth=1.1, linestyle=style.DOTTED))
+    groups = panel_rows(rows, "slot_ms", ("n",))
+    return panels.figure_of(groups, _slot_panels, *entries, formula_entry("formula of the time"), below=True)
+
+
+def _slot_panels(axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
+    slots = sorted({row["slot_ms"] for row in rows})
+    axes.set_xscale("log")
+    axes.set_xlim(slots[0] / 1.06, slots[-1] * 1.06)
+    panels.name_ticks(below.xaxis, slots)
+    return [*_draw_duty(axes, rows, slots), *_draw_slot_time(below, rows)]
+
+
+def _by_delay(rows: Rows) -> Series:
+    """The rows of each delay, and of each policy if there are several."""
+    several = len({row["policy"] for row in rows}) > 1
+
+    def name(row: Row) -> str:
+        policy = LOOKS[row["policy"]].name if row["policy"] in LOOKS else row["policy"]
+        return f"T = {row['reconfiguration_delay_ms']:g} ms" + (f", {policy}" if several else "")
+
+    return series_of(sorted(rows, key=lambda row: (row["reconfiguration_delay_ms"], row["policy"])), name)
+
+
+def _draw_duty(axes: Axes, rows: Rows, slots: Sequence[float]) -> Iterable[Curve]:
+    series, lowest = _by_delay(rows), min(row["duty_cycle"] for row in rows)
+    lengths = np.geomspace(slots[0], slots[-1], _SMOOTH + 1)
+    for look, mine in series.values():
+        delay, guard = mine[0]["reconfiguration_delay_ms"], mine[0].get("guard_ms") or 0.0
+        for kept, dashes in {guard: style.DOTTED, 0.0: style.DASHED}.items():
+            shares = (lengths - kept) / (lengths + delay)
+            axes.plot(lengths, shares, color=look.colour, linewidth=1.1, linestyle=dashes, zorder=2)
+            lowest = min(lowest, *shares)
+    drawn = curves(series, "slot_ms", "duty_cycle")
+    panels.draw(axes, drawn)
+    axes.set_ylim(max(0.0, lowest - 0.12 * (1 - lowest)), 1.0 + 0.04 * (1 - lowest))
+    style.style_axes(axes, f"Duty cycle of the slots, n = {rows[0]['n']}", "", "duty cycle", grid="both", room=True)
+    panels.label_ends(axes, drawn)
+    return drawn.values()
+
+
+def _draw_slot_time(axes: Axes, rows: Rows) -> Iterable[Curve]:
+    """Draw the panel of total time; if sizes differ within the panel, of time over formula."""
+    rows = [row for row in rows if row.get("formula_s") and row.get("time_s")]
+    factor, unit = style.time_unit(max((row["time_s"] for row in rows), default=1.0))
+    if len({row["bytes_per_pair"] for row in rows}) == 1:
+        series, label = _by_delay(rows), f"time ({unit})"
+        drawn = curves(series, "slot_ms", "time_s", "predicted_time_s", factor)
+        formulas = curves(series, "slot_ms", "formula_s", "formula_s", factor)
+    else:
+        series, label = _by_delay([over_formula(row) for row in rows]), "time / formula"
+        drawn = curves(series, "slot_ms", "ratio", "model_ratio")
+        formulas = curves(series, "slot_ms", lambda _: 1.0, lambda _: 1.0)
+    draw_formula(axes, formulas.values())
+    panels.draw(axes, drawn)
+    style.style_axes(axes, "", "slot length (ms)", label, grid="both")
+    return drawn.values()
 
 
 def uneven_demand(rows: Rows) -> Figure | None:
@@ -171,17 +221,18 @@ def uneven_demand(rows: Rows) -> Figure | None:
     if not groups:
         return None
     tallest = max(len(by_policy(group)) for group in groups)
-    figure = new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 1.6 + 0.55 * tallest)
+    figure = style.new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 1.6 + 0.55 * tallest)
     for axes, here in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
         _draw_bars(axes, here)
     formula = formula_entry("formula: slots as long as their longest transfer, else the wire's bound")
-    legend(figure, [Patch(color=GREY, label="measured"), entry("model", BLACK, linewidth=1.6), formula])
+    bar, model = Patch(color=style.GREY, label="measured"), style.entry("model", style.BLACK, linewidth=1.6)
+    style.legend(figure, [bar, model, formula])
     return figure
 
 
 def _draw_bars(axes: Axes, rows: Rows) -> None:
     longest = max(row["time_s"] for row in rows)
-    factor, unit = time_unit(longest)
+    factor, unit = style.time_unit(longest)
     series = by_policy(rows)
     times = curves(series, lambda _: 0.0, "time_s", "predicted_time_s", factor)
     formulas = curves(series, lambda _: 0.0, "formula_s", None, factor)
@@ -189,13 +240,54 @@ def _draw_bars(axes: Axes, rows: Rows) -> None:
         ((_, time),) = one.measured
         face, hatch = ("white", "//") if one.unfaithful else (one.look.colour, None)
         axes.barh(place, time, 0.62, color=face, edgecolor=one.look.colour, hatch=hatch)
-        axes.text(time + 0.012 * longest * factor, place, f"{time:.3g}", va="center", fontsize=9, color=TEXT)
+        axes.text(time + 0.012 * longest * factor, place, f"{time:.3g}", va="center", fontsize=9, color=style.TEXT)
         for _, x in formulas[name].measured:
-            axes.vlines(x, place - 0.38, place + 0.38, GREY, **BROAD | {"zorder": 3, "linewidth": 3.5})
+            axes.vlines(x, place - 0.38, place + 0.38, style.GREY, **BROAD | {"zorder": 3, "linewidth": 3.5})
         for _, x in one.model:
-            axes.vlines(x, place - 0.31, place + 0.31, BLACK, linewidth=1.6, zorder=4)
+            axes.vlines(x, place - 0.31, place + 0.31, style.BLACK, linewidth=1.6, zorder=4)
     axes.set_yticks(range(len(times)), [one.look.name for one in times.values()])
     axes.set_ylim(len(times) - 0.4, -0.6)
     axes.set_xlim(0, 1.1 * longest * factor)
     title = f"Uneven all-to-all, n = {rows[0]['n']}, {size_in_words(rows[0]['bytes_per_pair'])} per pair on average"
-    style_axes(axes, title, f"time ({unit})", "", grid="x")
+    style.style_axes(axes, title, f"time ({unit})", "", grid="x")
+
+
+def by_policy(rows: Rows) -> Series:
+    """The rows of each policy and slot length, with the look of their curve."""
+    looks: dict[tuple[str, float], Look] = {}
+    for policy in [*LOOKS, *sorted({row["policy"] for row in rows} - set(LOOKS))]:
+        look = LOOKS.get(policy, Look(policy, style.BLACK, "X"))
+        slots = sorted({row.get("slot_ms") or 0.0 for row in rows if row["policy"] == policy})
+        for marker, slot in zip((look.marker, *"v<>^*" * len(slots)), slots, strict=False):
+            name = f"{look.name}, {slot:g} ms" if slot and len(slots) > 1 else look.name
+            looks[policy, slot] = replace(look, name=name, marker=marker)
+    return series_of(rows, lambda row: (row["policy"], row.get("slot_ms") or 0.0), looks)
+
+
+def draw_formula(axes: Axes, formulas: Iterable[Curve]) -> None:
+    """Draw the lines of a formula, each once, since most policies have the same one."""
+    distinct = {tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}
+    for points in distinct.values():
+        panels.line(axes, points, color=style.GREY, **BROAD)
+
+
+def over_formula(row: Row) -> Row:
+    """The row with two more columns: ``ratio``, measured time over formula, and ``model_ratio``."""
+    model = row.get("predicted_time_s")
+    ratio = row["time_s"] / row["formula_s"]
+    return {**row, "ratio": ratio, "model_ratio": None if model is None else model / row["formula_s"]}
+
+
+def formula_entry(label: str) -> Line2D:
+    """The legend style.entry of a formula."""
+    return style.entry(label, style.GREY, **BROAD)
+
+
+FIGURES: Mapping[str, tuple[str, Callable[[Rows], Figure | None]]] = {
+    "all_to_all_bytes": ("bytes", partial(time_against, _BYTES)),
+    "all_to_all_ranks": ("ranks", partial(time_against, _RANKS)),
+    "all_to_all_delay": ("delay", partial(time_against, _DELAY)),
+    "all_to_all_duty": ("slot", duty_against_slot),
+    "all_to_all_skew": ("skew", uneven_demand),
+}
+"""Figure -> the study whose rows it shows (``study_rows``), and the function that draws it."""

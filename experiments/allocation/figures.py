@@ -14,37 +14,21 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from experiments.allocation.report import SYSTEMS
-from measure.figures.curves import Look, Rows, cumulative, curves, line, mark_vertical, name_ticks, series_of
-from measure.figures.style import (
-    BLACK,
-    BLUE,
-    DASHED,
-    DOTTED,
-    GREEN,
-    ON_WHITE,
-    ORANGE,
-    SKY,
-    TEXT,
-    VERMILION,
-    entry,
-    legend,
-    new_figure,
-    note,
-    style_axes,
-)
+from measure.figures import panels, style
+from measure.figures.curves import Look, Rows, curves, series_of
 from measure.results.row import Row
 
-_COLOUR_OF = {"contiguous": VERMILION, "morphlux": BLUE}
+_COLOUR_OF = {"contiguous": style.VERMILION, "morphlux": style.BLUE}
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, SKY, BLACK)
-_RULES = {"ring": (BLUE, "closed rings"), "link": (ORANGE, "all links")}
+_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.SKY, style.BLACK)
+_RULES = {"ring": (style.BLUE, "closed rings"), "link": (style.ORANGE, "all links")}
 _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FAILURES = {
-    "migration": Look("TPU migration: whole rack", VERMILION, "s"),
-    "block": Look("slice moves to another block", ORANGE, "v"),
-    "kubernetes": Look("Kubernetes: whole server", GREEN, "D"),
-    "morphlux": Look("MORPHLUX: spare chip", BLUE, "o"),
-    "ideal": Look("ideal switch", BLACK, "x", DOTTED),
+    "migration": Look("TPU migration: whole rack", style.VERMILION, "s"),
+    "block": Look("slice moves to another block", style.ORANGE, "v"),
+    "kubernetes": Look("Kubernetes: whole server", style.GREEN, "D"),
+    "morphlux": Look("MORPHLUX: spare chip", style.BLUE, "o"),
+    "ideal": Look("ideal switch", style.BLACK, "x", style.DOTTED),
 }
 
 
@@ -66,26 +50,26 @@ def allocation_figures(rows: Rows) -> dict[str, Figure]:
 
 def fragmentation(rows: Rows) -> Figure:
     """Figure of the distribution of the fragmentation index over racks, a line for each system and freed share."""
-    figure = new_figure(8.5, 4.6)
+    figure = style.new_figure(8.5, 4.6)
     axes = figure.add_subplot()
     shares = list(dict.fromkeys(row["freed"] for row in rows))
     for row in rows:
         label = f"{SYSTEMS[row['system']]}, {row['freed']:.0%} freed"
         label += f" (median {row['index_median']:.2f}, most {row['index_max']:.2f})"
         dashes = _DASHES[shares.index(row["freed"]) % len(_DASHES)]
-        cumulative(axes, row["per_rack"], 1.0, color=_COLOUR_OF[row["system"]], linestyle=dashes, label=label)
+        panels.cumulative(axes, row["per_rack"], 1.0, color=_COLOUR_OF[row["system"]], linestyle=dashes, label=label)
     paper = max(row["paper_index_max"] for row in rows)
-    mark_vertical(axes, paper, f"paper: up to {paper:g}", "center")
+    panels.mark_vertical(axes, paper, f"paper: up to {paper:g}", "center")
     axes.set_xlim(-0.02, 1.0)
     title = f"Fragmentation of {len(rows[0]['per_rack'])} racks, mix “{rows[0]['mix']}”"
     _dress(axes, title, "index I = 1 − S/T (S largest slice, T free chips)")
-    legend(figure, axes.get_legend_handles_labels()[0], 2)
+    style.legend(figure, axes.get_legend_handles_labels()[0], 2)
     return figure
 
 
 def failed_requests(rows: Rows) -> Figure:
     """Figure of bars: the share of large requests that fail although enough chips are free, for each mix."""
-    figure = new_figure(8.5, 4.6)
+    figure = style.new_figure(8.5, 4.6)
     axes = figure.add_subplot()
     mixes = series_of(rows, lambda row: (row["mix"], row["freed"]))
     names = []
@@ -94,34 +78,34 @@ def failed_requests(rows: Rows) -> Figure:
             x = place + (-0.2 if row["system"] == "contiguous" else 0.2)
             share = row["failed_share"]
             axes.bar(x, share, 0.36, color=_COLOUR_OF[row["system"]])
-            axes.text(x, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=TEXT)
+            axes.text(x, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=style.TEXT)
         names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']} requests")
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Requests for {rows[0]['chips']} chips in racks with as many free"
-    style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
+    style.style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
     paper = max(row["paper_failed_share"] for row in rows)
-    axes.axhline(paper, color=TEXT, linewidth=0.9, linestyle=DASHED, zorder=0)
+    axes.axhline(paper, color=style.TEXT, linewidth=0.9, linestyle=style.DASHED, zorder=0)
     bars = [Patch(color=colour, label=SYSTEMS[system]) for system, colour in _COLOUR_OF.items()]
     words = f"paper, contiguous only: about {paper:.0%} (MORPHLUX: none)"
-    legend(figure, [*bars, entry(words, linewidth=0.9, linestyle=DASHED)])
+    style.legend(figure, [*bars, style.entry(words, linewidth=0.9, linestyle=style.DASHED)])
     return figure
 
 
 def bandwidth(rows: Rows) -> Figure:
     """Figure of the distribution over racks of the share of egress that steering regains, by rule and by mix."""
-    figure = new_figure(10.5, 4.8)
+    figure = style.new_figure(10.5, 4.8)
     left, right = figure.subplots(1, 2, sharey=True)
     first = rows[0]
     for row in (row for row in rows if row["mix"] == first["mix"]):
         colour, words = _RULES[row["rule"]]
         counted = row["fibres_counted"]
         words += ", with fibres" if counted else ""
-        cumulative(left, row["per_rack"], 1.0, color=colour, linestyle=_DASHES[counted], label=words)
+        panels.cumulative(left, row["per_rack"], 1.0, color=colour, linestyle=_DASHES[counted], label=words)
     rings = [row for row in rows if row["rule"] == "ring" and not row["fibres_counted"]]
     for row, colour in zip(rings, _COLOURS, strict=False):
-        cumulative(right, row["per_rack"], 1.0, color=colour, label=row["mix"])
+        panels.cumulative(right, row["per_rack"], 1.0, color=colour, label=row["mix"])
     for axes, title in ((left, f"Mix “{first['mix']}”, {first['racks']} full racks"), (right, "By mix, closed rings")):
         _paper_gain(axes, first)
         axes.set_xlim(-0.02, 0.75)
@@ -135,15 +119,15 @@ def bandwidth(rows: Rows) -> Figure:
 def _paper_gain(axes: Axes, row: Row) -> None:
     """Mark the paper's largest and median gain."""
     half, most = row["paper_gain_median"], row["paper_gain_max"]
-    mark_vertical(axes, most, f"paper: at most {most:.0%}", "center")
-    axes.plot(half, 0.5, "o", markersize=9, markerfacecolor="none", color=TEXT, zorder=5)
+    panels.mark_vertical(axes, most, f"paper: at most {most:.0%}", "center")
+    axes.plot(half, 0.5, "o", markersize=9, markerfacecolor="none", color=style.TEXT, zorder=5)
     text = f"paper: half of the\nracks above {half:.0%}"
-    note(axes, text, (half, 0.5), (-8, -10), ha="right", va="top", bbox=ON_WHITE)
+    style.note(axes, text, (half, 0.5), (-8, -10), ha="right", va="top", bbox=style.ON_WHITE)
 
 
 def overprovision(rows: Rows) -> Figure:
     """Figure of chips out of use against failures per rack; open markers are the paper's ratios x our MORPHLUX."""
-    figure = new_figure(8.5, 4.8)
+    figure = style.new_figure(8.5, 4.8)
     axes = figure.add_subplot()
     base = {row["failures"]: row["chips_mean"] for row in rows if row["system"] == "morphlux"}
     series = series_of(rows, lambda row: row["system"], _FAILURES)
@@ -151,19 +135,20 @@ def overprovision(rows: Rows) -> Figure:
     papers = curves(series, "failures", lambda row: row["paper_ratio"] and base[row["failures"]] * row["paper_ratio"])
     handles = []
     for system, (look, here) in series.items():
-        style = {"color": look.colour, "marker": look.marker}
-        line(axes, ours[system].measured, markersize=6, linestyle=look.dashes, **style)
+        shape = {"color": look.colour, "marker": look.marker}
+        panels.line(axes, ours[system].measured, markersize=6, linestyle=look.dashes, **shape)
         ratios = _range([row["ratio_to_morphlux"] for row in here])
-        handles.append(entry(f"{look.name} ({ratios})", markersize=6, linestyle=look.dashes, **style))
+        handles.append(style.entry(f"{look.name} ({ratios})", markersize=6, linestyle=look.dashes, **shape))
         if papers[system].measured and system not in ("morphlux", "ideal"):
-            line(axes, papers[system].measured, markersize=10, markerfacecolor="none", linestyle="", **style)
+            panels.line(axes, papers[system].measured, markersize=10, markerfacecolor="none", linestyle="", **shape)
     axes.set_yscale("log")
-    name_ticks(axes.yaxis, [tick for tick in _CHIPS if tick <= 1.5 * max(row["chips_mean"] for row in rows)])
-    name_ticks(axes.xaxis, base)
+    panels.name_ticks(axes.yaxis, [tick for tick in _CHIPS if tick <= 1.5 * max(row["chips_mean"] for row in rows)])
+    panels.name_ticks(axes.xaxis, base)
     title = "Chips out of use after failures"
-    style_axes(axes, title, "failed chips in a rack", "chips out of use (mean over racks)", grid="both")
+    style.style_axes(axes, title, "failed chips in a rack", "chips out of use (mean over racks)", grid="both")
     words = "open: paper's ratio (about 10 and 3) × our MORPHLUX"
-    legend(figure, [*handles, entry(words, marker="o", markerfacecolor="none", markersize=8, linestyle="")], 2)
+    handles.append(style.entry(words, marker="o", markerfacecolor="none", markersize=8, linestyle=""))
+    style.legend(figure, handles, 2)
     return figure
 
 
@@ -176,4 +161,4 @@ def _dress(axes: Axes, title: str, x: str) -> None:
     """Style a panel of cumulative distributions over racks."""
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    style_axes(axes, title, x, "share of racks", grid="both", room=True)
+    style.style_axes(axes, title, x, "share of racks", grid="both", room=True)

@@ -7,19 +7,8 @@ from collections.abc import Iterable
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from measure.figures.curves import (
-    Curve,
-    Rows,
-    curves,
-    draw,
-    label_ends,
-    line,
-    logarithmic,
-    name_ticks,
-    panel_rows,
-    panels,
-    series_of,
-)
+from measure.figures import panels
+from measure.figures.curves import Curve, Rows, curves, panel_rows, series_of
 from measure.figures.style import DOTTED, entry, style_axes, time_unit
 from measure.results.row import Row
 from railyard.size import size_in_words
@@ -29,22 +18,22 @@ def time_against_size(rows: Rows) -> Figure | None:
     """Figure with a line per algorithm and fabric; None for rows of another experiment, or of one size only."""
     rows = [r for r in rows if r["experiment"] == "collective" and r["time_s"]]
     bound = entry("lower bound: wire time, no latency", linewidth=1.0, linestyle=DOTTED)
-    return panels(panel_rows(rows, "bytes", ()), _panel, bound)
+    return panels.figure_of(panel_rows(rows, "bytes", ()), _panel, bound)
 
 
 def _panel(axes: Axes, rows: Rows) -> Iterable[Curve]:
     factor, unit = time_unit(max(row["after_arrival_s"] for row in rows))
     series = series_of(rows, _line_name)
     drawn = curves(series, "bytes", "after_arrival_s", "predicted_after_arrival_s", factor)
-    draw(axes, drawn)
+    panels.draw(axes, drawn)
     for bound in curves(series, "bytes", "bound_s", None, factor).values():
-        line(axes, bound.measured, color=bound.look.colour, linewidth=1.0, linestyle=DOTTED)
-    logarithmic(axes)
-    name_ticks(axes.xaxis, (row["bytes"] for row in rows), size_in_words)
+        panels.line(axes, bound.measured, color=bound.look.colour, linewidth=1.0, linestyle=DOTTED)
+    panels.logarithmic(axes)
+    panels.name_ticks(axes.xaxis, (row["bytes"] for row in rows), size_in_words)
     first = rows[0]
     title = f"{first['collective'].replace('_', '-')} over {first['n']} ranks, {first['port_gbps']:g} Gb/s ports"
     style_axes(axes, title, "buffer", f"time ({unit})", grid="both")
-    label_ends(axes, drawn)
+    panels.label_ends(axes, drawn)
     return drawn.values()
 
 

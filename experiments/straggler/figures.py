@@ -15,26 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.straggler.curves import by_algorithm, crossing_point, mark_crossing
-from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import (
-    LABEL,
-    Curve,
-    Rows,
-    draw,
-    draw_near,
-    label_ends,
-    line,
-    logarithmic,
-    mark_vertical,
-    name_ticks,
-    panel_rows,
-    panels,
-)
-from measure.figures.style import DASHED, DOTTED, GREY, LIGHT, TEXT, entry, note, style_axes, time_unit
+from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing
+from measure.figures import panels, style
+from measure.figures.curves import Column, Curve, Look, Points, Rows, curves, panel_rows, series_of
 from measure.results.row import Row
 from railyard.size import size_in_words
 
@@ -42,8 +29,16 @@ PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 
 """Ranks -> speed-up of StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
 SEEN_PERSISTENCE = (0.77, 0.98)
 """Range of the share of steps in which the persistent straggler was the late rank, in the paper's measurements."""
+WRONG = " (wrong rank)"
+LOOKS = {
+    "ring": Look("Ring", style.BLUE, "o", size=9.5),
+    "recursive-halving-doubling": Look("RHD", style.GREEN, "s", (0, (5, 3)), 5.0),
+    "straggler-direct": Look("Direct", style.PURPLE, "D", (0, (1, 1))),
+    "stragglar": Look("StragglAR", style.VERMILION, "^"),
+    "stragglar" + WRONG: Look("wrong rank", style.ORANGE, "v", (0, (3, 1, 1, 1))),
+}
 _SAME = ("fabric", "collective", "n", "bytes")
-_PREDICTED = entry("predicted", linewidth=0.9, linestyle=DASHED)
+_PREDICTED = style.entry("predicted", linewidth=0.9, linestyle=style.DASHED)
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
@@ -67,21 +62,20 @@ def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure
     straight lines between the markers cross.
     """
     groups = panel_rows(_study(rows, "delay"), "straggler_delay_s", _SAME)
-    return panels(groups, partial(_delay_panel, laws), _PREDICTED)
+    return panels.figure_of(groups, partial(_delay_panel, laws), _PREDICTED)
 
 
 def _delay_panel(laws: Sequence[StragglerLaw], axes: Axes, rows: Rows) -> Iterable[Curve]:
     law = _law_of(rows[0], laws)
     longest = max(r["straggler_delay_s"] for r in rows)
-    factor, unit = time_unit(max(longest, *(r["time_s"] for r in rows)))
+    factor, unit = style.time_unit(max(longest, *(r["time_s"] for r in rows)))
     drawn = by_algorithm(rows, lambda row: row["straggler_delay_s"] * factor, "time_s", "predicted_time_s", factor)
     if law is not None:
         drawn = {name: _by_law(name, curve, law, longest, factor) for name, curve in drawn.items()}
-    axes.set_xlim(-0.02 * longest * factor, longest * factor * 1.02)
     _dress(axes, rows[0], f"straggler delay ({unit})", f"total time ({unit})")
-    draw_near(axes, drawn, unit)
+    panels.draw_near(axes, drawn, unit)
     if law is not None and law.first_phase_s <= longest:
-        mark_vertical(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
+        panels.mark_vertical(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
     predicted = law.critical_delay_s * factor if law else None
     _mark_break_even(axes, drawn, ("ring", "stragglar"), predicted, unit, name="$T_{crit}$")
     return drawn.values()
@@ -102,28 +96,29 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 
 def speedup_against_ranks(rows: Rows) -> Figure | None:
     """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
-    grey = entry("StragglAR's law, no latency", GREY, linewidth=4)
-    cross = entry("published simulation", marker="+", markersize=8, linestyle="")
-    return panels(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross)
+    grey = style.entry("StragglAR's law, no latency", style.GREY, linewidth=4)
+    cross = style.entry("published simulation", marker="+", markersize=8, linestyle="")
+    return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross)
 
 
 def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
     law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in PUBLISHED_SPEEDUPS]
-    line(axes, law, color=GREY, linewidth=4, zorder=1, solid_capstyle="round")
-    line(axes, tuple(PUBLISHED_SPEEDUPS.items()), color=TEXT, marker="+", markersize=8, linestyle="", zorder=7)
+    panels.line(axes, law, color=style.GREY, linewidth=4, zorder=1, solid_capstyle="round")
+    published = zip(*PUBLISHED_SPEEDUPS.items(), strict=True)
+    axes.plot(*published, "+", color=style.TEXT, markersize=8, zorder=7)
     drawn = by_algorithm(ratios, "n", "ratio", "model_ratio")
-    draw(axes, drawn)
-    axes.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
+    panels.draw(axes, drawn)
+    axes.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 2.05)
-    name_ticks(axes.xaxis, {*PUBLISHED_SPEEDUPS, *(row["n"] for row in ratios)})
+    panels.name_ticks(axes.xaxis, {*PUBLISHED_SPEEDUPS, *(row["n"] for row in ratios)})
     title = "Speed-up over Ring after the straggler's arrival"
-    style_axes(axes, title, "ranks n", "Ring / algorithm", grid="both")
+    style.style_axes(axes, title, "ranks n", "Ring / algorithm", grid="both")
     for name, curve in drawn.items():
         above = name == "stragglar"
         shift, align = ((9, 9), "right") if above else ((9, -9), "left")
-        look = LABEL | {"color": curve.look.colour, "ha": align, "va": "center", "zorder": 6}
-        note(axes, curve.look.name, max(curve.points), shift, **look)
+        look = panels.LABEL | {"color": curve.look.colour, "ha": align, "va": "center", "zorder": 6}
+        style.note(axes, curve.look.name, max(curve.points), shift, **look)
     return drawn.values()
 
 
@@ -162,22 +157,22 @@ def _after_model(row: Mapping[str, Any]) -> float | None:
 def time_against_size(rows: Rows) -> Figure | None:
     """Figure of time after arrival against buffer size, both logarithmic, with the ratio of Ring to it below."""
     groups = panel_rows(_study(rows, "size"), "bytes", ("fabric", "collective", "n"), least=3)
-    return panels(groups, _size_panels, below=True)
+    return panels.figure_of(groups, _size_panels, below=True)
 
 
 def _size_panels(axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
-    factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
+    factor, unit = style.time_unit(max(r["after_arrival_s"] for r in rows))
     drawn = by_algorithm(rows, "bytes", "after_arrival_s", _after_model, factor)
     ratios = by_algorithm(_ratios(rows), "bytes", "ratio", "model_ratio")
-    draw(axes, drawn)
-    draw(below, ratios)
-    below.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
-    logarithmic(axes)
-    name_ticks(below.xaxis, (row["bytes"] for row in rows), size_in_words)
+    panels.draw(axes, drawn)
+    panels.draw(below, ratios)
+    below.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
+    panels.logarithmic(axes)
+    panels.name_ticks(below.xaxis, (row["bytes"] for row in rows), size_in_words)
     _dress(axes, {**rows[0], "bytes": None}, "", f"time after arrival ({unit})")
-    style_axes(below, "", "buffer", "Ring / algorithm", grid="both")
-    label_ends(axes, drawn)
-    label_ends(below, ratios)
+    style.style_axes(below, "", "buffer", "Ring / algorithm", grid="both")
+    panels.label_ends(axes, drawn)
+    panels.label_ends(below, ratios)
     return drawn.values()
 
 
@@ -187,21 +182,21 @@ def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) 
     circuits = [r for r in rows if r["fabric"] != "electrical" and r.get("reconfiguration_delay_ms") is not None]
     packets = [r for r in rows if r["fabric"] == "electrical"]
     groups = panel_rows(circuits, "reconfiguration_delay_ms", _SAME)
-    packet = entry("on packets, measured", linewidth=1.2, linestyle=DOTTED)
-    return panels(groups, partial(_reconfiguration_panel, laws, packets), _PREDICTED, *([packet] if packets else []))
+    packet = style.entry("on packets, measured", linewidth=1.2, linestyle=style.DOTTED)
+    return panels.figure_of(
+        groups, partial(_reconfiguration_panel, laws, packets), _PREDICTED, *([packet] if packets else [])
+    )
 
 
 def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Axes, rows: Rows) -> Iterable[Curve]:
-    factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
+    factor, unit = style.time_unit(max(r["after_arrival_s"] for r in rows))
     drawn = by_algorithm(rows, "reconfiguration_delay_ms", "after_arrival_s", _after_model, factor)
-    longest = max(r["reconfiguration_delay_ms"] for r in rows)
-    axes.set_xlim(-0.02 * longest, 1.02 * longest)
     _dress(axes, rows[0], "reconfiguration delay (ms)", f"time after arrival ({unit})")
-    draw_near(axes, drawn, unit)
+    panels.draw_near(axes, drawn, unit)
     for row in packets:
         if row["algorithm"] in drawn and (row["n"], row["bytes"]) == (rows[0]["n"], rows[0]["bytes"]):
             colour = drawn[row["algorithm"]].look.colour
-            axes.axhline(row["after_arrival_s"] * factor, color=colour, linewidth=1.2, linestyle=DOTTED)
+            axes.axhline(row["after_arrival_s"] * factor, color=colour, linewidth=1.2, linestyle=style.DOTTED)
     law = _law_of(rows[0], laws)
     _mark_break_even(axes, drawn, ("stragglar", "ring"), law.critical_reconfiguration_s * 1e3 if law else None, "ms")
     return drawn.values()
@@ -210,18 +205,16 @@ def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Ax
 def time_against_prediction(rows: Rows) -> Figure | None:
     """Figure of mean total time against the share of correct predictions; the range seen in practice is shaded."""
     rows = [r for r in _measured(rows, "prediction") if r.get("persistence") is not None]
-    shade = entry("seen in practice ({:g} to {:g})".format(*SEEN_PERSISTENCE), LIGHT, linewidth=8)
-    return panels(panel_rows(rows, "persistence", _SAME), _prediction_panel, _PREDICTED, shade)
+    shade = style.entry("seen in practice ({:g} to {:g})".format(*SEEN_PERSISTENCE), style.LIGHT, linewidth=8)
+    return panels.figure_of(panel_rows(rows, "persistence", _SAME), _prediction_panel, _PREDICTED, shade)
 
 
 def _prediction_panel(axes: Axes, rows: Rows) -> Iterable[Curve]:
-    factor, unit = time_unit(max(r["time_s"] for r in rows))
+    factor, unit = style.time_unit(max(r["time_s"] for r in rows))
     drawn = by_algorithm(rows, "persistence", "time_s", "predicted_time_s", factor)
-    axes.axvspan(*SEEN_PERSISTENCE, color=LIGHT, zorder=0, linewidth=0)
-    margin = 0.02 * (1 - min(r["persistence"] for r in rows))
-    axes.set_xlim(min(r["persistence"] for r in rows) - margin, 1 + margin)
+    axes.axvspan(*SEEN_PERSISTENCE, color=style.LIGHT, zorder=0, linewidth=0)
     _dress(axes, rows[0], "steps with a correct prediction (share)", f"mean total time ({unit})")
-    draw_near(axes, drawn, unit)
+    panels.draw_near(axes, drawn, unit)
     _mark_break_even(axes, drawn, ("ring", "stragglar"))
     return drawn.values()
 
@@ -241,17 +234,46 @@ def _mark_break_even(
     if not all(one in drawn for one in pair):
         return
     first, second = (drawn[one] for one in pair)
-    if predicted is None and (by_model := crossing_point(first.model, second.model)):
+    if predicted is None and (by_model := _crossing_point(first.model, second.model)):
         predicted = by_model[0]
     if predicted is not None and math.isfinite(predicted) and predicted <= axes.get_xlim()[1]:
-        mark_vertical(axes, predicted, f"{name} {predicted:.3g}", "right" if name == "break-even" else "left")
-    found = crossing_point(first.measured, second.measured)
+        panels.mark_vertical(axes, predicted, f"{name} {predicted:.3g}", "right" if name == "break-even" else "left")
+    found = _crossing_point(first.measured, second.measured)
     if found is None:
         return
     text = f"measured {name} {found[0]:.3g} {unit}".rstrip()
     if predicted and math.isfinite(predicted):
         text += f" ({found[0] / predicted - 1:+.1%})"
-    mark_crossing(axes, found, text)
+    _mark_crossing(axes, found, text)
+
+
+def series_name(row: Mapping[str, Any]) -> str:
+    """The name of a row's curve: its algorithm, with a suffix if the wrong rank was predicted on purpose."""
+    words = str(row.get("injection") or "").replace("+", ":").split(":")
+    wrong = row["algorithm"] == "stragglar" and "wrong" in (word.strip() for word in words)
+    return f"{row['algorithm']}{WRONG}" if wrong else str(row["algorithm"])
+
+
+def by_algorithm(rows: Rows, x: Column, y: Column, model: Column | None, factor: float = 1.0) -> dict[str, Curve]:
+    """Curves by series name, those of ``LOOKS`` first, with y and model multiplied by ``factor``."""
+    return curves(series_of(rows, series_name, LOOKS), x, y, model, factor)
+
+
+def _crossing_point(first: Points, second: Points) -> tuple[float, float] | None:
+    """Point (x, time) from which on the line ``second`` stays below ``first``; None if there is none."""
+    both = sorted(dict(first).keys() & dict(second).keys())
+    if len(both) < 2:
+        return None
+    high, low = [dict(first)[x] for x in both], [dict(second)[x] for x in both]
+    found = crossing(both, high, low)
+    return None if found is None or found <= both[0] else (found, float(np.interp(found, both, high)))
+
+
+def _mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
+    """Draw a ring around a measured crossing, with ``text`` below it, away from the curves."""
+    axes.plot(*point, "o", markersize=13, markerfacecolor="none", color=style.TEXT, markeredgewidth=1.3, zorder=6)
+    pointer = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.9, "shrinkB": 7}
+    style.note(axes, text, point, (24, -58), va="top", bbox=style.ON_WHITE, arrowprops=pointer, zorder=6)
 
 
 def _measured(rows: Rows, study: str) -> Rows:
@@ -269,4 +291,4 @@ def _study(rows: Rows, study: str) -> Rows:
 def _dress(axes: Axes, row: Row, x: str, y: str) -> None:
     """Set the title of a panel, such as ``n = 8, 7 MB, electrical``, and the axis names."""
     parts = [f"n = {row['n']}", row["bytes"] and size_in_words(row["bytes"]), row["fabric"]]
-    style_axes(axes, ", ".join(part for part in parts if part), x, y, grid="both", room=True)
+    style.style_axes(axes, ", ".join(part for part in parts if part), x, y, grid="both", room=True)

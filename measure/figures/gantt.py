@@ -11,17 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from measure.figures.style import (
-    BLACK,
-    DIMENSION_COLOURS,
-    GREY,
-    LIGHT,
-    VERMILION,
-    legend,
-    new_figure,
-    style_axes,
-    time_unit,
-)
+from measure.figures import style
 from measure.metrics.intervals import Interval
 from measure.metrics.point import Point
 from measure.metrics.stall import Dark, read_darks
@@ -32,15 +22,15 @@ from topos.plan import SwitchPlan
 MAX_RANKS = 24
 _MAX_PORTS = 4 * MAX_RANKS
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "compute": {"facecolor": LIGHT, "label": "compute"},
+    "compute": {"facecolor": style.LIGHT, "label": "compute"},
     **{
         name: {"facecolor": colour, "label": f"{name.upper()} data, or its circuits"}
-        for name, colour in DIMENSION_COLOURS.items()
+        for name, colour in style.DIMENSION_COLOURS.items()
     },
-    "rewired": {"facecolor": GREY, "label": "other circuits"},
-    "start": {"facecolor": "#F7F7F7", "edgecolor": GREY, "label": "starting circuits"},
-    "wait": {"facecolor": "white", "edgecolor": VERMILION, "hatch": "////", "label": "waits for its circuits"},
-    "dark": {"facecolor": BLACK, "label": "port dark"},
+    "rewired": {"facecolor": style.GREY, "label": "other circuits"},
+    "start": {"facecolor": "#F7F7F7", "edgecolor": style.GREY, "label": "starting circuits"},
+    "wait": {"facecolor": "white", "edgecolor": style.VERMILION, "hatch": "////", "label": "waits for its circuits"},
+    "dark": {"facecolor": style.BLACK, "label": "port dark"},
 }
 """The kinds of bars, from those drawn first (below others) to those drawn last, with look and name in the legend."""
 _EDGE: Mapping[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
@@ -72,8 +62,8 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     start, end = steps.job(step) if step in steps.complete else _span(shown)
     darks = read_darks(point, events)
     rows = _rows(point, [d.switch for d in darks])
-    factor, unit = time_unit(point.scale.real_s(end - start))
-    figure = new_figure(11, 1.9 + 0.26 * rows.height)
+    factor, unit = style.time_unit(point.scale.real_s(end - start))
+    figure = style.new_figure(11, 1.9 + 0.26 * rows.height)
     axes = figure.add_subplot()
     scale = factor / point.scale.time
     bars: dict[str, dict[tuple[float, float], list[Interval]]] = {kind: defaultdict(list) for kind in _LOOKS}
@@ -87,10 +77,10 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
     title = f"{point_title(point)}: step {step}{unfinished}{more}"
-    style_axes(axes, title, f"time in the step ({unit})", "", grid="x")
+    style.style_axes(axes, title, f"time in the step ({unit})", "", grid="x")
     axes.spines["left"].set_visible(False)
     used = [kind for kind, places in bars.items() if places]
-    legend(figure, [Patch(**_LOOKS[kind]) for kind in used], len(used), "upper center")
+    style.legend(figure, [Patch(**_LOOKS[kind]) for kind in used], len(used), "upper center")
     return figure
 
 
@@ -147,7 +137,7 @@ def _port_bars(point: Point, rows: _Rows, darks: Sequence[Dark], shown: Interval
 
 def _kind(dimension: str) -> str:
     """The kind of bar of a dimension: its name, or ``rewired`` for one without a colour."""
-    return dimension if dimension in DIMENSION_COLOURS else "rewired"
+    return dimension if dimension in style.DIMENSION_COLOURS else "rewired"
 
 
 def _port_states(

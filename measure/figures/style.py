@@ -22,16 +22,8 @@ from matplotlib.patheffects import withStroke
 from measure.metrics.fidelity import NOT_FAITHFUL
 from railyard.scale import Scale
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
 
 DIMENSION_COLOURS = {"dp": BLUE, "edp": VERMILION, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
@@ -95,20 +87,16 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") 
     figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
     figure.text(0.99, 0.008, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
     if not faithful:
-        figure.text(
-            0.5,
-            0.5,
-            NOT_FAITHFUL,
-            fontsize=min(60.0, 6.6 * figure.get_figwidth()),
-            color=VERMILION,
-            alpha=0.2,
-            path_effects=[withStroke(linewidth=3, foreground="white", alpha=0.25)],
-            ha="center",
-            va="center",
-            rotation=20,
-            fontweight="bold",
-            zorder=1000,
-        )
+        edge = withStroke(linewidth=3, foreground="white", alpha=0.25)
+        look: dict[str, Any] = {
+            "color": VERMILION,
+            "alpha": 0.2,
+            "path_effects": [edge],
+            "rotation": 20,
+            "zorder": 1000,
+        }
+        size = min(60.0, 6.6 * figure.get_figwidth())
+        figure.text(0.5, 0.5, NOT_FAITHFUL, fontsize=size, fontweight="bold", ha="center", va="center", **look)
     return render(figure)
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.straggler.curves import by_algorithm, series_name
-from experiments.straggler.figures import straggler_figures, total_against_delay
+from experiments.straggler.figures import by_algorithm, series_name, straggler_figures, total_against_delay
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import Curve, _apart, near_and_far
+from measure.figures.curves import Curve, near_and_far
+from measure.figures.panels import _apart
 from measure.figures.style import png
 from railyard.scale import Scale
 from railyard.size import size_in_words
