@@ -22,7 +22,6 @@ from measure.figures.curves import Curve, Look, Rows, Series, curves, panel_rows
 from measure.results.row import Row
 from railyard.size import size_in_words
 
-EXPERIMENT = "all-to-all"
 _TARGET, _FAR = 1.05, 1.25
 _SMOOTH = 60
 LOOKS = {
@@ -60,7 +59,7 @@ _SAID: Mapping[str, Callable[[Any], str]] = {
 
 def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
     """The figures whose variables vary in ``rows``, by name; rows of other experiments are ignored."""
-    rows = [row for row in rows if row["experiment"] == EXPERIMENT]
+    rows = [row for row in rows if row["experiment"] == "all-to-all"]
     made = {name: draw(study_rows(rows, study)) for name, (study, draw) in FIGURES.items()}
     return {name: figure for name, figure in made.items() if figure is not None}
 

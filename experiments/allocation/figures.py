@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from experiments.allocation.report import SYSTEMS
+from experiments.allocation.row import SYSTEMS
 from measure.figures import panels, style
 from measure.figures.curves import Look, Rows, curves, series_of
 from measure.results.row import Row

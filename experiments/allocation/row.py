@@ -8,6 +8,9 @@ from typing import Annotated
 
 from measure.results.row import ResultRow
 
+SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
+"""The systems that are compared, with their names in tables and figures."""
+
 
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):

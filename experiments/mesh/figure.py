@@ -23,7 +23,7 @@ from matplotlib.path import Path as Curve
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
-from experiments.mesh.report import routable_in_words
+from experiments.mesh.row import routable_in_words
 from experiments.mesh.study import STATES
 from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION, render
 from measure.results.ownership import hand_over

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from experiments.mesh.study import STATES, Answer, MeshStudy, Used, costs
-from measure.results.row import ResultRow
+from measure.results.row import ResultRow, Row
 
 
 @dataclass(kw_only=True)
@@ -57,3 +57,8 @@ def mesh_row(study: MeshStudy, used: Used, answer: Answer) -> MeshRow:
         states=None if routed is None else [STATES[state] for state in routed.states],
         **costs(study, answer),
     )
+
+
+def routable_in_words(row: Row) -> str:
+    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
+    return {True: "yes", False: "no", None: "not found"}[row["routable"]]

@@ -9,10 +9,10 @@ study``) and is None without rows of its study. Rows that name their ``study`` (
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -122,23 +122,19 @@ def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
     return drawn.values()
 
 
-def _ratios(rows: Rows) -> list[Mapping[str, Any]]:
-    """Rows with ``ratio`` (measured) and ``model_ratio`` of Ring over the algorithm at the same delay."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["fabric"], row["n"], row["bytes"]].append(row)
-    found = []
-    for group in groups.values():
-        rings = {r["straggler_delay_s"]: r for r in group if r["algorithm"] == "ring"}
-        for name in sorted({r["algorithm"] for r in group} - {"ring"}):
-            here = [r for r in group if r["algorithm"] == name and r["straggler_delay_s"] in rings]
-            if here:
-                row = max(here, key=lambda r: r["straggler_delay_s"])
-                found.append(_over(row, rings[row["straggler_delay_s"]]))
-    return found
+def _ratios(rows: Rows) -> Rows:
+    """Rows with ``ratio`` (measured) and ``model_ratio`` of Ring over the algorithm at the longest delay of both."""
+    place = itemgetter("fabric", "n", "bytes")
+    rings = {(place(row), row["straggler_delay_s"]): row for row in rows if row["algorithm"] == "ring"}
+    found: dict[tuple[Any, str], Row] = {}
+    for row in sorted(rows, key=itemgetter("straggler_delay_s")):
+        ring = rings.get((place(row), row["straggler_delay_s"]))
+        if ring is not None and row["algorithm"] != "ring":
+            found[place(row), row["algorithm"]] = _over(row, ring)
+    return list(found.values())
 
 
-def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
+def _over(row: Row, ring: Row) -> Row:
     models = [_after_model(r) for r in (ring, row)]
     return {
         **row,
@@ -148,7 +144,7 @@ def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _after_model(row: Mapping[str, Any]) -> float | None:
+def _after_model(row: Row) -> float | None:
     """The model's time after arrival in real seconds; None without a prediction."""
     after, total = row.get("predicted_after_arrival_s"), row.get("predicted_time_s")
     return after if after is not None or total is None else total - row["straggler_delay_s"]
@@ -247,7 +243,7 @@ def _mark_break_even(
     _mark_crossing(axes, found, text)
 
 
-def series_name(row: Mapping[str, Any]) -> str:
+def series_name(row: Row) -> str:
     """The name of a row's curve: its algorithm, with a suffix if the wrong rank was predicted on purpose."""
     words = str(row.get("injection") or "").replace("+", ":").split(":")
     wrong = row["algorithm"] == "stragglar" and "wrong" in (word.strip() for word in words)
