@@ -6,217 +6,208 @@ Rows that name the ``study`` of a variable (``bytes``, ``ranks``, ``delay``, ``s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+from matplotlib.patches import Patch
 
-from experiments.all_to_all.duty_figure import duty_against_slot
-from experiments.all_to_all.series import (
-    BROAD,
-    DOTTED,
-    MOST_PANELS,
-    distinct,
-    formula_key,
-    over_formula,
-    series,
-    study_rows,
-)
-from measure.figures.curves import (
-    Curve,
-    Points,
-    Rows,
-    curve,
-    draw,
-    key,
-    label_ends,
-    label_far,
-    near_and_far,
-    panel_rows,
-    panel_title,
-    value,
-)
-from measure.figures.style import (
-    BLACK,
-    GREY,
-    LIGHT,
-    TEXT,
-    new_figure,
-    style_axes,
-    time_unit,
-)
+from measure.figures import panels, style
+from measure.figures.curves import Curve, Look, Rows, Series, curves, panel_rows, series_of
+from measure.results.row import Row
 from railyard.size import size_in_words
 
-EXPERIMENT = "all-to-all"
-_MOST_TICKS = 7
 _TARGET, _FAR = 1.05, 1.25
+_SMOOTH = 60
+LOOKS = {
+    "electrical": Look("electrical", style.GREEN, "s", (0, (5, 2))),
+    "rotor": Look("rotor", style.BLUE, "o", size=9.5),
+    "rotor-fixed": Look("rotor, fixed slots", style.SKY, "v", (0, (3, 1, 1, 1))),
+    "valiant": Look("two hops (Valiant)", style.PURPLE, "P", (0, (2, 1))),
+    "demand": Look("demand-aware", style.VERMILION, "^", (0, (1, 1)), 5.5),
+    "multi-hop": Look("multi-hop", style.ORANGE, "D", (0, (4, 1))),
+}
+BROAD: dict[str, Any] = {"linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
+"""Line style of a formula: broad and below other lines, so that it stays visible under model and measurements."""
 
 
 @dataclass(frozen=True)
 class _Variable:
-    """The variable of a figure: its study, its column, its axis label, and the columns that a panel keeps constant."""
+    """The variable of a figure: its column, axis label and ticks, and what columns a panel keeps constant."""
 
-    study: str
     column: str
     label: str
     same: tuple[str, ...]
+    tick: Callable[[Any], str] = "{:g}".format
 
 
-_BYTES = _Variable("bytes", "bytes_per_pair", "bytes per pair", ("n", "reconfiguration_delay_ms"))
-_RANKS = _Variable("ranks", "n", "ranks n", ("bytes_per_pair", "reconfiguration_delay_ms"))
-_DELAY = _Variable("delay", "reconfiguration_delay_ms", "reconfiguration delay (ms)", ("n", "bytes_per_pair"))
-
-
-STUDY_OF = {
-    "all_to_all_bytes": "bytes",
-    "all_to_all_ranks": "ranks",
-    "all_to_all_delay": "delay",
-    "all_to_all_duty": "slot",
-    "all_to_all_skew": "skew",
+_BYTES = _Variable("bytes_per_pair", "bytes per pair", ("n", "reconfiguration_delay_ms"), size_in_words)
+_RANKS = _Variable("n", "ranks n", ("bytes_per_pair", "reconfiguration_delay_ms"))
+_DELAY = _Variable("reconfiguration_delay_ms", "reconfiguration delay (ms)", ("n", "bytes_per_pair"))
+_SAID: Mapping[str, Callable[[Any], str]] = {
+    "n": "n = {}".format,
+    "bytes_per_pair": lambda size: f"{size_in_words(size)} per pair",
+    "reconfiguration_delay_ms": "T = {:g} ms".format,
 }
-"""Figure -> the study that it shows, if that was measured (``study_rows``)."""
+"""What the title of a panel says of a constant column."""
 
 
 def all_to_all_figures(rows: Rows) -> dict[str, Figure]:
     """The figures whose variables vary in ``rows``, by name; rows of other experiments are ignored."""
-    rows = [row for row in rows if row["experiment"] == EXPERIMENT]
-    made = {
-        "all_to_all_bytes": time_against(rows, _BYTES),
-        "all_to_all_ranks": time_against(rows, _RANKS),
-        "all_to_all_delay": time_against(rows, _DELAY),
-        "all_to_all_duty": duty_against_slot(rows),
-        "all_to_all_skew": uneven_demand(rows),
-    }
+    rows = [row for row in rows if row["experiment"] == "all-to-all"]
+    made = {name: draw(study_rows(rows, study)) for name, (study, draw) in FIGURES.items()}
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def time_against(rows: Rows, variable: _Variable) -> Figure | None:
+def study_rows(rows: Rows, name: str) -> Rows:
+    """The rows of study ``name``; if there are none, those that belong to none of the figures' studies."""
+    mine = [row for row in rows if row.get("study") == name]
+    studies = {study for study, _ in FIGURES.values()}
+    return mine or [row for row in rows if row.get("study") not in studies]
+
+
+def time_against(variable: _Variable, rows: Rows) -> Figure | None:
     """Figure of the time of the all-to-all, a curve for each policy, with time over formula below.
 
     Measured values are markers, the model is a line, the formula (n - 1)(D/B + T) is dashed. There is a column for each
     combination of the constant columns; an electrical rail has no delay and is in every column of its n and size.
     """
-    rows = [row for row in study_rows(rows, variable.study) if row.get("time_s")]
-    groups = _groups(rows, variable)
-    if not groups:
-        return None
-    figure = new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 6.6)
-    axes = figure.subplots(2, len(groups), squeeze=False, sharex="col", height_ratios=(3, 2))
-    drawn = []
-    for column, here in enumerate(groups):
-        drawn.append(_time_panel(axes[0][column], here, variable))
-        _ratio_panel(axes[1][column], here, variable)
-    target = Line2D([], [], color=TEXT, linewidth=0.8, linestyle=DOTTED, label=f"{_TARGET:g} × formula")
-    key(figure, drawn, formula_key("formula: (n − 1)(D/B + T) in slots, else the wire's bound"), target)
-    return figure
+    rows = [row for row in rows if row.get("time_s")]
+    formula = formula_entry("formula: (n − 1)(D/B + T) in slots, else the wire's bound")
+    target = style.entry(f"{_TARGET:g} × formula", linewidth=0.8, linestyle=style.DOTTED)
+    return panels.figure_of(_groups(rows, variable), partial(_time_panels, variable), formula, target, below=True)
 
 
 def _groups(rows: Rows, variable: _Variable) -> list[Rows]:
     """The rows of each panel, including those of the electrical rail."""
+    electrical = [row for row in rows if row["policy"] == "electrical"]
     optical = [row for row in rows if row["policy"] != "electrical"]
-    groups: Sequence[Rows] = panel_rows(optical or rows, value(variable.column), variable.same)
+    if not optical:
+        return panel_rows(electrical, variable.column, variable.same)
     shared = [name for name in variable.same if name != "reconfiguration_delay_ms"]
-    found: list[Rows] = []
-    for group in groups[:MOST_PANELS]:
-        beside = [
-            row for row in rows if row["policy"] == "electrical" and all(row[name] == group[0][name] for name in shared)
-        ]
-        found.append([row for row in group if row["policy"] != "electrical"] + beside)
-    return found
+    return [
+        [*group, *(row for row in electrical if all(row[name] == group[0][name] for name in shared))]
+        for group in panel_rows(optical, variable.column, variable.same)
+    ]
 
 
-def _curves(rows: Rows, variable: _Variable, y: str, model: str, factor: float = 1.0) -> dict[str, Curve]:
-    """A curve for each series with more than one point, and for the electrical rail."""
-    x = value(variable.column)
-    places = [place for row in rows if (place := x(row)) is not None]
-    found: dict[str, Curve] = {}
-    for name, (look, mine) in series(rows).items():
-        one = curve(look, mine, x, value(y, factor), value(model, factor))
-        if mine[0]["policy"] == "electrical" and variable is _DELAY:
-            one = replace(one, model=_level(one.model, places))
-        if len({place for place, _ in one.points}) > 1:
-            found[name] = one
-    return found
-
-
-def _level(points: Points, places: Sequence[float]) -> Points:
-    """A single point as a horizontal line over the whole axis; several points unchanged."""
-    return [(place, points[0][1]) for place in (min(places), max(places))] if len(points) == 1 else points
-
-
-def _time_panel(axes: Axes, rows: Rows, variable: _Variable) -> dict[str, Curve]:
-    factor, unit = time_unit(max(row["time_s"] for row in rows))
-    drawn = _curves(rows, variable, "time_s", "predicted_time_s", factor)
-    wide = variable is _BYTES
-    near, far = (drawn, {}) if wide else near_and_far(drawn)
-    draw(axes, near)
-    for points in distinct(_curves(rows, variable, "formula_s", "formula_s", factor).values()):
-        axes.plot(*zip(*points, strict=True), **BROAD)
-    if wide:
-        _log_time(axes)
-    else:
-        axes.set_ylim(0, (1.2 if far else 1.06) * max(y for one in near.values() for _, y in one.points))
-    panel_title(axes, _panel_name(rows, variable), "", f"time ({unit})")
-    label_ends(axes, near)
-    label_far(axes, far, unit)
+def _time_panels(variable: _Variable, axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
+    drawn = _draw_time(axes, rows, variable)
+    _draw_ratio(below, rows, variable)
+    panels.name_ticks(below.xaxis, (row[variable.column] for row in rows), variable.tick)
     return drawn
 
 
-def _log_time(axes: Axes) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+def _curves(rows: Rows, variable: _Variable, y: str, model: str, factor: float = 1.0) -> dict[Any, Curve]:
+    """A curve for each series with more than one point, and for the electrical rail."""
+    found = curves(by_policy(rows), variable.column, y, model, factor)
+    if variable is _DELAY:
+        places = [row[variable.column] for row in rows]
+        found = {key: one.level(places) if key[0] == "electrical" else one for key, one in found.items()}
+    return {key: one for key, one in found.items() if len({x for x, _ in one.points}) > 1}
 
 
-def _ratio_panel(axes: Axes, rows: Rows, variable: _Variable) -> None:
+def _draw_time(axes: Axes, rows: Rows, variable: _Variable) -> Iterable[Curve]:
+    factor, unit = style.time_unit(max(row["time_s"] for row in rows))
+    drawn = _curves(rows, variable, "time_s", "predicted_time_s", factor)
+    draw_formula(axes, _curves(rows, variable, "formula_s", "formula_s", factor).values())
+    said = ["All-to-all", *(_SAID[name](rows[0][name]) for name in variable.same)]
+    style.style_axes(axes, ", ".join(said), "", f"time ({unit})", grid="both", room=True)
+    if variable is _BYTES:
+        panels.logarithmic(axes)
+        panels.draw(axes, drawn)
+        panels.label_ends(axes, drawn)
+    else:
+        panels.draw_near(axes, drawn, unit)
+    return drawn.values()
+
+
+def _draw_ratio(axes: Axes, rows: Rows, variable: _Variable) -> None:
     """Draw time over formula for the policies near the formula; the others are listed with their numbers."""
     drawn = _curves([over_formula(row) for row in rows if row.get("formula_s")], variable, "ratio", "model_ratio")
     far = {name: one for name, one in drawn.items() if min(y for _, y in one.points) > _FAR}
     near = {name: one for name, one in drawn.items() if name not in far}
-    _mark_one(axes)
-    draw(axes, near)
-    panel_title(axes, "", variable.label, "time / formula")
+    axes.axhline(1.0, color=style.GREY, **BROAD)
+    axes.axhline(_TARGET, color=style.TEXT, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+    panels.draw(axes, near)
     every = [y for one in near.values() for _, y in one.points]
     low, high = min([0.98, *every]), max([_TARGET, *every])
     axes.set_ylim(low - 0.08 * (high - low), high + (0.15 + 0.12 * len(far)) * (high - low))
-    _ticks(axes, variable, {row[variable.column] for row in rows})
-    label_far(axes, far, "× formula")
+    style.style_axes(axes, "", variable.label, "time / formula", grid="both")
+    panels.label_far(axes, far, "× formula")
 
 
-def _mark_one(axes: Axes) -> None:
-    """Draw the line of the formula and the line of the largest ratio that a measurement should have."""
-    axes.axhline(1.0, **BROAD)
-    axes.axhline(_TARGET, color=TEXT, linewidth=0.8, linestyle=DOTTED, zorder=1)
+def duty_against_slot(rows: Rows) -> Figure | None:
+    """Figure of the share of time in which data moves against the length of fixed slots, with the total time below.
+
+    Dashed: slot / (slot + T), the share in which circuits are up; dotted: less the guard time at the end of each slot.
+    None without rows of at least two slot lengths.
+    """
+    rows = [row for row in rows if row.get("slot_ms") and row.get("duty_cycle") is not None]
+    entries = [style.entry("slot / (slot + T)", linewidth=1.1, linestyle=style.DASHED)]
+    if any(row.get("guard_ms") for row in rows):
+        entries.append(style.entry("less the guard time", linewidth=1.1, linestyle=style.DOTTED))
+    groups = panel_rows(rows, "slot_ms", ("n",))
+    return panels.figure_of(groups, _slot_panels, *entries, formula_entry("formula of the time"), below=True)
 
 
-def _ticks(axes: Axes, variable: _Variable, places: set[Any]) -> None:
-    """Set a tick at each measured value, or fewer if they would crowd."""
-    ordered = sorted(place for place in places if place is not None)
-    if variable is _BYTES:
-        ordered = ordered[:: -(-len(ordered) // _MOST_TICKS)]
-        axes.set_xticks(ordered, [size_in_words(size) for size in ordered])
+def _slot_panels(axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
+    slots = sorted({row["slot_ms"] for row in rows})
+    axes.set_xscale("log")
+    axes.set_xlim(slots[0] / 1.06, slots[-1] * 1.06)
+    panels.name_ticks(below.xaxis, slots)
+    return [*_draw_duty(axes, rows, slots), *_draw_slot_time(below, rows)]
+
+
+def _by_delay(rows: Rows) -> Series:
+    """The rows of each delay, and of each policy if there are several."""
+    several = len({row["policy"] for row in rows}) > 1
+
+    def name(row: Row) -> str:
+        policy = LOOKS[row["policy"]].name if row["policy"] in LOOKS else row["policy"]
+        return f"T = {row['reconfiguration_delay_ms']:g} ms" + (f", {policy}" if several else "")
+
+    return series_of(sorted(rows, key=lambda row: (row["reconfiguration_delay_ms"], row["policy"])), name)
+
+
+def _draw_duty(axes: Axes, rows: Rows, slots: Sequence[float]) -> Iterable[Curve]:
+    series, lowest = _by_delay(rows), min(row["duty_cycle"] for row in rows)
+    lengths = np.geomspace(slots[0], slots[-1], _SMOOTH + 1)
+    for look, mine in series.values():
+        delay, guard = mine[0]["reconfiguration_delay_ms"], mine[0].get("guard_ms") or 0.0
+        for kept, dashes in {guard: style.DOTTED, 0.0: style.DASHED}.items():
+            shares = (lengths - kept) / (lengths + delay)
+            axes.plot(lengths, shares, color=look.colour, linewidth=1.1, linestyle=dashes, zorder=2)
+            lowest = min(lowest, *shares)
+    drawn = curves(series, "slot_ms", "duty_cycle")
+    panels.draw(axes, drawn)
+    axes.set_ylim(max(0.0, lowest - 0.12 * (1 - lowest)), 1.0 + 0.04 * (1 - lowest))
+    style.style_axes(axes, f"Duty cycle of the slots, n = {rows[0]['n']}", "", "duty cycle", grid="both", room=True)
+    panels.label_ends(axes, drawn)
+    return drawn.values()
+
+
+def _draw_slot_time(axes: Axes, rows: Rows) -> Iterable[Curve]:
+    """Draw the panel of total time; if sizes differ within the panel, of time over formula."""
+    rows = [row for row in rows if row.get("formula_s") and row.get("time_s")]
+    factor, unit = style.time_unit(max((row["time_s"] for row in rows), default=1.0))
+    if len({row["bytes_per_pair"] for row in rows}) == 1:
+        series, label = _by_delay(rows), f"time ({unit})"
+        drawn = curves(series, "slot_ms", "time_s", "predicted_time_s", factor)
+        formulas = curves(series, "slot_ms", "formula_s", "formula_s", factor)
     else:
-        axes.set_xticks(ordered, [f"{place:g}" for place in ordered])
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _panel_name(rows: Rows, variable: _Variable) -> str:
-    """The title of a panel, such as ``All-to-all, n = 8, 4 MB per pair, T = 20 ms``."""
-    row = next((row for row in rows if row["policy"] != "electrical"), rows[0])
-    parts = ["All-to-all"]
-    if "n" in variable.same:
-        parts.append(f"n = {row['n']}")
-    if "bytes_per_pair" in variable.same:
-        parts.append(f"{size_in_words(row['bytes_per_pair'])} per pair")
-    if "reconfiguration_delay_ms" in variable.same:
-        parts.append(f"T = {row['reconfiguration_delay_ms']:g} ms")
-    return ", ".join(parts)
+        series, label = _by_delay([over_formula(row) for row in rows]), "time / formula"
+        drawn = curves(series, "slot_ms", "ratio", "model_ratio")
+        formulas = curves(series, "slot_ms", lambda _: 1.0, lambda _: 1.0)
+    draw_formula(axes, formulas.values())
+    panels.draw(axes, drawn)
+    style.style_axes(axes, "", "slot length (ms)", label, grid="both")
+    return drawn.values()
 
 
 def uneven_demand(rows: Rows) -> Figure | None:
@@ -225,41 +216,77 @@ def uneven_demand(rows: Rows) -> Figure | None:
     None without rows of study ``skew``.
     """
     rows = [row for row in rows if row.get("study") == "skew" and row.get("time_s")]
-    groups = panel_rows(rows, lambda _: 0.0, ("n", "bytes_per_pair"), least=1)[:MOST_PANELS]
+    groups = panel_rows(rows, "time_s", ("n", "bytes_per_pair"), least=1)[:3]
     if not groups:
         return None
-    tallest = max(len(series(group)) for group in groups)
-    figure = new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 1.6 + 0.55 * tallest)
-    axes = figure.subplots(1, len(groups), squeeze=False)[0]
-    for panel, here in zip(axes, groups, strict=True):
-        _bars(panel, here)
-    measured = Line2D([], [], color=GREY, linewidth=8, label="measured")
-    model = Line2D([], [], color=BLACK, linewidth=1.6, label="model")
-    handles = [measured, model, formula_key("formula: slots as long as their longest transfer, else the wire's bound")]
-    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=3)
+    tallest = max(len(by_policy(group)) for group in groups)
+    figure = style.new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 1.6 + 0.55 * tallest)
+    for axes, here in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+        _draw_bars(axes, here)
+    formula = formula_entry("formula: slots as long as their longest transfer, else the wire's bound")
+    bar, model = Patch(color=style.GREY, label="measured"), style.entry("model", style.BLACK, linewidth=1.6)
+    style.legend(figure, [bar, model, formula])
     return figure
 
 
-def _bars(axes: Axes, rows: Rows) -> None:
-    factor, unit = time_unit(max(row["time_s"] for row in rows))
-    longest = max(row["time_s"] for row in rows) * factor
-    named = list(series(rows).values())
-    for place, (look, mine) in enumerate(named):
-        one = curve(look, mine, lambda _: 0.0, value("time_s", factor), value("predicted_time_s", factor))
+def _draw_bars(axes: Axes, rows: Rows) -> None:
+    longest = max(row["time_s"] for row in rows)
+    factor, unit = style.time_unit(longest)
+    series = by_policy(rows)
+    times = curves(series, lambda _: 0.0, "time_s", "predicted_time_s", factor)
+    formulas = curves(series, lambda _: 0.0, "formula_s", None, factor)
+    for place, (name, one) in enumerate(times.items()):
         ((_, time),) = one.measured
-        bad = bool(one.unfaithful)
-        axes.barh(
-            place, time, 0.62, color="white" if bad else look.colour, edgecolor=look.colour, hatch="//" if bad else None
-        )
-        axes.text(time + 0.012 * longest, place, f"{time:.3g}", va="center", fontsize=9, color=TEXT)
-        for x in {row["formula_s"] * factor for row in mine if row.get("formula_s")}:
-            axes.plot((x, x), (place - 0.38, place + 0.38), **BROAD | {"zorder": 3, "linewidth": 3.5})
+        face, hatch = ("white", "//") if one.unfaithful else (one.look.colour, None)
+        axes.barh(place, time, 0.62, color=face, edgecolor=one.look.colour, hatch=hatch)
+        axes.text(time + 0.012 * longest * factor, place, f"{time:.3g}", va="center", fontsize=9, color=style.TEXT)
+        for _, x in formulas[name].measured:
+            axes.vlines(x, place - 0.38, place + 0.38, style.GREY, **BROAD | {"zorder": 3, "linewidth": 3.5})
         for _, x in one.model:
-            axes.plot((x, x), (place - 0.31, place + 0.31), color=BLACK, linewidth=1.6, zorder=4)
-    axes.set_yticks(range(len(named)), [look.name for look, _ in named])
-    axes.set_ylim(len(named) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * longest)
-    axes.grid(axis="x", color=LIGHT, linewidth=0.7)
-    axes.set_axisbelow(True)
+            axes.vlines(x, place - 0.31, place + 0.31, style.BLACK, linewidth=1.6, zorder=4)
+    axes.set_yticks(range(len(times)), [one.look.name for one in times.values()])
+    axes.set_ylim(len(times) - 0.4, -0.6)
+    axes.set_xlim(0, 1.1 * longest * factor)
     title = f"Uneven all-to-all, n = {rows[0]['n']}, {size_in_words(rows[0]['bytes_per_pair'])} per pair on average"
-    style_axes(axes, title, f"time ({unit})", "")
+    style.style_axes(axes, title, f"time ({unit})", "", grid="x")
+
+
+def by_policy(rows: Rows) -> Series:
+    """The rows of each policy and slot length, with the look of their curve."""
+    looks: dict[tuple[str, float], Look] = {}
+    for policy in [*LOOKS, *sorted({row["policy"] for row in rows} - set(LOOKS))]:
+        look = LOOKS.get(policy, Look(policy, style.BLACK, "X"))
+        slots = sorted({row.get("slot_ms") or 0.0 for row in rows if row["policy"] == policy})
+        for marker, slot in zip((look.marker, *"v<>^*" * len(slots)), slots, strict=False):
+            name = f"{look.name}, {slot:g} ms" if slot and len(slots) > 1 else look.name
+            looks[policy, slot] = replace(look, name=name, marker=marker)
+    return series_of(rows, lambda row: (row["policy"], row.get("slot_ms") or 0.0), looks)
+
+
+def draw_formula(axes: Axes, formulas: Iterable[Curve]) -> None:
+    """Draw the lines of a formula, each once, since most policies have the same one."""
+    distinct = {tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}
+    for points in distinct.values():
+        panels.line(axes, points, color=style.GREY, **BROAD)
+
+
+def over_formula(row: Row) -> Row:
+    """The row with two more columns: ``ratio``, measured time over formula, and ``model_ratio``."""
+    model = row.get("predicted_time_s")
+    ratio = row["time_s"] / row["formula_s"]
+    return {**row, "ratio": ratio, "model_ratio": None if model is None else model / row["formula_s"]}
+
+
+def formula_entry(label: str) -> Line2D:
+    """The legend style.entry of a formula."""
+    return style.entry(label, style.GREY, **BROAD)
+
+
+FIGURES: Mapping[str, tuple[str, Callable[[Rows], Figure | None]]] = {
+    "all_to_all_bytes": ("bytes", partial(time_against, _BYTES)),
+    "all_to_all_ranks": ("ranks", partial(time_against, _RANKS)),
+    "all_to_all_delay": ("delay", partial(time_against, _DELAY)),
+    "all_to_all_duty": ("slot", duty_against_slot),
+    "all_to_all_skew": ("skew", uneven_demand),
+}
+"""Figure -> the study whose rows it shows (``study_rows``), and the function that draws it."""

@@ -49,11 +49,10 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.all_to_all.figures import STUDY_OF, all_to_all_figures
-    from experiments.all_to_all.series import study_rows
+    from experiments.all_to_all.figures import FIGURES, all_to_all_figures, study_rows
 
     for name, figure in all_to_all_figures(recorded.rows).items():
-        yield Drawn(name, figure, study_rows(recorded.rows, STUDY_OF[name]))
+        yield Drawn(name, figure, study_rows(recorded.rows, FIGURES[name][0]))
 
 
 def _point_name(row: Row) -> str:

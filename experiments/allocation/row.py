@@ -9,7 +9,7 @@ from typing import Annotated
 from measure.results.row import ResultRow
 
 SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
-"""Ways of allocation by their name in rows, as people read them."""
+"""The systems that are compared, with their names in tables and figures."""
 
 
 @dataclass(kw_only=True)

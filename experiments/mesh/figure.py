@@ -6,14 +6,13 @@ path of light can be followed from port to port.
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PatchCollection
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from controllers.mesh.switch import STATES
 from experiments.mesh.row import routable_in_words
-from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
+from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION, render
 from measure.results.ownership import hand_over
 from measure.results.row import Row
 from railyard.errors import ConfigError
@@ -69,16 +68,17 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") ->
     The size of the figure follows from the number of panels and cells, so that port numbers stay readable.
     """
     alone = len(pictures) == 1
+    head = HEAD if title else 0.0
     scale = _inches_per_edge(mesh, alone)
     wide, high = _width(mesh) * scale, _height(mesh) * scale + CAPTION
     columns = _columns(len(pictures), wide / high)
     width = columns * wide + (LEGEND if alone else 0.0)
-    height = -(-len(pictures) // columns) * high + FOOT + (HEAD if title else 0.0)
+    height = -(-len(pictures) // columns) * high + FOOT + head
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     for number, picture in enumerate(pictures):
         row, column = divmod(number, columns)
-        bottom = height - (HEAD if title else 0.0) - (row + 1) * high
+        bottom = height - head - (row + 1) * high
         axes = figure.add_axes((column * wide / width, bottom / height, wide / width, (high - CAPTION) / height))
         axes.set_title(picture.title, loc="left", x=0.15 / wide, fontsize=10, color=TEXT, pad=2)
         _panel(axes, mesh, picture, 72 * scale)
@@ -89,15 +89,6 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") ->
     _legend_of_cells(figure)
     figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
     return figure
-
-
-def render(figure: Figure, form: str) -> bytes:
-    """The figure in a format of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
-    out = io.BytesIO()
-    stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
-    with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
-        figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
-    return out.getvalue()
 
 
 def figure_of_rows(rows: Sequence[Row]) -> Figure:
@@ -127,9 +118,6 @@ def write_figure(path: Path, rows: Sequence[Row]) -> None:
 def colour_of(number: int) -> tuple[str, bool]:
     """Colour of the ``number``-th path of a picture, and whether it has a white core."""
     return COLOURS[number % len(COLOURS)], number // len(COLOURS) % 2 == 1
-
-
-# -- geometry --------------------------------------------------------------------------------------
 
 
 def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> Vector:
@@ -176,19 +164,23 @@ def bend(mesh: Mesh, end: int) -> Part:
 def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve, int]:
     """The curve of light that enters at ``port``, and the port where the light comes out."""
     end = mesh.ports[port].end
-    into, codes = bend(mesh, end)
-    points, commands = [into[-1], into[0], place(mesh, end)], [_MOVE, *codes]
+    (control, outside), codes = bend(mesh, end)
+    parts: list[Part] = [([control, place(mesh, end)], codes)]
     while end >= 0:
         crossed = states[end >> 2]
         leaves = cross(end) if crossed else bar(end)
-        for part, part_codes in (through(mesh, end, crossed), bend(mesh, leaves)):
-            points += part
-            commands += part_codes
+        parts += through(mesh, end, crossed), bend(mesh, leaves)
         end = mesh.facing[leaves]
-    return Curve(np.array(points), commands), -1 - end
+    return _joined(outside, parts), -1 - end
 
 
-# -- the panel -------------------------------------------------------------------------------------
+def _joined(start: Vector, parts: Iterable[Part]) -> Curve:
+    """The curve from ``start`` through parts that continue each other."""
+    points, codes = [start], [_MOVE]
+    for part, part_codes in parts:
+        points += part
+        codes += part_codes
+    return Curve(np.array(points), codes)
 
 
 def _panel(axes: Axes, mesh: Mesh, picture: MeshPicture, points: float) -> None:
@@ -196,7 +188,8 @@ def _panel(axes: Axes, mesh: Mesh, picture: MeshPicture, points: float) -> None:
     light = [path_of_light(mesh, picture.states, a) for a, _ in picture.pairs]
     lit = {cell for a, _ in picture.pairs for cell in mesh.trace(picture.states, a).cells}
     _cells(axes, mesh, picture.states, lit)
-    _guides(axes, mesh, picture.states, points)
+    guides = _guides(mesh, picture.states)
+    axes.add_patch(PathPatch(guides, fill=False, edgecolor=GUIDE, linewidth=0.025 * points, zorder=2))
     for number, (curve, _) in enumerate(light):
         _light(axes, curve, number, points)
     colours = {port: number for number, pair in enumerate(picture.pairs) for port in pair}
@@ -217,9 +210,8 @@ def _cells(axes: Axes, mesh: Mesh, states: Sequence[bool], lit: set[int]) -> Non
                 for cell in mesh.cells
                 if states[cell.number] == crossed and (cell.number in lit) == bright
             ]
-            axes.add_collection(
-                PatchCollection(bodies, facecolor=colour, edgecolor="none", alpha=1 if bright else PALE, zorder=1)
-            )
+            alpha = 1 if bright else PALE
+            axes.add_collection(PatchCollection(bodies, facecolor=colour, edgecolor="none", alpha=alpha, zorder=1))
 
 
 def _body(mesh: Mesh, cell: int) -> list[Vector]:
@@ -227,44 +219,23 @@ def _body(mesh: Mesh, cell: int) -> list[Vector]:
     return [place(mesh, 4 * cell + end, INSET, wide) for end in (0, 2, 3, 1)]
 
 
-def _guides(axes: Axes, mesh: Mesh, states: Sequence[bool], points: float) -> None:
-    """Draw all waveguides, as one curve of many parts."""
-    xy: list[Vector] = []
-    codes: list[int] = []
-    for part in _all_guides(mesh, states):
-        xy += part[0]
-        codes += part[1]
-    axes.add_patch(
-        PathPatch(Curve(np.array(xy), codes), fill=False, edgecolor=GUIDE, linewidth=0.025 * points, zorder=2)
-    )
-
-
-def _all_guides(mesh: Mesh, states: Sequence[bool]) -> Iterator[Part]:
-    for cell in mesh.cells:
-        for end in (4 * cell.number, 4 * cell.number + 1):
-            curve, codes = through(mesh, end, states[cell.number])
-            yield [place(mesh, end), *curve], [_MOVE, *codes]
-    for end, other in enumerate(mesh.facing):
-        if other < end:  # each connection once; ports have negative numbers
-            curve, codes = bend(mesh, end)
-            yield [place(mesh, end), *curve], [_MOVE, *codes]
+def _guides(mesh: Mesh, states: Sequence[bool]) -> Curve:
+    """All waveguides, as one curve of many parts."""
+    ends = [4 * cell.number + side for cell in mesh.cells for side in (0, 1)]
+    parts = [(end, through(mesh, end, states[end >> 2])) for end in ends]
+    joints = [end for end, other in enumerate(mesh.facing) if other < end]  # each once; ports have negative numbers
+    parts += [(end, bend(mesh, end)) for end in joints]
+    return Curve.make_compound_path(*(_joined(place(mesh, end), [part]) for end, part in parts))
 
 
 def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
+    """Draw the light of a path with a white edge, and a white core if its colour is another path's too."""
     colour, core = colour_of(number)
     layers = [("white", 0.135), (colour, 0.085)] + ([("white", 0.03)] if core else [])
     for layer, (shade, width) in enumerate(layers):
-        axes.add_patch(
-            PathPatch(
-                curve,
-                fill=False,
-                edgecolor=shade,
-                linewidth=width * points,
-                capstyle="butt",
-                joinstyle="round",
-                zorder=3 + number * 0.01 + layer * 0.001,
-            )
-        )
+        order = 3 + number * 0.01 + layer * 0.001
+        look: dict[str, Any] = {"edgecolor": shade, "linewidth": width * points, "joinstyle": "round", "zorder": order}
+        axes.add_patch(PathPatch(curve, fill=False, capstyle="butt", **look))
 
 
 def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) -> None:
@@ -277,11 +248,8 @@ def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) 
         face, ink = ("white", edge) if core else (edge, "white")
     weight = "normal" if path is None else "bold"
     axes.add_patch(Circle((at[0], at[1]), DISC, facecolor=face, edgecolor=edge, linewidth=0.05 * points, zorder=6))
-    text = axes.text(at[0], at[1], str(port), fontsize=size, color=ink, fontweight=weight, zorder=7)
-    text.set(horizontalalignment="center", verticalalignment="center_baseline")
-
-
-# -- around the panels -----------------------------------------------------------------------------
+    look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontweight": weight, "zorder": 7}
+    axes.text(at[0], at[1], str(port), fontsize=size, color=ink, **look)
 
 
 def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: float) -> None:
@@ -293,29 +261,15 @@ def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: flo
         line.set_path_effects([Stroke(linewidth=4, foreground=colour), Normal()])
         line.set_label(f"{a} – {b}: {count} cell{'s' if count > 1 else ''}")
         handles.append(line)
-    figure.legend(
-        handles=handles,
-        loc="center left",
-        bbox_to_anchor=(left, 0.5),
-        frameon=False,
-        fontsize=9,
-        labelcolor=TEXT,
-    )
+    place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (left, 0.5)}
+    figure.legend(handles=handles, frameon=False, fontsize=9, labelcolor=TEXT, **place)
 
 
 def _legend_of_cells(figure: Figure) -> None:
-    figure.legend(
-        [Patch(facecolor=CROSS), Patch(facecolor=BAR), Patch(facecolor=CROSS, alpha=PALE)],
-        ["cross", "bar", "pale: no light"],
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
-        ncols=3,
-        frameon=False,
-        fontsize=8,
-        labelcolor=TEXT,
-        handlelength=1.4,
-        columnspacing=1.2,
-    )
+    kinds = (("cross", CROSS, 1.0), ("bar", BAR, 1.0), ("pale: no light", CROSS, PALE))
+    handles = [Patch(facecolor=colour, alpha=alpha, label=name) for name, colour, alpha in kinds]
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 0), "handlelength": 1.4, "columnspacing": 1.2}
+    figure.legend(handles=handles, ncols=3, frameon=False, fontsize=8, labelcolor=TEXT, **place)
 
 
 def _columns(panels: int, shape: float) -> int:

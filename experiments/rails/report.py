@@ -51,8 +51,7 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.rails.sweep_figure import sweep
-    from experiments.rails.window_figure import window_cdf
+    from experiments.rails.figures import sweep, window_cdf
     from measure.figures.gantt import gantt
     from measure.figures.link_throughput import link_throughput
 

@@ -9,43 +9,36 @@ study``) and is None without rows of its study. Rows that name their ``study`` (
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
-from experiments.straggler.curves import curves, mark_crossing, measured_crossing, model_crossing
-from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import (
-    Curve,
-    Rows,
-    Value,
-    draw,
-    grid,
-    key,
-    label_ends,
-    label_far,
-    mark_vertical,
-    near_and_far,
-    panel_rows,
-    panel_title,
-    scaled,
-    value,
-)
-from measure.figures.style import GREY, LIGHT, TEXT, new_figure, time_unit
+from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing
+from measure.figures import panels, style
+from measure.figures.curves import Column, Curve, Look, Points, Rows, curves, panel_rows, series_of
+from measure.results.row import Row
 from railyard.size import size_in_words
 
 PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 1.897, 256: 1.941}
 """Ranks -> speed-up of StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
 SEEN_PERSISTENCE = (0.77, 0.98)
 """Range of the share of steps in which the persistent straggler was the late rank, in the paper's measurements."""
-_MOST_TICKS = 7
-_DASHED = Line2D([], [], color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), label="predicted")
+WRONG = " (wrong rank)"
+LOOKS = {
+    "ring": Look("Ring", style.BLUE, "o", size=9.5),
+    "recursive-halving-doubling": Look("RHD", style.GREEN, "s", (0, (5, 3)), 5.0),
+    "straggler-direct": Look("Direct", style.PURPLE, "D", (0, (1, 1))),
+    "stragglar": Look("StragglAR", style.VERMILION, "^"),
+    "stragglar" + WRONG: Look("wrong rank", style.ORANGE, "v", (0, (3, 1, 1, 1))),
+}
+_SAME = ("fabric", "collective", "n", "bytes")
+_PREDICTED = style.entry("predicted", linewidth=0.9, linestyle=style.DASHED)
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
@@ -68,42 +61,28 @@ def total_against_delay(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure
     ``predicted_time_s``; without laws T_crit is where the model's lines cross. The measured T_crit is where the
     straight lines between the markers cross.
     """
-    rows = [r for r in _study(rows, "delay") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
-    panels = panel_rows(rows, value("straggler_delay_s"), ("fabric", "collective", "n", "bytes"))
-    if not panels:
-        return None
-    figure, axes = grid(len(panels))
-    drawn = []
-    for panel, here in zip(axes, panels, strict=True):
-        law = next((law for law in laws if (law.n, law.bytes) == (here[0]["n"], here[0]["bytes"])), None)
-        drawn.append(_delay_panel(panel, here, law))
-    key(figure, drawn, _DASHED)
-    return figure
+    groups = panel_rows(_study(rows, "delay"), "straggler_delay_s", _SAME)
+    return panels.figure_of(groups, partial(_delay_panel, laws), _PREDICTED)
 
 
-def _delay_panel(axes: Axes, rows: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
+def _delay_panel(laws: Sequence[StragglerLaw], axes: Axes, rows: Rows) -> Iterable[Curve]:
+    law = _law_of(rows[0], laws)
     longest = max(r["straggler_delay_s"] for r in rows)
-    factor, unit = time_unit(max(longest, *(r["time_s"] for r in rows)))
-    drawn = _time_curves(rows, value("straggler_delay_s", factor), factor)
+    factor, unit = style.time_unit(max(longest, *(r["time_s"] for r in rows)))
+    drawn = by_algorithm(rows, lambda row: row["straggler_delay_s"] * factor, "time_s", "predicted_time_s", factor)
     if law is not None:
         drawn = {name: _by_law(name, curve, law, longest, factor) for name, curve in drawn.items()}
-    axes.set_xlim(-0.02 * longest * factor, longest * factor * 1.02)
-    panel_title(axes, _panel_name(rows[0]), f"straggler delay ({unit})", f"total time ({unit})")
-    _draw_near(axes, drawn, unit)
-    predicted = law.critical_delay_s * factor if law else None
+    _dress(axes, rows[0], f"straggler delay ({unit})", f"total time ({unit})")
+    panels.draw_near(axes, drawn, unit)
     if law is not None and law.first_phase_s <= longest:
-        mark_vertical(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
-    _mark_break_even(axes, drawn, ("ring", "stragglar"), "$T_{crit}$", unit, predicted)
-    return drawn
+        panels.mark_vertical(axes, law.first_phase_s * factor, f"$T_{{RS}}$ {law.first_phase_s * factor:.3g}")
+    predicted = law.critical_delay_s * factor if law else None
+    _mark_break_even(axes, drawn, ("ring", "stragglar"), predicted, unit, name="$T_{crit}$")
+    return drawn.values()
 
 
-def _draw_near(axes: Axes, drawn: Mapping[str, Curve], unit: str) -> None:
-    """Draw curves with their names; curves far above the others are only named."""
-    near, far = near_and_far(drawn)
-    draw(axes, near)
-    axes.set_ylim(0, (1.2 if far else 1.06) * max(y for curve in near.values() for _, y in curve.points))
-    label_ends(axes, near)
-    label_far(axes, far, unit)
+def _law_of(row: Row, laws: Sequence[StragglerLaw]) -> StragglerLaw | None:
+    return next((law for law in laws if (law.n, law.bytes) == (row["n"], row["bytes"])), None)
 
 
 def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor: float) -> Curve:
@@ -117,67 +96,45 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 
 def speedup_against_ranks(rows: Rows) -> Figure | None:
     """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
-    rows = [r for r in _study(rows, "ranks") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
-    ratios = _ratios(rows)
-    if len({row["n"] for row in ratios}) < 2:
-        return None
-    figure = new_figure(8.5, 5.0)
-    axes = figure.add_subplot()
-    published = sorted(PUBLISHED_SPEEDUPS.items())
-    law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n, _ in published]
-    axes.plot(*zip(*law, strict=True), color=GREY, linewidth=4, zorder=1, solid_capstyle="round")
-    axes.plot(*zip(*published, strict=True), color=TEXT, marker="+", markersize=8, linestyle="", zorder=7)
-    drawn = curves(ratios, value("n"), value("ratio"), value("model_ratio"))
-    draw(axes, drawn)
-    axes.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
+    grey = style.entry("StragglAR's law, no latency", style.GREY, linewidth=4)
+    cross = style.entry("published simulation", marker="+", markersize=8, linestyle="")
+    return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross)
+
+
+def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
+    law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in PUBLISHED_SPEEDUPS]
+    panels.line(axes, law, color=style.GREY, linewidth=4, zorder=1, solid_capstyle="round")
+    published = zip(*PUBLISHED_SPEEDUPS.items(), strict=True)
+    axes.plot(*published, "+", color=style.TEXT, markersize=8, zorder=7)
+    drawn = by_algorithm(ratios, "n", "ratio", "model_ratio")
+    panels.draw(axes, drawn)
+    axes.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
     axes.set_xscale("log", base=2)
-    counts = sorted({*PUBLISHED_SPEEDUPS, *(row["n"] for row in ratios)})
-    axes.set_xticks(counts, [str(n) for n in counts])
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(0, 2.05)
-    panel_title(axes, "Speed-up over Ring after the straggler's arrival", "ranks n", "Ring / algorithm")
+    panels.name_ticks(axes.xaxis, {*PUBLISHED_SPEEDUPS, *(row["n"] for row in ratios)})
+    title = "Speed-up over Ring after the straggler's arrival"
+    style.style_axes(axes, title, "ranks n", "Ring / algorithm", grid="both")
     for name, curve in drawn.items():
-        _beside_last(axes, curve, above=name == "stragglar")
-    grey = Line2D([], [], color=GREY, linewidth=4, label="StragglAR's law, no latency")
-    cross = Line2D([], [], color=TEXT, marker="+", markersize=8, linestyle="", label="published simulation")
-    key(figure, [drawn], grey, cross)
-    return figure
+        above = name == "stragglar"
+        shift, align = ((9, 9), "right") if above else ((9, -9), "left")
+        look = panels.LABEL | {"color": curve.look.colour, "ha": align, "va": "center", "zorder": 6}
+        style.note(axes, curve.look.name, max(curve.points), shift, **look)
+    return drawn.values()
 
 
-def _beside_last(axes: Axes, curve: Curve, *, above: bool) -> None:
-    """Write the name of a curve at its last point."""
-    points = sorted(curve.points)
-    axes.annotate(
-        curve.look.name,
-        points[-1],
-        xytext=(9, 9 if above else -9),
-        textcoords="offset points",
-        color=curve.look.colour,
-        fontsize=9,
-        fontweight="bold",
-        va="center",
-        ha="right" if above else "left",
-        zorder=6,
-    )
+def _ratios(rows: Rows) -> Rows:
+    """Rows with ``ratio`` (measured) and ``model_ratio`` of Ring over the algorithm at the longest delay of both."""
+    place = itemgetter("fabric", "n", "bytes")
+    rings = {(place(row), row["straggler_delay_s"]): row for row in rows if row["algorithm"] == "ring"}
+    found: dict[tuple[Any, str], Row] = {}
+    for row in sorted(rows, key=itemgetter("straggler_delay_s")):
+        ring = rings.get((place(row), row["straggler_delay_s"]))
+        if ring is not None and row["algorithm"] != "ring":
+            found[place(row), row["algorithm"]] = _over(row, ring)
+    return list(found.values())
 
 
-def _ratios(rows: Rows) -> list[Mapping[str, Any]]:
-    """Rows with ``ratio`` (measured) and ``model_ratio`` of Ring over the algorithm at the same delay."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["fabric"], row["n"], row["bytes"]].append(row)
-    found = []
-    for group in groups.values():
-        rings = {r["straggler_delay_s"]: r for r in group if r["algorithm"] == "ring"}
-        for name in sorted({r["algorithm"] for r in group} - {"ring"}):
-            here = [r for r in group if r["algorithm"] == name and r["straggler_delay_s"] in rings]
-            if here:
-                row = max(here, key=lambda r: r["straggler_delay_s"])
-                found.append(_over(row, rings[row["straggler_delay_s"]]))
-    return found
-
-
-def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
+def _over(row: Row, ring: Row) -> Row:
     models = [_after_model(r) for r in (ring, row)]
     return {
         **row,
@@ -187,7 +144,7 @@ def _over(row: Mapping[str, Any], ring: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _after_model(row: Mapping[str, Any]) -> float | None:
+def _after_model(row: Row) -> float | None:
     """The model's time after arrival in real seconds; None without a prediction."""
     after, total = row.get("predicted_after_arrival_s"), row.get("predicted_time_s")
     return after if after is not None or total is None else total - row["straggler_delay_s"]
@@ -195,135 +152,139 @@ def _after_model(row: Mapping[str, Any]) -> float | None:
 
 def time_against_size(rows: Rows) -> Figure | None:
     """Figure of time after arrival against buffer size, both logarithmic, with the ratio of Ring to it below."""
-    rows = [r for r in _study(rows, "size") if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
-    groups = panel_rows(rows, value("bytes"), ("fabric", "collective", "n"), least=3)
-    if not groups:
-        return None
-    groups = groups[:3]
-    figure = new_figure(1.2 + 5.0 * len(groups), 6.6)
-    axes = figure.subplots(2, len(groups), squeeze=False, sharex="col", height_ratios=(3, 2))
-    drawn = []
-    for column, here in enumerate(groups):
-        drawn.append(_size_panel(axes[0][column], here))
-        _size_ratio_panel(axes[1][column], here)
-    key(figure, drawn)
-    return figure
+    groups = panel_rows(_study(rows, "size"), "bytes", ("fabric", "collective", "n"), least=3)
+    return panels.figure_of(groups, _size_panels, below=True)
 
 
-def _size_panel(axes: Axes, rows: Rows) -> dict[str, Curve]:
-    factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
-    drawn = curves(rows, value("bytes"), value("after_arrival_s", factor), scaled(_after_model, factor))
-    draw(axes, drawn)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    panel_title(axes, _panel_name(rows[0], size=False), "", f"time after arrival ({unit})")
-    label_ends(axes, drawn)
-    return drawn
-
-
-def _size_ratio_panel(axes: Axes, rows: Rows) -> None:
-    ratios = _ratios(rows)
-    drawn = curves(ratios, value("bytes"), value("ratio"), value("model_ratio"))
-    draw(axes, drawn)
-    axes.axhline(1.0, color=TEXT, linewidth=0.8, zorder=1)
-    panel_title(axes, "", "buffer", "Ring / algorithm")
-    sizes = sorted({r["bytes"] for r in rows})
-    sizes = sizes[:: -(-len(sizes) // _MOST_TICKS)]
-    axes.set_xticks(sizes, [size_in_words(size) for size in sizes])
-    axes.xaxis.set_minor_locator(NullLocator())
-    label_ends(axes, drawn)
+def _size_panels(axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
+    factor, unit = style.time_unit(max(r["after_arrival_s"] for r in rows))
+    drawn = by_algorithm(rows, "bytes", "after_arrival_s", _after_model, factor)
+    ratios = by_algorithm(_ratios(rows), "bytes", "ratio", "model_ratio")
+    panels.draw(axes, drawn)
+    panels.draw(below, ratios)
+    below.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
+    panels.logarithmic(axes)
+    panels.name_ticks(below.xaxis, (row["bytes"] for row in rows), size_in_words)
+    _dress(axes, {**rows[0], "bytes": None}, "", f"time after arrival ({unit})")
+    style.style_axes(below, "", "buffer", "Ring / algorithm", grid="both")
+    panels.label_ends(axes, drawn)
+    panels.label_ends(below, ratios)
+    return drawn.values()
 
 
 def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> Figure | None:
     """Figure of time after arrival on circuits against the reconfiguration delay, with StragglAR's break-even."""
-    rows = [r for r in _study(rows, "reconfiguration") if r.get("persistence") is None]
+    rows = [r for r in _measured(rows, "reconfiguration") if r.get("persistence") is None]
     circuits = [r for r in rows if r["fabric"] != "electrical" and r.get("reconfiguration_delay_ms") is not None]
-    panels = panel_rows(circuits, value("reconfiguration_delay_ms"), ("fabric", "collective", "n", "bytes"))
-    if not panels:
-        return None
-    figure, axes = grid(len(panels))
-    drawn = []
-    for panel, here in zip(axes, panels, strict=True):
-        same = (here[0]["n"], here[0]["bytes"])
-        law = next((law for law in laws if (law.n, law.bytes) == same), None)
-        packets = [r for r in rows if r["fabric"] == "electrical" and (r["n"], r["bytes"]) == same]
-        drawn.append(_reconfiguration_panel(panel, here, packets, law))
-    packet = Line2D([], [], color=TEXT, linewidth=1.2, linestyle=(0, (1, 2)), label="on packets, measured")
-    key(figure, drawn, _DASHED, *([packet] if len(rows) > len(circuits) else []))
-    return figure
+    packets = [r for r in rows if r["fabric"] == "electrical"]
+    groups = panel_rows(circuits, "reconfiguration_delay_ms", _SAME)
+    packet = style.entry("on packets, measured", linewidth=1.2, linestyle=style.DOTTED)
+    return panels.figure_of(
+        groups, partial(_reconfiguration_panel, laws, packets), _PREDICTED, *([packet] if packets else [])
+    )
 
 
-def _reconfiguration_panel(axes: Axes, rows: Rows, packets: Rows, law: StragglerLaw | None) -> dict[str, Curve]:
-    factor, unit = time_unit(max(r["after_arrival_s"] for r in rows))
-    x = value("reconfiguration_delay_ms")
-    drawn = curves(rows, x, value("after_arrival_s", factor), scaled(_after_model, factor))
-    longest = max(r["reconfiguration_delay_ms"] for r in rows)
-    axes.set_xlim(-0.02 * longest, 1.02 * longest)
-    panel_title(axes, _panel_name(rows[0]), "reconfiguration delay (ms)", f"time after arrival ({unit})")
-    _draw_near(axes, drawn, unit)
+def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Axes, rows: Rows) -> Iterable[Curve]:
+    factor, unit = style.time_unit(max(r["after_arrival_s"] for r in rows))
+    drawn = by_algorithm(rows, "reconfiguration_delay_ms", "after_arrival_s", _after_model, factor)
+    _dress(axes, rows[0], "reconfiguration delay (ms)", f"time after arrival ({unit})")
+    panels.draw_near(axes, drawn, unit)
     for row in packets:
-        look = drawn[row["algorithm"]].look if row["algorithm"] in drawn else None
-        if look is not None:
-            axes.axhline(row["after_arrival_s"] * factor, color=look.colour, linewidth=1.2, linestyle=(0, (1, 2)))
-    predicted = law.critical_reconfiguration_s * 1e3 if law else None
-    _mark_break_even(axes, drawn, ("stragglar", "ring"), "break-even", "ms", predicted)
-    return drawn
+        if row["algorithm"] in drawn and (row["n"], row["bytes"]) == (rows[0]["n"], rows[0]["bytes"]):
+            colour = drawn[row["algorithm"]].look.colour
+            axes.axhline(row["after_arrival_s"] * factor, color=colour, linewidth=1.2, linestyle=style.DOTTED)
+    law = _law_of(rows[0], laws)
+    _mark_break_even(axes, drawn, ("stragglar", "ring"), law.critical_reconfiguration_s * 1e3 if law else None, "ms")
+    return drawn.values()
 
 
 def time_against_prediction(rows: Rows) -> Figure | None:
     """Figure of mean total time against the share of correct predictions; the range seen in practice is shaded."""
-    rows = [r for r in _study(rows, "prediction") if r.get("persistence") is not None]
-    panels = panel_rows(rows, value("persistence"), ("fabric", "collective", "n", "bytes"))
-    if not panels:
-        return None
-    figure, axes = grid(len(panels))
-    drawn = []
-    for panel, here in zip(axes, panels, strict=True):
-        factor, unit = time_unit(max(r["time_s"] for r in here))
-        drawn.append(_time_curves(here, value("persistence"), factor))
-        panel.axvspan(*SEEN_PERSISTENCE, color=LIGHT, zorder=0, linewidth=0)
-        lowest = min(r["persistence"] for r in here)
-        panel.set_xlim(lowest - 0.02 * (1 - lowest), 1 + 0.02 * (1 - lowest))
-        panel_title(panel, _panel_name(here[0]), "steps with a correct prediction (share)", f"mean total time ({unit})")
-        _draw_near(panel, drawn[-1], unit)
-        _mark_break_even(panel, drawn[-1], ("ring", "stragglar"), "break-even", "", None)
-    shade = Line2D([], [], color=LIGHT, linewidth=8, label="seen in practice (0.77 to 0.98)")
-    key(figure, drawn, _DASHED, shade)
-    return figure
+    rows = [r for r in _measured(rows, "prediction") if r.get("persistence") is not None]
+    shade = style.entry("seen in practice ({:g} to {:g})".format(*SEEN_PERSISTENCE), style.LIGHT, linewidth=8)
+    return panels.figure_of(panel_rows(rows, "persistence", _SAME), _prediction_panel, _PREDICTED, shade)
+
+
+def _prediction_panel(axes: Axes, rows: Rows) -> Iterable[Curve]:
+    factor, unit = style.time_unit(max(r["time_s"] for r in rows))
+    drawn = by_algorithm(rows, "persistence", "time_s", "predicted_time_s", factor)
+    axes.axvspan(*SEEN_PERSISTENCE, color=style.LIGHT, zorder=0, linewidth=0)
+    _dress(axes, rows[0], "steps with a correct prediction (share)", f"mean total time ({unit})")
+    panels.draw_near(axes, drawn, unit)
+    _mark_break_even(axes, drawn, ("ring", "stragglar"))
+    return drawn.values()
 
 
 def _mark_break_even(
-    axes: Axes, drawn: Mapping[str, Curve], pair: tuple[str, str], name: str, unit: str, predicted: float | None
+    axes: Axes,
+    drawn: Mapping[str, Curve],
+    pair: tuple[str, str],
+    predicted: float | None = None,
+    unit: str = "",
+    name: str = "break-even",
 ) -> None:
-    """Mark the predicted crossing of two curves by a vertical line, and the measured one by a ring with its value."""
+    """Mark the predicted crossing of two curves by a vertical line, and the measured one by a ring with its value.
+
+    Without ``predicted`` it is the crossing of the model's lines.
+    """
     if not all(one in drawn for one in pair):
         return
     first, second = (drawn[one] for one in pair)
-    if predicted is None:
-        by_model = model_crossing(first, second)
-        predicted = by_model[0] if by_model else None
+    if predicted is None and (by_model := _crossing_point(first.model, second.model)):
+        predicted = by_model[0]
     if predicted is not None and math.isfinite(predicted) and predicted <= axes.get_xlim()[1]:
-        mark_vertical(axes, predicted, f"{name} {predicted:.3g}", left=name != "break-even")
-    found = measured_crossing(first, second)
+        panels.mark_vertical(axes, predicted, f"{name} {predicted:.3g}", "right" if name == "break-even" else "left")
+    found = _crossing_point(first.measured, second.measured)
     if found is None:
         return
     text = f"measured {name} {found[0]:.3g} {unit}".rstrip()
     if predicted and math.isfinite(predicted):
         text += f" ({found[0] / predicted - 1:+.1%})"
-    mark_crossing(axes, found, text)
+    _mark_crossing(axes, found, text)
 
 
-def _study(rows: Rows, name: str) -> Rows:
-    """The measured rows of study ``name``; all measured rows if no row names its study."""
+def series_name(row: Row) -> str:
+    """The name of a row's curve: its algorithm, with a suffix if the wrong rank was predicted on purpose."""
+    words = str(row.get("injection") or "").replace("+", ":").split(":")
+    wrong = row["algorithm"] == "stragglar" and "wrong" in (word.strip() for word in words)
+    return f"{row['algorithm']}{WRONG}" if wrong else str(row["algorithm"])
+
+
+def by_algorithm(rows: Rows, x: Column, y: Column, model: Column | None, factor: float = 1.0) -> dict[str, Curve]:
+    """Curves by series name, those of ``LOOKS`` first, with y and model multiplied by ``factor``."""
+    return curves(series_of(rows, series_name, LOOKS), x, y, model, factor)
+
+
+def _crossing_point(first: Points, second: Points) -> tuple[float, float] | None:
+    """Point (x, time) from which on the line ``second`` stays below ``first``; None if there is none."""
+    both = sorted(dict(first).keys() & dict(second).keys())
+    if len(both) < 2:
+        return None
+    high, low = [dict(first)[x] for x in both], [dict(second)[x] for x in both]
+    found = crossing(both, high, low)
+    return None if found is None or found <= both[0] else (found, float(np.interp(found, both, high)))
+
+
+def _mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
+    """Draw a ring around a measured crossing, with ``text`` below it, away from the curves."""
+    axes.plot(*point, "o", markersize=13, markerfacecolor="none", color=style.TEXT, markeredgewidth=1.3, zorder=6)
+    pointer = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.9, "shrinkB": 7}
+    style.note(axes, text, point, (24, -58), va="top", bbox=style.ON_WHITE, arrowprops=pointer, zorder=6)
+
+
+def _measured(rows: Rows, study: str) -> Rows:
+    """The measured rows of a study; all measured rows if no row names its study."""
     named = any(r.get("study") for r in rows)
-    return [r for r in rows if (not named or r.get("study") == name) and r.get("time_s") and r.get("after_arrival_s")]
+    return [r for r in rows if (not named or r.get("study") == study) and r.get("time_s") and r.get("after_arrival_s")]
 
 
-def _time_curves(rows: Rows, x: Value, factor: float) -> dict[str, Curve]:
-    return curves(rows, x, value("time_s", factor), value("predicted_time_s", factor))
+def _study(rows: Rows, study: str) -> Rows:
+    """The measured rows of a study without reconfiguration delay and with the straggler always predicted."""
+    measured = _measured(rows, study)
+    return [r for r in measured if not r.get("reconfiguration_delay_ms") and r.get("persistence") is None]
 
 
-def _panel_name(row: Mapping[str, Any], *, size: bool = True) -> str:
-    """The title of a panel, such as ``n = 8, 7 MB, electrical``."""
-    parts = [f"n = {row['n']}", size_in_words(row["bytes"]) if size else "", str(row["fabric"])]
-    return ", ".join(part for part in parts if part)
+def _dress(axes: Axes, row: Row, x: str, y: str) -> None:
+    """Set the title of a panel, such as ``n = 8, 7 MB, electrical``, and the axis names."""
+    parts = [f"n = {row['n']}", row["bytes"] and size_in_words(row["bytes"]), row["fabric"]]
+    style.style_axes(axes, ", ".join(part for part in parts if part), x, y, grid="both", room=True)

@@ -1,26 +1,22 @@
-"""Figures that compare measurements (markers) with the model (lines): curves, labels at their ends, panels."""
+"""Curves of figures that compare measurements with the model: series of rows, their looks, and medians."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from measure.results.row import Row
 
-from measure.figures.style import BLACK, LIGHT, TEXT, new_figure, style_axes
-
-Rows = Sequence[Mapping[str, Any]]
-Value = Callable[[Mapping[str, Any]], float | None]
+Rows = Sequence[Row]
+Column = str | Callable[[Row], float | None]
+"""A column of a row, or a function of the row."""
 Points = Sequence[tuple[float, float]]
 _FAR = 1.25
-_LABEL_STEP = 0.062
-"""Least distance between two labels, as a share of the axis."""
 _MOST_PANELS = 9
 
 
@@ -33,6 +29,13 @@ class Look:
     marker: str
     dashes: Any = "-"
     size: float = 6.5
+
+
+Series = Mapping[Any, tuple[Look, Rows]]
+_SPARE = tuple(
+    Look("", colour, marker)
+    for colour, marker in zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), "o^sDvPX", strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -49,45 +52,63 @@ class Curve:
         """Measured points and points of the model, for the ranges of axes."""
         return (*self.measured, *self.model)
 
+    def level(self, places: Iterable[float]) -> Curve:
+        """The curve with a model of one point drawn as a horizontal line over ``places``."""
+        if len(self.model) != 1:
+            return self
+        ends = sorted(places)
+        return replace(self, model=[(ends[0], self.model[0][1]), (ends[-1], self.model[0][1])])
 
-def curve(look: Look, rows: Rows, x: Value, y: Value, model: Value) -> Curve:
-    """The curve of ``rows``, with the median of rows with the same x."""
-    measured = _medians(rows, x, y)
-    bad = {x(row) for row in rows if not row.get("faithful", True)}
-    return Curve(look, measured, [point for point in measured if point[0] in bad], _medians(rows, x, model))
+
+def panel_rows(rows: Rows, x: Column, same: Sequence[str], least: int = 2) -> list[Rows]:
+    """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if _read(row, x) is not None:
+            groups[tuple(row[name] for name in same)].append(row)
+    wide = [groups[group] for group in sorted(groups) if len({_read(row, x) for row in groups[group]}) >= least]
+    return list(wide[:_MOST_PANELS])
 
 
-def _medians(rows: Iterable[Mapping[str, Any]], x: Value, y: Value) -> Points:
+def series_of(rows: Rows, name: Callable[[Row], Hashable], looks: Mapping[Any, Look] | None = None) -> Series:
+    """The rows of each curve with its look, by ``name``: those of ``looks`` first, the others with spare looks."""
+    looks = looks or {}
+    found: dict[Any, list[Row]] = {known: [] for known in looks}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    used = {look.colour for look in looks.values()}
+    spare = cycle(sorted(_SPARE, key=lambda look: look.colour in used))
+    return {key: (looks.get(key) or replace(next(spare), name=str(key)), mine) for key, mine in found.items() if mine}
+
+
+def curves(series: Series, x: Column, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
+    """The curve of each series: medians of rows with the same x, with y and model multiplied by ``factor``."""
+    found = {}
+    for name, (look, rows) in series.items():
+        measured = _medians(rows, x, y, factor)
+        bad = {_read(row, x) for row in rows if not row.get("faithful", True)}
+        unfaithful = [point for point in measured if point[0] in bad]
+        found[name] = Curve(look, measured, unfaithful, _medians(rows, x, model, factor) if model else [])
+    return found
+
+
+def _medians(rows: Rows, x: Column, y: Column, factor: float) -> Points:
     points: dict[float, list[float]] = defaultdict(list)
     for row in rows:
-        place, value = x(row), y(row)
+        place, value = _read(row, x), _read(row, y)
         if place is not None and value is not None:
-            points[place].append(value)
+            points[place].append(value * factor)
     return sorted((place, statistics.median(values)) for place, values in points.items())
 
 
-def draw(axes: Axes, drawn: Mapping[str, Curve]) -> None:
-    """Draw the model as lines and measurements as markers; points that are not faithful are hollow and crossed out."""
-    for curve in drawn.values():
-        look = curve.look
-        if curve.model:
-            axes.plot(
-                *zip(*curve.model, strict=True), color=look.colour, linestyle=look.dashes, linewidth=1.5, zorder=2
-            )
-        for point in curve.measured:
-            bad = point in curve.unfaithful
-            (dot,) = axes.plot(*point, color=look.colour, marker=look.marker, markersize=look.size, zorder=4)
-            if bad:
-                dot.set_markerfacecolor("white")
-                axes.plot(*point, color=BLACK, marker="x", markersize=11, zorder=5)
-    axes.grid(color=LIGHT, linewidth=0.7)
-    axes.set_axisbelow(True)
+def _read(row: Row, column: Column) -> Any:
+    return row.get(column) if isinstance(column, str) else column(row)
 
 
-def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str, Curve]]:
+def near_and_far(drawn: Mapping[Any, Curve]) -> tuple[dict[Any, Curve], dict[Any, Curve]]:
     """Split curves into those to draw and those so far above the others that they would squeeze them together."""
     near = {name: curve for name, curve in drawn.items() if curve.points}
-    far: dict[str, Curve] = {}
+    far: dict[Any, Curve] = {}
     while len(near) > 2:
         name = max(near, key=lambda one: min(y for _, y in near[one].points))
         rest = max(y for other, curve in near.items() if other != name for _, y in curve.points)
@@ -95,105 +116,3 @@ def near_and_far(drawn: Mapping[str, Curve]) -> tuple[dict[str, Curve], dict[str
             break
         far[name] = near.pop(name)
     return near, far
-
-
-def label_far(axes: Axes, far: Mapping[str, Curve], unit: str) -> None:
-    """Label the curves that lie above the panel, with their lowest value."""
-    for place, curve in enumerate(far.values()):
-        text = f"↑ {curve.look.name}, {min(y for _, y in curve.measured or curve.model):.3g} {unit}"
-        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        _name(axes, 0.99, 0.98 - 0.07 * place, text, curve.look, va="top", ha="right", bbox=behind, zorder=6)
-
-
-def _name(axes: Axes, x: float, y: float, text: str, look: Look, **options: Any) -> None:
-    """Write ``text`` in the colour of a curve at a place given in shares of the panel."""
-    axes.text(x, y, text, transform=axes.transAxes, color=look.colour, fontsize=9, fontweight="bold", **options)
-
-
-def label_ends(axes: Axes, drawn: Mapping[str, Curve]) -> None:
-    """Write the name of each curve right of its last point, without overlaps; axis limits must be set before."""
-    ends = []
-    for curve in drawn.values():
-        points = sorted(curve.points)
-        if points:
-            height = axes.transAxes.inverted().transform(axes.transData.transform(points[-1]))[1]
-            ends.append((float(height), curve.look))
-    for height, look in zip(_apart([end for end, _ in ends]), [look for _, look in ends], strict=True):
-        _name(axes, 1.02, height, look.name, look, va="center")
-
-
-def _apart(heights: Sequence[float]) -> list[float]:
-    """Move heights at least ``_LABEL_STEP`` apart in the same order: first up from below, then down from 1."""
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    placed = list(heights)
-    for below, above in pairwise(order):
-        placed[above] = max(placed[above], placed[below] + _LABEL_STEP)
-    for place in order[-1:]:
-        placed[place] = min(placed[place], 1.0)
-    for above, below in pairwise(reversed(order)):
-        placed[below] = min(placed[below], placed[above] - _LABEL_STEP)
-    return placed
-
-
-def mark_vertical(axes: Axes, x: float, text: str, *, left: bool = False) -> None:
-    """Draw a dashed vertical line at a predicted value, with its name above the panel."""
-    axes.axvline(x, color=TEXT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    place: dict[str, Any] = {
-        "xycoords": ("data", "axes fraction"),
-        "xytext": (-2 if left else 2, 3),
-        "textcoords": "offset points",
-    }
-    axes.annotate(text, (x, 1.0), fontsize=8, color=TEXT, ha="right" if left else "left", va="bottom", **place)
-
-
-def panel_title(axes: Axes, title: str, x: str, y: str) -> None:
-    """Set title and axis names, with space below the title for the names of vertical lines."""
-    style_axes(axes, title, x, y)
-    axes.set_title(title, loc="left", pad=17, fontsize=10.5, color=TEXT, fontweight="bold")
-
-
-def key(figure: Figure, drawn: Iterable[Mapping[str, Curve]], *extra: Line2D) -> None:
-    """Add one legend of lines and markers for all panels."""
-    every = [curve for panel in drawn for curve in panel.values()]
-    handles = []
-    if any(curve.measured for curve in every):
-        handles.append(Line2D([], [], color=TEXT, marker="o", markersize=6, linestyle="", label="measured"))
-    if any(curve.model for curve in every):
-        handles.append(Line2D([], [], color=TEXT, linewidth=1.5, label="model"))
-    handles += extra
-    if any(curve.unfaithful for curve in every):
-        handles.append(Line2D([], [], color=BLACK, marker="x", markersize=9, linestyle="", label="point not faithful"))
-    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=min(4, len(handles)))
-
-
-def value(name: str, factor: float = 1.0) -> Value:
-    """A function that reads column ``name`` of a row, times ``factor``."""
-    return scaled(lambda row: row.get(name), factor)
-
-
-def scaled(plain: Value, factor: float) -> Value:
-    """A function that multiplies the value that ``plain`` reads from a row by ``factor``."""
-
-    def times(row: Mapping[str, Any]) -> float | None:
-        found = plain(row)
-        return None if found is None else found * factor
-
-    return times
-
-
-def panel_rows(rows: Rows, x: Value, same: Sequence[str], least: int = 2) -> list[Rows]:
-    """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if x(row) is not None:
-            groups[tuple(row[name] for name in same)].append(row)
-    wide = [groups[group] for group in sorted(groups) if len({x(row) for row in groups[group]}) >= least]
-    return list(wide[:_MOST_PANELS])
-
-
-def grid(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with axes for ``panels`` panels, three in a row."""
-    columns = min(panels, 3)
-    lines = -(-panels // columns)
-    figure = new_figure(1.4 + 4.9 * columns if panels > 1 else 8.0, 0.7 + 4.4 * lines)
-    return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(panels)]

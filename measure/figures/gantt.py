@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from measure.figures.style import (
-    BLACK,
-    DIMENSION_COLOURS,
-    GREY,
-    LIGHT,
-    VERMILION,
-    new_figure,
-    style_axes,
-    time_unit,
-)
+from measure.figures import style
 from measure.metrics.intervals import Interval
 from measure.metrics.point import Point
 from measure.metrics.stall import Dark, read_darks
@@ -28,8 +20,22 @@ from railyard.timeline import Event
 from topos.plan import SwitchPlan
 
 MAX_RANKS = 24
-_Place = Callable[[Interval], Interval]
-_COMPUTE, _WAIT, _START = LIGHT, VERMILION, "#F7F7F7"
+_MAX_PORTS = 4 * MAX_RANKS
+_LOOKS: Mapping[str, Mapping[str, Any]] = {
+    "compute": {"facecolor": style.LIGHT, "label": "compute"},
+    **{
+        name: {"facecolor": colour, "label": f"{name.upper()} data, or its circuits"}
+        for name, colour in style.DIMENSION_COLOURS.items()
+    },
+    "rewired": {"facecolor": style.GREY, "label": "other circuits"},
+    "start": {"facecolor": "#F7F7F7", "edgecolor": style.GREY, "label": "starting circuits"},
+    "wait": {"facecolor": "white", "edgecolor": style.VERMILION, "hatch": "////", "label": "waits for its circuits"},
+    "dark": {"facecolor": style.BLACK, "label": "port dark"},
+}
+"""The kinds of bars, from those drawn first (below others) to those drawn last, with look and name in the legend."""
+_EDGE: Mapping[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
+_Bar = tuple[str, float, float, Interval]
+"""A bar: kind, vertical position of its top, height, and its time."""
 
 
 @dataclass
@@ -56,23 +62,25 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     start, end = steps.job(step) if step in steps.complete else _span(shown)
     darks = read_darks(point, events)
     rows = _rows(point, [d.switch for d in darks])
-    factor, unit = time_unit(point.scale.real_s(end - start))
-    figure = new_figure(11, 1.9 + 0.26 * rows.height)
+    factor, unit = style.time_unit(point.scale.real_s(end - start))
+    figure = style.new_figure(11, 1.9 + 0.26 * rows.height)
     axes = figure.add_subplot()
     scale = factor / point.scale.time
-
-    def place(interval: Interval) -> Interval:
-        """(start, width) on the time axis."""
-        return (interval[0] - start) * scale, (interval[1] - interval[0]) * scale
-
-    used = _draw_ranks(axes, rows, shown, place)
-    used |= _draw_rails(axes, point, rows, darks, (start, end), place)
+    bars: dict[str, dict[tuple[float, float], list[Interval]]] = {kind: defaultdict(list) for kind in _LOOKS}
+    for kind, y, height, (since, until) in (*_rank_bars(rows, shown), *_port_bars(point, rows, darks, (start, end))):
+        bars[kind][y, height].append(((since - start) * scale, (until - since) * scale))
+    for kind, places in bars.items():
+        for place, spans in places.items():
+            axes.broken_barh(spans, place, **{**_EDGE, **_LOOKS[kind]})
     _label(axes, rows, (end - start) * scale)
     unfinished = "" if step in steps.complete else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
-    style_axes(axes, f"{point.title}: step {step}{unfinished}{more}", f"time in the step ({unit})", "")
-    _legend(figure, used)
+    title = f"{point.title}: step {step}{unfinished}{more}"
+    style.style_axes(axes, title, f"time in the step ({unit})", "", grid="x")
+    axes.spines["left"].set_visible(False)
+    used = [kind for kind, places in bars.items() if places]
+    style.legend(figure, [Patch(**_LOOKS[kind]) for kind in used], len(used), "upper center")
     return figure
 
 
@@ -88,7 +96,7 @@ def _rows(point: Point, changed: Sequence[str]) -> _Rows:
         if rows.ranks and len(rows.ranks) + len(ranks) > MAX_RANKS:
             break
         if rail.name in changed or rail.kind == "ocs":
-            tall = max(1.0, 0.22 * len(rail.ports[: 4 * MAX_RANKS]))
+            tall = max(1.0, 0.22 * len(rail.ports[:_MAX_PORTS]))
             rows.rails[rail.name] = rows.height, tall
             rows.labels.append((rows.height + tall / 2, f"{rail.name} ports"))
             rows.height += tall + 0.15
@@ -100,49 +108,30 @@ def _rows(point: Point, changed: Sequence[str]) -> _Rows:
     return rows
 
 
-def _draw_ranks(axes: Axes, rows: _Rows, shown: Sequence[Event], place: _Place) -> set[str]:
-    """Draw compute in grey, communication in the colour of its dimension, and waits for circuits hatched."""
-    bars: dict[tuple[int, str], list[Interval]] = defaultdict(list)
+def _rank_bars(rows: _Rows, shown: Sequence[Event]) -> Iterator[_Bar]:
+    """Compute, communication by its dimension, and waits for circuits, of each rank."""
     for e in shown:
-        if e["rank"] not in rows.ranks or e.end is None:
-            continue
-        if e.kind in ("compute", "wait"):
-            bars[e["rank"], e.kind].append(place((e.t, e.end)))
-        elif e.kind == "communicate":
-            bars[e["rank"], e["dimension"]].append(place((e.t, e.end)))
-    order = {"compute": 1, "wait": 3}
-    for (rank, kind), spans in bars.items():
-        y, z = rows.ranks[rank], order.get(kind, 2)
-        if kind == "wait":
-            axes.broken_barh(spans, (y, 0.8), facecolor="white", edgecolor=_WAIT, hatch="////", linewidth=0.6, zorder=z)
-        else:
-            colour = _COMPUTE if kind == "compute" else DIMENSION_COLOURS.get(kind, GREY)
-            axes.broken_barh(spans, (y, 0.8), facecolor=colour, edgecolor="white", linewidth=0.3, zorder=z)
-    return {kind for _, kind in bars}
+        if e["rank"] in rows.ranks and e.end is not None and e.kind in ("compute", "wait", "communicate"):
+            kind = _kind(e["dimension"]) if e.kind == "communicate" else e.kind
+            yield kind, rows.ranks[e["rank"]], 0.8, (e.t, e.end)
 
 
-def _draw_rails(
-    axes: Axes, point: Point, rows: _Rows, darks: Sequence[Dark], shown: Interval, place: _Place
-) -> set[str]:
-    """Draw one strip per port: in the colour of the dimension that its circuit is for, black while dark."""
-    used: set[str] = set()
+def _port_bars(point: Point, rows: _Rows, darks: Sequence[Dark], shown: Interval) -> Iterator[_Bar]:
+    """One strip per port: the dimension that its circuit is for, or dark."""
     for rail in point.plan.network("rail"):
         if rail.name not in rows.rails:
             continue
         y, tall = rows.rails[rail.name]
-        ports = rail.ports[: 4 * MAX_RANKS]
+        ports = rail.ports[:_MAX_PORTS]
         strip = tall / len(ports)
-        bars: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
         for number, port in enumerate(ports):
             for kind, interval in _port_states(point, rail, port.number, darks, shown):
-                bars[kind].append((y + number * strip, interval))
-        for kind, strips in bars.items():
-            colour = {"dark": BLACK, "start": _START}.get(kind) or DIMENSION_COLOURS.get(kind, GREY)
-            for bottom, interval in strips:
-                span = [place(interval)]
-                axes.broken_barh(span, (bottom, strip * 0.86), facecolor=colour, zorder=3 if kind == "dark" else 2)
-        used |= {f"circuit {kind}" if kind not in ("dark", "start") else kind for kind in bars}
-    return used
+                yield kind, y + number * strip, strip * 0.86, interval
+
+
+def _kind(dimension: str) -> str:
+    """The kind of bar of a dimension: its name, or ``rewired`` for one without a colour."""
+    return dimension if dimension in style.DIMENSION_COLOURS else "rewired"
 
 
 def _port_states(
@@ -159,34 +148,15 @@ def _port_states(
         if dark.end > shown[0]:
             states.append(("dark", (max(dark.t, shown[0]), min(dark.end, shown[1]))))
         group = point.groups.get(dark.group)
-        kind, since = (group.dimension if group else "rewired"), max(dark.end, shown[0])
+        kind, since = _kind(group.dimension if group else ""), max(dark.end, shown[0])
     if since < shown[1]:
         states.append((kind, (since, shown[1])))
     return states
 
 
 def _label(axes: Axes, rows: _Rows, width: float) -> None:
+    """Set the range of both axes, and the names of ranks and rails."""
     axes.set_ylim(rows.height, -0.2)
     axes.set_xlim(0, width)
     axes.set_yticks([y for y, _ in rows.labels], [label for _, label in rows.labels], fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=LIGHT, linewidth=0.7, zorder=0)
-    axes.set_axisbelow(True)
-
-
-def _legend(figure: Figure, used: set[str]) -> None:
-    """Add a legend with only the kinds that were drawn."""
-    handles = []
-    if "compute" in used:
-        handles.append(Patch(facecolor=_COMPUTE, label="compute"))
-    for kind in DIMENSION_COLOURS:
-        if kind in used or f"circuit {kind}" in used:
-            handles.append(Patch(facecolor=DIMENSION_COLOURS[kind], label=f"{kind.upper()} data, or its circuits"))
-    if "wait" in used:
-        handles.append(Patch(facecolor="white", edgecolor=_WAIT, hatch="////", label="waits for its circuits"))
-    if "dark" in used:
-        handles.append(Patch(facecolor=BLACK, label="port dark"))
-    if "start" in used:
-        handles.append(Patch(facecolor=_START, edgecolor=GREY, label="starting circuits"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=8.5)

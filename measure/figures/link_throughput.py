@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from measure.figures.style import BLUE, GREY, LIGHT, TEXT, new_figure, style_axes, time_unit
+from measure.figures.style import BLUE, GREY, TEXT, new_figure, note, style_axes, time_unit
 from measure.metrics.point import Point
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -92,12 +92,10 @@ def _draw(
     figure = new_figure(10.5, 3.6 + min(0.16 * len(series), 8.0))
     heights = [max(1.6, 0.16 * len(series)), 1.5]
     heat, whole = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    image = heat.pcolormesh(
-        edges, np.arange(len(series) + 1), tx / line[:, None] * 100, cmap="Blues", vmin=0, vmax=100, rasterized=True
-    )
+    places, shares = np.arange(len(series) + 1), tx / line[:, None] * 100
+    image = heat.pcolormesh(edges, places, shares, cmap="Blues", vmin=0, vmax=100, rasterized=True)
     every = max(1, -(-len(series) // _MAX_LABELS))
-    places = range(0, len(series), every)
-    heat.set_yticks([i + 0.5 for i in places], [series[i].interface for i in places], fontsize=7)
+    heat.set_yticks(places[:-1:every] + 0.5, [one.interface for one in series[::every]], fontsize=7)
     heat.invert_yaxis()
     style_axes(heat, f"{point.title}: what each port sends", "", "")
     heat.tick_params(axis="y", length=0, labelsize=7)
@@ -108,11 +106,9 @@ def _draw(
     whole.stairs(together, edges, fill=True, color=BLUE, alpha=0.35)
     whole.stairs(together, edges, color=BLUE, linewidth=1.1, baseline=None)
     whole.axhline(all_lines, color=GREY, linewidth=1, linestyle="--")
-    at_right = whole.get_yaxis_transform()
-    whole.text(1.005, all_lines, "line rate", transform=at_right, fontsize=8, color=TEXT, va="center")
+    note(whole, "line rate", (1, all_lines), (3, 0), xycoords=("axes fraction", "data"), fontsize=8, va="center")
     whole.set_ylim(0, all_lines * 1.08)
-    whole.grid(color=LIGHT, linewidth=0.7)
-    style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})")
+    style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})", grid="both")
     return figure
 
 

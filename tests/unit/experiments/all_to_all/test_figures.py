@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from reports import printed
 
 from experiments.all_to_all.experiment import AllToAll
-from experiments.all_to_all.figures import all_to_all_figures
+from experiments.all_to_all.figures import LOOKS, all_to_all_figures
 from experiments.all_to_all.row import AllToAllRow
-from experiments.all_to_all.series import LOOKS
 from experiments.redraw import redraw
 from measure.results.results import Results
 from measure.results.row import columns

@@ -11,7 +11,8 @@ from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Curve
 
 from controllers.mesh.negotiation import route
-from experiments.mesh.figure import MeshPicture, bend, colour_of, mesh_figure, path_of_light, place, port_place, render
+from experiments.mesh.figure import MeshPicture, bend, colour_of, mesh_figure, path_of_light, place, port_place
+from measure.figures.style import render
 from topos.mesh import Mesh, evenly_spaced
 
 SIZES = [(1, 1), (3, 3), (7, 3), (9, 9)]

@@ -13,10 +13,9 @@ from checkout import ROOT
 from reports import printed
 
 from experiments.rails.experiment import Rails
+from experiments.rails.figures import sweep, window_cdf
 from experiments.rails.report import measured_points
 from experiments.rails.row import RailRow
-from experiments.rails.sweep_figure import sweep
-from experiments.rails.window_figure import window_cdf
 from experiments.redraw import redraw
 from experiments.report import exit_status
 from experiments.runner import Measured

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.straggler.curves import curves, series_name
-from experiments.straggler.figures import straggler_figures, total_against_delay
+from experiments.straggler.figures import by_algorithm, series_name, straggler_figures, total_against_delay
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import Curve, _apart, near_and_far
+from measure.figures.curves import Curve, near_and_far
+from measure.figures.panels import _apart
 from measure.figures.style import png
 from railyard.scale import Scale
 from railyard.size import size_in_words
@@ -200,7 +200,7 @@ def test_a_wrong_prediction_is_a_curve_of_its_own(more: Mapping[str, Any], name:
 
 def test_runs_of_the_same_point_become_their_median_and_unknown_algorithms_are_drawn_too() -> None:
     rows = [{"algorithm": "mine", "x": 1.0, "y": y} for y in (1.0, 9.0, 2.0)]
-    found = curves(rows, lambda r: r["x"], lambda r: r["y"], lambda r: r.get("model"))
+    found = by_algorithm(rows, lambda r: r["x"], lambda r: r["y"], lambda r: r.get("model"))
     assert found["mine"].measured == [(1.0, 2.0)] and found["mine"].model == []
     assert found["mine"].look.name == "mine"
 
@@ -215,7 +215,7 @@ def test_labels_keep_their_order_and_do_not_meet(heights: list[float]) -> None:
 
 def test_what_is_far_above_is_named_and_not_drawn() -> None:
     def curve(name: str, y: float) -> Curve:
-        return curves([{"algorithm": name, "y": y}], lambda r: 0.0, lambda r: r["y"], lambda r: None)[name]
+        return by_algorithm([{"algorithm": name, "y": y}], lambda r: 0.0, lambda r: r["y"], lambda r: None)[name]
 
     near, far = near_and_far({name: curve(name, y) for name, y in (("a", 1.0), ("b", 1.1), ("c", 2.0), ("d", 9.0))})
     assert (list(near), list(far)) == (["a", "b"], ["d", "c"])
