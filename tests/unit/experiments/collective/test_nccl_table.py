@@ -9,8 +9,9 @@ import pytest
 from checkout import CASES
 from hypothesis import given
 from hypothesis import strategies as st
+from nccl_log import NcclLog, parse_nccl_log
 
-from experiments.collective.nccl_table import NcclLog, TableRow, format_table, parse_nccl_log, table_row
+from experiments.collective.nccl_table import TableRow, format_table, table_row
 from railyard.errors import ConfigError
 
 REAL_LOG = CASES / "te-ccl" / "rccl_32_ranks.log"
