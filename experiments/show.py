@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from experiments.options import Parser
+from experiments.parser import Parser
 from experiments.report import Column, Table, as_rich
 from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError

@@ -23,6 +23,7 @@ _HEAD = "{:>12}  {:>12}  {:>8}  {:>6}  {:>6}"
 _BODY = " {:>8} {:>7} {:>7}  {:>5}"
 _REPEATED = "# on the wire in place is the same as out of place: measured once, printed in both groups"
 
+
 @dataclass(frozen=True)
 class TableRow:
     """One row of the table: size in bytes, ``count`` in elements, time in microseconds, bandwidths in GB/s.

@@ -25,7 +25,7 @@ COMMANDS = {
     "bench": ("experiments.command.run:bench", "run the benchmarks (run bench)"),
     "calibrate": ("experiments.command.run:calibrate", "measure the scale that this machine carries (run calibrate)"),
     "cli": ("experiments.command.run:cli", "Mininet's command line on a running fabric (run rails --cli)"),
-    "doctor": ("experiments.doctor.command:main", "say what this machine lacks for a run, and change nothing"),
+    "doctor": ("experiments.doctor.report:main", "say what this machine lacks for a run, and change nothing"),
     "completion": ("experiments.command.completion:main", "print a completion script: bash, zsh or fish"),
 }
 

@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
-from experiments.options import Parser, field_options, merged, settings_values
+from experiments.options import field_options, merged, settings_values
+from experiments.parser import Parser
 from experiments.registry import ENTRIES, find
 from experiments.settings import PacketSettings, read_yaml, validated
 from railyard.errors import ConfigError, MachineError

@@ -71,13 +71,13 @@ def namespaces_error() -> str:
 
 def calibration() -> str:
     """``ok`` for a calibration of this machine, ``none``, ``other machine``, or why the file cannot be read."""
-    from measure.live.calibration import CALIBRATION_FILE, load_calibration
-
     try:
+        from measure.live.calibration import CALIBRATION_FILE, load_calibration
+
         if load_calibration() is not None:
             return "ok"
         return "other machine" if CALIBRATION_FILE.exists() else "none"
-    except (MachineError, OSError) as error:
+    except (ImportError, MachineError, OSError) as error:
         return str(error)
 
 
