@@ -41,7 +41,7 @@ class FieldOption:
     @property
     def help(self) -> str:
         """The help text, with the default."""
-        default = _in_words(self.default)
+        default = in_words(self.default)
         return self.text + (f" (default {default})" if default and self.kind in ("value", "list") else "")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
@@ -61,11 +61,14 @@ class FieldOption:
         return self.const if self.kind == "const" else given
 
 
-def _in_words(value: Any) -> str:
-    if value is None or isinstance(value, (BaseModel, dict)):
+def in_words(value: Any) -> str:
+    """A value of a setting as a person would type it; empty for None and for a section."""
+    if value is None or isinstance(value, BaseModel):
         return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_words(inner)}" for key, inner in value.items())
     if isinstance(value, (list, tuple)):
-        return ",".join(map(_in_words, value))
+        return ",".join(map(in_words, value))
     if isinstance(value, float) and 0 < value < 0.1 and abs(1 / value - round(1 / value)) < 1e-9:
         return f"1/{1 / value:.0f}"
     return f"{value:g}" if isinstance(value, float) else str(value)

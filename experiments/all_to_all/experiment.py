@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Console
 
@@ -14,9 +14,6 @@ from experiments.trials.experiment import TrialExperiment
 from experiments.trials.trial import Trial
 from measure.metrics.collective import CollectiveTimes
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
-
-if TYPE_CHECKING:
-    from experiments.report import Report
 
 
 def reach(experiment: AllToAll, console: Console) -> int:
@@ -62,10 +59,3 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         row.by_formula(trial)
         if found is not None and times is not None:
             row.by_measurement(trial, found, times)
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table for each study, findings on time and delivery, and figures."""
-        from experiments.all_to_all.report import REPORT
-
-        return REPORT

@@ -12,7 +12,6 @@ from experiments.mesh.study import Answer, MeshStudy, answers, used_ports, what_
 from measure.results.row import Row
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 NOT_FOUND_EXIT_STATUS = 1
@@ -79,10 +78,3 @@ class MeshRouting(Experiment[MeshStudy]):
             "ports": first["mesh_ports"],
             "matchings": [{key: row[key] for key in _OF_MATCHING} for row in rows],
         }
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table of the matchings, and a panel for each."""
-        from experiments.mesh.report import REPORT
-
-        return REPORT

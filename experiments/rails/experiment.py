@@ -21,7 +21,6 @@ from railyard.scale import Scale
 from workloads.catalog import Workload
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 
@@ -109,13 +108,6 @@ class Rails(Experiment[RailSettings]):
         )
         row.at(scale, self.settings.seed)
         return row
-
-    @classmethod
-    def report(cls) -> Report:
-        """Table of step times, figures of the sweep, the windows, and a time line of each mode."""
-        from experiments.rails.report import REPORT
-
-        return REPORT
 
 
 def print_plan(rails: Rails, console: Console) -> int:

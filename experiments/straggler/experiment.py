@@ -13,7 +13,6 @@ from workloads.stragglers.detector import Detector
 from workloads.stragglers.injection import INJECTIONS, parse_injection
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 DETECTOR_STEPS = 16
@@ -89,10 +88,3 @@ class Stragglers(TrialExperiment[StragglerSettings]):
                 tags=(("step", step), ("right", late_rank == expected)),
             )
             detector.observe(self.measure(runner, trial).steps[-1].arrivals)
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table for each study, findings beside the law, and figures."""
-        from experiments.straggler.report import REPORT
-
-        return REPORT
