@@ -23,11 +23,11 @@ from pydantic import Field, field_validator, model_validator
 from controllers.circuits.rotation import Cycle, Demand
 from experiments.all_to_all.demand import read_demand, whole_numbers
 from experiments.all_to_all.formula import at_line_rate
-from experiments.settings import Delay, Option, PortGbps, Sizes
+from experiments.settings import Delay, GuardMs, Mtu, Option, PortGbps, Sizes
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
-from railyard.scale import MTU_BYTES, goodput_share
+from railyard.scale import MTU_BYTES, goodput_bytes_per_s
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
@@ -82,7 +82,7 @@ class AllToAllSettings(TrialSettings):
         default=(),
         description="up times of slots, in ms (default 0: until all ranks have sent; study slot 50,100,200,400)",
     )
-    guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    guard_ms: GuardMs = 2.0
     demand: Annotated[str | None, Option(metavar="NAME|FILE")] = Field(
         default=None,
         description="demand matrix: uniform, skewed (drawn with the seed), or a CSV file with a row for each sender "
@@ -98,9 +98,7 @@ class AllToAllSettings(TrialSettings):
         default="", description="size of a photonic mesh as the optical switch, in hexagons (default none)"
     )
     port_gbps: PortGbps = 0.05
-    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
-        default=MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = MTU_BYTES
 
     @field_validator("ranks")
     @classmethod
@@ -120,7 +118,7 @@ class AllToAllSettings(TrialSettings):
     @property
     def bytes_per_s(self) -> float:
         """Payload bytes per second that one rank can send in full packets."""
-        return self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
+        return goodput_bytes_per_s(self.port_gbps, self.mtu)
 
     def trials(self) -> Iterator[Trial]:
         """The trials of all studies; ``ConfigError`` for an impossible one."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from experiments.settings import Delay, Option, PortGbps, Sizes
+from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
@@ -36,9 +36,7 @@ class TrialFabricSection(Section):
     scale_up_gbps: Annotated[float, Option("--scale-up-gbps", "GBPS")] = Field(
         default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
     )
-    mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
-        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = ROCE_MTU_BYTES
     reconfiguration_delay_ms: Annotated[Delay, Option("--reconfiguration-delay", "MS")] = Field(
         default=0.0, description="reconfiguration delay of the optical switch, in ms"
     )

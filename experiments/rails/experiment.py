@@ -84,7 +84,7 @@ class Rails(Experiment[RailSettings]):
             found = runner.measure(job, f"[{number}/{len(points)}] {title}")
             row = self._row(mode, delay_ms, self.scale)
             row.predict(found.prediction)
-            row.measure(found)
+            row.take(found)
             if mode in ("electrical", "native"):
                 baseline = baseline or row
             elif baseline is not None and mode in ("on-demand", "provisioned"):
