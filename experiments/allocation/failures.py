@@ -105,7 +105,7 @@ def _full_rack(experiment: AllocationSettings, random: Random) -> tuple[Allocato
     server = random.randrange(rack.torus.chips // each)
     spares = tuple(range(server * each, (server + 1) * each))
     rack.reserve(spares)
-    fill([rack], {size: float(weight) for size, weight in read_mix(experiment.mix).items()}, random)
+    fill([rack], read_mix(experiment.mix), random)
     return rack, spares
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
-from experiments.mesh.row import MeshRow, mesh_row
-from experiments.mesh.study import Answer, MeshStudy, answers, used_ports, what_works
+from experiments.mesh.row import MeshRow
+from experiments.mesh.study import MeshStudy, answers, used_ports, what_works
 from measure.results.row import Row
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class MeshRouting(Experiment[MeshStudy]):
 
     def run(self, runner: Runner) -> None:
         """Route every matching, draw the figure if one is wanted, and say what would work where there is no route."""
-        study, found = self.settings, list[Answer]()
+        study, found = self.settings, list[MeshRow]()
         runner.progress.begin("searching")
         used = used_ports(study)
-        for answer in answers(study, used):
-            found.append(answer)
-            runner.add(mesh_row(study, used, answer))
+        for row in answers(study, used):
+            found.append(row)
+            runner.add(row)
         if study.draw is not None:
             from experiments.mesh.figure import write_figure
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from experiments.mesh.study import MOST_SHOWN
+from experiments.mesh.study import some_pairs
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
 
@@ -19,19 +19,13 @@ def routable_in_words(row: Row) -> str:
     return {True: "yes", False: "no", None: "not found"}[row["routable"]]
 
 
-def _pairs(row: Row) -> str:
-    shown = " ".join(f"{a}-{b}" for a, b in row["pairs"][:MOST_SHOWN])
-    more = len(row["pairs"]) - MOST_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
 def _lengths(row: Row) -> str | None:
     return None if row["cells"] is None else f"{row['path_min']} / {row['path_mean']:.1f} / {row['path_max']}"
 
 
 _COLUMNS = (
     Column("no.", "number", "d"),
-    Column("pairs", _pairs, left=True),
+    Column("pairs", lambda row: some_pairs(row["pairs"], " "), left=True),
     Column("routable", lambda row: Text(routable_in_words(row), _COLOURS[row["routable"]]), left=True),
     Column("cells", "cells", "d"),
     Column("path cells\nmin/mean/max", _lengths),
