@@ -151,7 +151,8 @@ class AllToAllSettings(TrialSettings):
         slot_bytes = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
             size = int((FULL_CYCLES + LAST_CYCLE) * slot_bytes) // 4 * 4
-        demand = self._demand(study, n, size)
+        name = self.demand or ("skewed" if study == "skew" else "uniform")
+        demand = read_demand(name, n, size, self.seed)
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,
             guard_s=self.guard_ms / 1e3,
@@ -174,14 +175,10 @@ class AllToAllSettings(TrialSettings):
                 ("bytes_per_pair", size),
                 ("slot_ms", slot_ms if in_slots and slot_ms else None),
                 ("guard_ms", self.guard_ms if in_slots else None),
-                ("demand", (self.demand or ("skewed" if study == "skew" else "uniform"))),
+                ("demand", name),
                 ("mesh", self.mesh if variant != "electrical" else ""),
             ),
         )
-
-    def _demand(self, study: Study, n: int, size: int) -> Demand:
-        """Bytes from each position to each; () for a uniform demand."""
-        return read_demand(self.demand or ("skewed" if study == "skew" else "uniform"), n, size, self.seed)
 
     def fabric(self, variant: Variant, n: int) -> TrialFabric:
         """The fabric of ``variant`` for ``n`` ranks."""
