@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from experiments.allocation.report import SYSTEMS
+from experiments.allocation.row import SYSTEMS
 from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, SKY, TEXT, VERMILION, new_figure, style_axes
 from measure.results.row import Row
 

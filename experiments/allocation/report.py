@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from experiments.allocation.row import SYSTEMS
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
-
-SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 
 
 def _system(row: Row) -> str:

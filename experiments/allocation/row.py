@@ -8,6 +8,9 @@ from typing import Annotated
 
 from measure.results.row import ResultRow
 
+SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
+"""The systems of fragmentation and requests in words."""
+
 
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):

@@ -25,7 +25,7 @@ from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
 from controllers.mesh.switch import STATES
-from experiments.mesh.report import routable_in_words
+from experiments.mesh.row import routable_in_words
 from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION
 from measure.results.ownership import hand_over
 from measure.results.row import Row

@@ -7,16 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
+from experiments.mesh.row import routable_in_words
 from experiments.mesh.study import some_pairs
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
 
 _COLOURS = {True: "green", False: "red", None: "yellow"}
-
-
-def routable_in_words(row: Row) -> str:
-    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
-    return {True: "yes", False: "no", None: "not found"}[row["routable"]]
 
 
 def _lengths(row: Row) -> str | None:

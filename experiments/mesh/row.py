@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from measure.results.row import ResultRow
+from measure.results.row import ResultRow, Row
 
 
 @dataclass(kw_only=True)
@@ -33,3 +33,8 @@ class MeshRow(ResultRow):
     latency_ps: Annotated[float | None, "latency of the longest path"] = None
     paths: Annotated[Sequence[Sequence[int]] | None, "cells of the path of every pair"] = None
     states: Annotated[Sequence[str] | None, "state of every cell: bar or cross"] = None
+
+
+def routable_in_words(row: Row) -> str:
+    """Whether a matching is routable, in words: ``yes``, ``no`` (proved), or ``not found`` (nothing proved)."""
+    return {True: "yes", False: "no", None: "not found"}[row["routable"]]
