@@ -20,6 +20,7 @@ from typing import Any
 from controllers.openflow import app
 from railyard.checkout import child_environment
 from railyard.errors import ControlError
+from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0
 
@@ -32,6 +33,13 @@ class ControllerFiles:
     channel: Path
     events: Path
     log: Path
+
+    @classmethod
+    def written(cls, folder: Path, plan: FabricPlan) -> ControllerFiles:
+        """The files in ``folder``, with ``plan`` written."""
+        files = cls(folder / "plan.json", folder / "job.sock", folder / "controller.jsonl", folder / "controller.log")
+        files.plan.write_text(json.dumps(plan.to_json()), encoding="utf-8")
+        return files
 
 
 class ControllerProcess:

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from experiments.settings import Settings
@@ -104,6 +105,10 @@ class Experiment(ABC, Generic[S]):
         return list(rows)
 
     @classmethod
-    @abstractmethod
     def report(cls) -> Report:
-        """The tables, findings and figures of the experiment, made from the rows of a results folder."""
+        """The tables, findings and figures, made from the rows of a results folder.
+
+        If not overridden, ``REPORT`` of the module ``report`` beside that of the experiment.
+        """
+        found: Report = import_module(".report", cls.__module__.rpartition(".")[0]).REPORT
+        return found

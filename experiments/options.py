@@ -8,16 +8,15 @@ Key ``steps`` is ``--steps``; a unit at the end of a key is left out of the opti
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from experiments.settings import Option
-from railyard.errors import ConfigError, nearest
 
 _UNITS = {"_ms": "MS", "_s": "S", "_ps": "PS", "_db": "DB"}
 
@@ -42,7 +41,7 @@ class FieldOption:
     @property
     def help(self) -> str:
         """The help text, with the default."""
-        default = _in_words(self.default)
+        default = in_words(self.default)
         return self.text + (f" (default {default})" if default and self.kind in ("value", "list") else "")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
@@ -62,11 +61,14 @@ class FieldOption:
         return self.const if self.kind == "const" else given
 
 
-def _in_words(value: Any) -> str:
-    if value is None or isinstance(value, (BaseModel, dict)):
+def in_words(value: Any) -> str:
+    """A value of a setting as a person would type it; empty for None and for a section."""
+    if value is None or isinstance(value, BaseModel):
         return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_words(inner)}" for key, inner in value.items())
     if isinstance(value, (list, tuple)):
-        return ",".join(map(_in_words, value))
+        return ",".join(map(in_words, value))
     if isinstance(value, float) and 0 < value < 0.1 and abs(1 / value - round(1 / value)) < 1e-9:
         return f"1/{1 / value:.0f}"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -132,35 +134,6 @@ def _choices(annotation: Any) -> tuple[str, ...]:
     part, *others = _parts(annotation)
     inner = get_args(part)[0] if get_origin(part) is tuple else part
     return tuple(map(str, get_args(inner))) if get_origin(inner) is Literal and not others else ()
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser without abbreviations, whose errors are ``ConfigError`` sentences that name the nearest option."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise ``ConfigError`` with argparse's sentence."""
-        raise ConfigError(message.removeprefix("argument "))
-
-    @property
-    def options(self) -> list[str]:
-        """The names of all options."""
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
-
-    def read(
-        self, arguments: Sequence[str], elsewhere: Callable[[], Mapping[str, Sequence[str]]] = dict
-    ) -> argparse.Namespace:
-        """Parse ``arguments``; ``elsewhere`` gives the experiments that have an option, for the error about it."""
-        found, unknown = self.parse_known_args(list(arguments))
-        if unknown:
-            name = unknown[0].partition("=")[0]
-            have = elsewhere().get(name, ())
-            known = f"; {', '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else ""
-            what = "is not an option here" if name.startswith("-") else "is one argument too many"
-            raise ConfigError(what + (known or nearest(name, self.options) or "; see --help"), key=name)
-        return found
 
 
 def settings_values(options: argparse.Namespace, model: type[BaseModel]) -> tuple[dict[str, Any], dict[str, str]]:

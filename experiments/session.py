@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -118,12 +117,7 @@ class Session:
             if not self.net.waitConnected(READY_TIMEOUT_S):
                 raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return
-        plan = self.folder / "plan.json"
-        plan.write_text(json.dumps(self.plan.to_json()))
-        files = ControllerFiles(
-            plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
-        )
-        self._start_controller(files)
+        self._start_controller(ControllerFiles.written(self.folder, self.plan))
 
     def _start_controller(self, files: ControllerFiles) -> None:
         self.controller = self._stack.enter_context(

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from rich.console import Console
 
-from experiments.options import Parser
+from experiments.parser import Parser
 from experiments.report import Column, Table, as_rich
 from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
@@ -51,7 +51,35 @@ STEPS = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Show the files or the collective of the command line; returns the exit status."""
-    return run(parser().read(arguments))
+    options = parser().read(arguments)
+    if bool(options.files) == (options.algorithm is not None):
+        raise ConfigError(f"name a file, or a collective with --algorithm ({', '.join(ALGORITHMS)})")
+    size = None if options.size is None else parse_size(options.size, key="size")
+    if options.algorithm is not None:
+        show_schedule(options, size or parse_size("1M"))
+        return 0
+    if options.xml:
+        raise ConfigError("needs --algorithm; a file is shown as text or, with --json, as JSON", key="xml")
+    console = _console()
+    found: list[dict[str, Any]] = []
+    for name in options.files:
+        contents = inspect_file(
+            name,
+            compute_unit=options.compute_unit,
+            ranks=options.ranks,
+            size=size,
+            model_parallel=options.model_parallel,
+            gpus_per_server=options.gpus_per_server,
+        )
+        prediction, note = predict_step(contents, options)
+        if options.json:
+            found.append({**contents.to_json(), "prediction": prediction})
+            found[-1]["notes"] += [note] if note else []
+        else:
+            print_contents(contents, prediction, note, console)
+    if options.json:
+        print(json.dumps(found[0] if len(found) == 1 else found))
+    return 0
 
 
 def parser() -> Parser:
@@ -109,38 +137,6 @@ def parser() -> Parser:
     add("--json", action="store_true", help="output as JSON, for other programs")
     add("--xml", action="store_true", help="output of --algorithm as MSCCL XML")
     return made
-
-
-def run(options: argparse.Namespace) -> int:
-    """Show the files or the collective of the command line; returns the exit status."""
-    if bool(options.files) == (options.algorithm is not None):
-        raise ConfigError(f"name a file, or a collective with --algorithm ({', '.join(ALGORITHMS)})")
-    size = None if options.size is None else parse_size(options.size, key="size")
-    if options.algorithm is not None:
-        show_schedule(options, size or parse_size("1M"))
-        return 0
-    if options.xml:
-        raise ConfigError("needs --algorithm; a file is shown as text or, with --json, as JSON", key="xml")
-    console = _console()
-    found: list[dict[str, Any]] = []
-    for name in options.files:
-        contents = inspect_file(
-            name,
-            compute_unit=options.compute_unit,
-            ranks=options.ranks,
-            size=size,
-            model_parallel=options.model_parallel,
-            gpus_per_server=options.gpus_per_server,
-        )
-        prediction, note = predict_step(contents, options)
-        if options.json:
-            found.append({**contents.to_json(), "prediction": prediction})
-            found[-1]["notes"] += [note] if note else []
-        else:
-            print_contents(contents, prediction, note, console)
-    if options.json:
-        print(json.dumps(found[0] if len(found) == 1 else found))
-    return 0
 
 
 def _console() -> Console:

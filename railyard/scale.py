@@ -65,6 +65,11 @@ def goodput_share(mtu_bytes: int = MTU_BYTES) -> float:
     return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES)
 
 
+def goodput_bytes_per_s(gbps: float, mtu_bytes: int = MTU_BYTES) -> float:
+    """TCP payload in bytes per second of a link of ``gbps`` Gb/s (full packets, no retransmission)."""
+    return gbps * 1e9 / 8 * goodput_share(mtu_bytes)
+
+
 BURST_S = 4e-3
 """A bucket forgets what it could have sent in a pause longer than this, and a busy machine makes pauses: with 16 hosts
 of 100 Mb/s on 2 cores that had 40 to 70 other busy processes, the slowest host reached 92 % of the line rate with

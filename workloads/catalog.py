@@ -189,26 +189,31 @@ def load_workload(
     options: dict[str, Any] = {
         "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
     }  # fmt: skip
-    path = Path(name_or_path)
-    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+    if is_recipe(name_or_path):
         for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
             if value is not None:
                 raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
         return make_workload(_recipe(name_or_path, training))
     for key in training:
         raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
+    return workload_of(read_workload_file(Path(name_or_path), **options), gpus_per_server or 1)
+
+
+def is_recipe(name_or_path: str) -> bool:
+    """Whether this is a workload of the catalog or a YAML file, and not a file of another tool.
+
+    ``ConfigError`` for a bare name that is neither a workload nor a file.
+    """
+    path = Path(name_or_path)
+    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+        return True
     if not (path.suffix or path.exists() or path.parent != Path()):
-        raise unknown_workload(name_or_path)
-    return workload_of(read_workload_file(path, **options), gpus_per_server or 1)
-
-
-def unknown_workload(name: str) -> ConfigError:
-    """The error for a name that is neither a workload nor a file."""
-    known = ", ".join(CATALOG)
-    return ConfigError(
-        f"{name!r} is neither in the catalog ({known}) nor a YAML file or a trace{nearest(name, CATALOG)}",
-        key="workload",
-    )
+        raise ConfigError(
+            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace"
+            f"{nearest(name_or_path, CATALOG)}",
+            key="workload",
+        )
+    return False
 
 
 def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:

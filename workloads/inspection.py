@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError
-from workloads.catalog import CATALOG, Workload, load_workload, unknown_workload, workload_of
+from workloads.catalog import Workload, is_recipe, load_workload, workload_of
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
-from workloads.formats.detect import Format, format_of, read_workload_file
+from workloads.formats.detect import format_of, read_workload_file
 from workloads.formats.layer_groups import Role
 from workloads.formats.layer_text import read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
@@ -89,28 +89,18 @@ def inspect_file(
     """
     path = Path(name_or_path)
     options: dict[str, Any] = {"ranks": ranks, "model_parallel": model_parallel}
-    if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
+    if is_recipe(name_or_path):
         workload = load_workload(
             name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server
         )
         return _of_workload(name_or_path, "recipe", workload, ())
-    if _known_format(path) == "layers" and size is None:
+    if format_of(path) == "layers" and size is None:
         return _layer_file(path, compute_unit, gpus_per_server or 1, **options)
     reading, notes = _with_unit(
         lambda unit: read_workload_file(path, compute_unit=unit, size=size, **options), compute_unit
     )
     workload = workload_of(reading, gpus_per_server or 1)
     return _of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
-
-
-def _known_format(path: Path) -> Format:
-    """The format of a file; a bare name without a file is reported as an unknown workload."""
-    try:
-        return format_of(path)
-    except ConfigError:
-        if path.exists() or path.suffix or path.parent != Path():
-            raise
-        raise unknown_workload(str(path)) from None
 
 
 def _with_unit(read: Callable[[str | None], T], compute_unit: str | None) -> tuple[T, tuple[str, ...]]:

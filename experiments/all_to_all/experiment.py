@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from rich.console import Console
 
 from experiments.all_to_all.row import AllToAllRow
 from experiments.all_to_all.settings import AllToAllSettings
 from experiments.experiment import Action
-from experiments.runner import Measured
 from experiments.trials.experiment import TrialExperiment
-from experiments.trials.trial import Trial
-from measure.metrics.collective import CollectiveTimes
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
-
-if TYPE_CHECKING:
-    from experiments.report import Report
 
 
 def reach(experiment: AllToAll, console: Console) -> int:
@@ -54,18 +48,3 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         "--predict            # the model alone; needs no root",
     )
     actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}
-
-    def complete(
-        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
-    ) -> None:
-        """Set the fields of the formula, and if the trial was measured those of slots and delivery."""
-        row.by_formula(trial)
-        if found is not None and times is not None:
-            row.by_measurement(trial, found, times)
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table for each study, findings on time and delivery, and figures."""
-        from experiments.all_to_all.report import REPORT
-
-        return REPORT

@@ -13,7 +13,7 @@ from controllers.policies.catalog import load_policy
 from controllers.policies.policy import slots_alone
 from experiments.trials.trial import WORLD, Trial
 from railyard.errors import ConfigError
-from railyard.scale import Scale, goodput_share
+from railyard.scale import Scale, goodput_bytes_per_s
 from workloads.program import Group
 
 Sizes = dict[tuple[int, int], float]
@@ -26,7 +26,7 @@ def formula(trial: Trial) -> float:
     In a schedule of two hops all data finishes the first hop before the second begins.
     """
     if trial.cycle is None:
-        return busiest_port_bytes(trial) / (trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu))
+        return busiest_port_bytes(trial) / goodput_bytes_per_s(trial.fabric.port_gbps, trial.fabric.mtu)
     rate = bytes_per_s(trial)
     return sum(size / rate + trial.reconfiguration_delay_s for size in _in_slots(trial, trial.cycle, slots_of(trial)))
 
@@ -50,7 +50,7 @@ def _in_slots(trial: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float
 def bytes_per_s(trial: Trial) -> float:
     """Payload bytes per second that the ports of a rank carry together in one direction (in slots: that one port)."""
     ports = 2 if trial.cycle is None and trial.fabric.ports_per_rank > 1 else 1
-    return ports * trial.fabric.port_gbps * 1e9 / 8 * goodput_share(trial.fabric.mtu)
+    return ports * goodput_bytes_per_s(trial.fabric.port_gbps, trial.fabric.mtu)
 
 
 def busiest_port_bytes(trial: Trial) -> float:

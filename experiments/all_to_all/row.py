@@ -16,6 +16,8 @@ from measure.live.delivery import Delivery, Payload, payload
 from measure.metrics.collective import CollectiveTimes
 from measure.metrics.fidelity import Check, Verdict
 from measure.metrics.point import Point
+from measure.model.prediction import Prediction
+from railyard.scale import Scale
 from railyard.timeline import Event
 
 SPARE = 0.05
@@ -48,6 +50,16 @@ class AllToAllRow(TrialRow):
     goodput_gbps: Annotated[float | None, "bytes of a rank over the time"] = None
     payload_sent_bytes: Annotated[float | None, "payload that ranks sent, in bytes of the real system"] = None
     payload_received_bytes: Annotated[float | None, "payload that ranks received, likewise"] = None
+
+    def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
+        """Set the fields of the model, the bound and the formula."""
+        super().predict(trial, scale, prediction)
+        self.by_formula(trial)
+
+    def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
+        """Set the measured fields, and those of the verdict."""
+        super().measure(trial, scale, found, times)
+        self.by_measurement(trial, found, times)
 
     def by_formula(self, trial: Trial) -> None:
         """Set the fields that need no measurement; the time of the model counts from the last arrival too."""

@@ -23,11 +23,11 @@ from pydantic import Field, field_validator, model_validator
 from controllers.circuits.rotation import Cycle, Demand
 from experiments.all_to_all.demand import read_demand, whole_numbers
 from experiments.all_to_all.formula import at_line_rate
-from experiments.settings import Delay, Option, PortGbps, Sizes
+from experiments.settings import Delay, GuardMs, Mtu, Option, PortGbps, Sizes
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import Trial, TrialFabric
 from railyard.errors import ConfigError
-from railyard.scale import MTU_BYTES, goodput_share
+from railyard.scale import MTU_BYTES, goodput_bytes_per_s
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
@@ -82,7 +82,7 @@ class AllToAllSettings(TrialSettings):
         default=(),
         description="up times of slots, in ms (default 0: until all ranks have sent; study slot 50,100,200,400)",
     )
-    guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    guard_ms: GuardMs = 2.0
     demand: Annotated[str | None, Option(metavar="NAME|FILE")] = Field(
         default=None,
         description="demand matrix: uniform, skewed (drawn with the seed), or a CSV file with a row for each sender "
@@ -98,9 +98,7 @@ class AllToAllSettings(TrialSettings):
         default="", description="size of a photonic mesh as the optical switch, in hexagons (default none)"
     )
     port_gbps: PortGbps = 0.05
-    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
-        default=MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = MTU_BYTES
 
     @field_validator("ranks")
     @classmethod
@@ -120,7 +118,7 @@ class AllToAllSettings(TrialSettings):
     @property
     def bytes_per_s(self) -> float:
         """Payload bytes per second that one rank can send in full packets."""
-        return self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
+        return goodput_bytes_per_s(self.port_gbps, self.mtu)
 
     def trials(self) -> Iterator[Trial]:
         """The trials of all studies; ``ConfigError`` for an impossible one."""
@@ -153,7 +151,8 @@ class AllToAllSettings(TrialSettings):
         slot_bytes = self._slot_bytes(slot_ms) if slot_ms else 0.0
         if study == "slot":
             size = int((FULL_CYCLES + LAST_CYCLE) * slot_bytes) // 4 * 4
-        demand = self._demand(study, n, size)
+        name = self.demand or ("skewed" if study == "skew" else "uniform")
+        demand = read_demand(name, n, size, self.seed)
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,
             guard_s=self.guard_ms / 1e3,
@@ -176,14 +175,10 @@ class AllToAllSettings(TrialSettings):
                 ("bytes_per_pair", size),
                 ("slot_ms", slot_ms if in_slots and slot_ms else None),
                 ("guard_ms", self.guard_ms if in_slots else None),
-                ("demand", (self.demand or ("skewed" if study == "skew" else "uniform"))),
+                ("demand", name),
                 ("mesh", self.mesh if variant != "electrical" else ""),
             ),
         )
-
-    def _demand(self, study: Study, n: int, size: int) -> Demand:
-        """Bytes from each position to each; () for a uniform demand."""
-        return read_demand(self.demand or ("skewed" if study == "skew" else "uniform"), n, size, self.seed)
 
     def fabric(self, variant: Variant, n: int) -> TrialFabric:
         """The fabric of ``variant`` for ``n`` ranks."""

@@ -16,7 +16,7 @@ def filled(experiment: AllocationSettings, mix: str, cluster: int) -> Cluster:
     """Racks filled with contiguous slices drawn from ``mix``, each in the first rack with room, until no size fits."""
     random = Random(f"{experiment.seed} {cluster} fill")
     racks = [experiment.rack(photonic=False) for _ in range(experiment.racks)]
-    fill(racks, {size: float(weight) for size, weight in read_mix(mix).items()}, random)
+    fill(racks, read_mix(mix), random)
     return racks
 
 

@@ -59,14 +59,12 @@ def server_ring(torus: Torus, slice_: Slice) -> tuple[int, ...]:
     """
     chips = slice_.ring(torus)
     if all(e % s == 0 and o % s == 0 for e, o, s in zip(slice_.extents, slice_.origin, torus.server, strict=True)):
-        servers = _in_blocks(torus, slice_).ring(Torus(torus.blocks, (1, 1, 1)))
+        servers = Slice(_blocks(slice_.extents, torus), _blocks(slice_.origin, torus)).ring(
+            Torus(torus.blocks, (1, 1, 1))
+        )
     else:
         servers = tuple(dict.fromkeys(torus.server_of(chip) for chip in chips))
     return tuple(chip for server in servers for chip in sorted(chips) if torus.server_of(chip) == server)
-
-
-def _in_blocks(torus: Torus, slice_: Slice) -> Slice:
-    return Slice(_blocks(slice_.extents, torus), _blocks(slice_.origin, torus))
 
 
 def _blocks(lengths: Sequence[int], torus: Torus) -> Extents:

@@ -9,7 +9,6 @@ from experiments.allocation.settings import AllocationSettings
 from experiments.experiment import Experiment
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 
@@ -40,10 +39,3 @@ class AllocationStudy(Experiment[AllocationSettings]):
         runner.progress.begin("computing the studies")
         for row in Studies(self.settings).rows():
             runner.add(row)
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table for each study beside the paper's values, and figures."""
-        from experiments.allocation.report import REPORT
-
-        return REPORT

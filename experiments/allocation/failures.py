@@ -105,7 +105,7 @@ def _full_rack(experiment: AllocationSettings, random: Random) -> tuple[Allocato
     server = random.randrange(rack.torus.chips // each)
     spares = tuple(range(server * each, (server + 1) * each))
     rack.reserve(spares)
-    fill([rack], {size: float(weight) for size, weight in read_mix(experiment.mix).items()}, random)
+    fill([rack], read_mix(experiment.mix), random)
     return rack, spares
 
 
@@ -114,13 +114,16 @@ def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str
     owner = {chip: allocation for allocation in rack.allocations.values() for chip in allocation.chips}
     splicer = Splicer(rack, spares)
     stuck = [chip for chip in dead if not splicer.splice(chip)]
+
+    def in_slices(chips: list[int]) -> int:
+        """Number of chips of all slices that have one of ``chips``."""
+        return sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in chips}.values())
+
     return {
         "migration": torus.chips if dead else 0,
-        "block": sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in dead}.values()),
+        "block": in_slices(dead),
         "kubernetes": torus.chips_per_server * len({torus.server_of(chip) for chip in dead}),
-        "morphlux": len(dead)
-        - len(stuck)
-        + sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in stuck}.values()),
+        "morphlux": len(dead) - len(stuck) + in_slices(stuck),
         "ideal": len(dead),
         "spliced": len(dead) - len(stuck),
     }

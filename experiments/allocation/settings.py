@@ -22,12 +22,12 @@ from topos.torus import Extents, Torus
 Study = Literal["fragmentation", "requests", "mixes", "bandwidth", "overprovision", "spares", "solver"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 
-MIXES: dict[str, dict[int, Fraction]] = {
-    "servers": {size: Fraction(16, size) for size in (4, 8, 16)},
-    "small": {size: Fraction(16, size) for size in (1, 2, 4, 8, 16)},
-    "small-even": dict.fromkeys((1, 2, 4, 8, 16), Fraction(1)),
-    "half-rack": {size: Fraction(32, size) for size in (4, 8, 16, 32)},
-    "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), Fraction(1)),
+MIXES: dict[str, dict[int, float]] = {
+    "servers": {size: 16 / size for size in (4, 8, 16)},
+    "small": {size: 16 / size for size in (1, 2, 4, 8, 16)},
+    "small-even": dict.fromkeys((1, 2, 4, 8, 16), 1.0),
+    "half-rack": {size: 32 / size for size in (4, 8, 16, 32)},
+    "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), 1.0),
 }
 """Mixes of slices: sizes in chips and their weights; the paper does not give its mix. In ``servers``, the default,
 tenants rent whole servers, less than half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the
@@ -137,14 +137,14 @@ class AllocationSettings(Settings):
         )
 
 
-def read_mix(text: str) -> dict[int, Fraction]:
+def read_mix(text: str) -> dict[int, float]:
     """Parse a mix: a name, or ``4:4,8:2,16:1`` (chips: weight); ``ValueError`` for any other form."""
     if text in MIXES:
         return MIXES[text]
     try:
         pairs = [part.split(":") for part in text.split(",")]
-        mix = {int(size): Fraction(weight) for size, weight in pairs}
-    except (ValueError, ZeroDivisionError):
+        mix = {int(size): float(Fraction(weight)) for size, weight in pairs}
+    except (ValueError, ZeroDivisionError, OverflowError):
         mix = {}
     if not mix or min(mix) < 1 or min(mix.values()) <= 0:
         raise ValueError(f"must be one of {', '.join(MIXES)}, or chips and weights as in 4:4,8:2,16:1, not {text!r}")

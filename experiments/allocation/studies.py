@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean, median
@@ -14,7 +14,7 @@ from experiments.allocation.cluster import Cluster, filled, freed
 from experiments.allocation.egress import UsableRule, static_share, steered_shares
 from experiments.allocation.failures import overprovision_rows
 from experiments.allocation.row import AllocationRow
-from experiments.allocation.settings import MIXES, AllocationSettings, Study
+from experiments.allocation.settings import MIXES, STUDIES, AllocationSettings
 from topos.slices import Slice
 
 PAPER_INDEX_MAX = 0.7
@@ -40,10 +40,10 @@ class Studies:
     _times: dict[str, list[float]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[AllocationRow]:
-        """The rows of all selected studies, in the order of ``STUDIES``."""
-        studies = sorted(set(self.experiment.studies), key=lambda study: (study == "solver", _ORDER.index(study)))
-        for study in studies:
-            for row in _ROWS[study](self):
+        """The rows of all selected studies, in the order of ``STUDIES``; each has a method of its name."""
+        for study in STUDIES:
+            found: Iterator[AllocationRow] = getattr(self, study)() if study in self.experiment.studies else iter(())
+            for row in found:
                 row.study, row.seed = study, self.experiment.seed
                 yield row
 
@@ -235,15 +235,3 @@ def _slices(rack: Allocator) -> list[Slice]:
 
 def _mean(values: list[float], weights: list[int]) -> float:
     return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if weights else 0.0
-
-
-_ROWS: dict[Study, Callable[[Studies], Iterator[AllocationRow]]] = {
-    "fragmentation": Studies.fragmentation,
-    "requests": Studies.requests,
-    "mixes": Studies.mixes,
-    "bandwidth": Studies.bandwidth,
-    "overprovision": Studies.overprovision,
-    "spares": Studies.spares,
-    "solver": Studies.solver,
-}
-_ORDER = tuple(_ROWS)

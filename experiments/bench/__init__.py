@@ -29,6 +29,11 @@ class Measurement(ResultRow):
     why_not: Annotated[str, "why nothing was measured"] = ""
 
 
+def at_most(name: str, value: float, unit: str, limit: float) -> Measurement:
+    """A measurement whose ``limit`` is the largest value that is good."""
+    return Measurement(name, value, unit, limit=limit, ok=value <= limit)
+
+
 def not_measured(name: str, why: object) -> Measurement:
     """The row of a value that could not be measured, for the reason ``why``."""
     return Measurement(name, None, "", ok=False, why_not=str(why))

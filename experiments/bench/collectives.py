@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from experiments.bench import Measurement, not_measured
-from experiments.bench.rows import rows_of
+from experiments.bench import Measurement, at_most, not_measured
 from experiments.collective.experiment import Collectives
 from experiments.collective.settings import CollectiveSettings
+from experiments.runner import rows_of
 from experiments.settings import validated
 from experiments.straggler.experiment import Stragglers
 from experiments.straggler.findings import break_even_s
@@ -41,7 +41,7 @@ def against_bounds() -> list[Measurement]:
             found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
             continue
         ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
-        found.append(Measurement(name, ratio, "ratio", limit=BOUND_LIMIT, ok=ratio <= BOUND_LIMIT))
+        found.append(at_most(name, ratio, "ratio", BOUND_LIMIT))
     return found
 
 

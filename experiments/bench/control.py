@@ -10,7 +10,6 @@ cannot see the caches, so it waits: ``SETTLE_S``, and ``REVALIDATION_GAP_S`` mor
 
 from __future__ import annotations
 
-import json
 import selectors
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
 from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
-from experiments.bench import Measurement, NotMeasured
+from experiments.bench import Measurement, NotMeasured, at_most
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from railyard.protocol import Decoder, encode
 from railyard.timeline import read_events
@@ -44,24 +43,22 @@ REWIRES = 60
 QUIET_REWIRES = 30
 BARRIERS = 60
 MEMBERS = 64
-EVENTS = "controller.jsonl"
-"""File with the events of a benchmark's controller, in the folder of its job channel."""
 _PATIENCE_S = 10.0
 
 
-def rewire_64(framework: str = app.DEFAULT) -> list[Measurement]:
+def rewire_64() -> list[Measurement]:
     """Seconds from request to barrier reply, and to answer, when all circuits of a 64-port switch are replaced.
 
     The reconfiguration delay is 0. ``NotMeasured`` if the controller's events lack rewirings.
     """
-    with controlled(servers=32, framework=framework) as (_, channel), ChannelClient(channel) as client:
+    with controlled(servers=32) as (_, files), ChannelClient(files.channel) as client:
         asked, answered = zip(*(_timed_rewire(client, shift) for shift in range(REWIRES)), strict=True)
         rested = []
         for shift in range(REWIRES, REWIRES + QUIET_REWIRES):
             time.sleep(QUIET_S)
             began, ended = _timed_rewire(client, shift)
             rested.append(ended - began)
-        replied = _barrier_replies(channel.with_name(EVENTS))[:REWIRES]
+        replied = _barrier_replies(files.events)[:REWIRES]
     if len(replied) < REWIRES:
         raise NotMeasured(f"the controller noted {len(replied)} of {REWIRES} rewirings; its log says why")
     barrier = [reply - began for began, reply in zip(asked, replied, strict=True)]
@@ -73,38 +70,34 @@ def rewire_64(framework: str = app.DEFAULT) -> list[Measurement]:
     ]
 
 
-def barrier_64(framework: str = app.DEFAULT) -> list[Measurement]:
+def barrier_64() -> list[Measurement]:
     """Seconds from first request to last ack when 64 members, each with a connection, request a ring that is up."""
-    with controlled(servers=MEMBERS, framework=framework) as (_, channel):
-        group = Group("ring", "dp", tuple(range(MEMBERS)))
-        with ChannelClient(channel) as client:
-            client.register(Job("barrier", (group,), "on-demand"), "opus")
-            took = _barriers(channel, group.name)
-            client.finish("barrier")
+    group = Group("ring", "dp", tuple(range(MEMBERS)))
+    with controlled(servers=MEMBERS) as (_, files), ChannelClient(files.channel) as client:
+        client.register(Job("barrier", (group,), "on-demand"), "opus")
+        took = _barriers(files.channel, group.name)
+        client.finish("barrier")
     return _verdict("barrier_64_members", took, BARRIER_LIMIT_S)
 
 
 def _verdict(name: str, took: list[float], limit_s: float) -> list[Measurement]:
-    middle, worst = median(took), max(took)
     return [
-        Measurement(f"{name}_median", middle, "s", limit=limit_s, ok=middle <= limit_s),
-        Measurement(f"{name}_worst", worst, "s"),
+        at_most(f"{name}_median", median(took), "s", limit_s),
+        Measurement(f"{name}_worst", max(took), "s"),
     ]
 
 
 @contextmanager
-def controlled(servers: int, framework: str) -> Iterator[tuple[Emulation, Path]]:
+def controlled(servers: int) -> Iterator[tuple[Emulation, ControllerFiles]]:
     """Context manager: one rail of ``servers`` GPUs with two ports each, and Railyard's controller.
 
-    Yields the emulated network and the path of the job channel.
+    Yields the emulated network and the files of the controller.
     """
     with Emulation(RailTopo(servers=servers, gpus=1, ports=2, rate_mbps=10, fabric="ocs")) as net:
-        folder = Path(net.yard.run_dir)
-        files = ControllerFiles(folder / "plan.json", folder / "channel", folder / EVENTS, folder / "controller.log")
-        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
-        with ControllerProcess(files, framework, net.yard.netns_fd) as controller:
+        files = ControllerFiles.written(Path(net.yard.run_dir), net.plan)
+        with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd) as controller:
             controller.wait_ready()
-            yield net, files.channel
+            yield net, files
 
 
 def _timed_rewire(client: ChannelClient, shift: int) -> tuple[float, float]:

@@ -7,13 +7,10 @@ time is from the first probe that no receiver got to the first that a receiver g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import median
 
 from controllers.northbound.client import ChannelClient
-from controllers.openflow import app
-from experiments.bench import Measurement, NotMeasured
+from experiments.bench import Measurement, NotMeasured, at_most
 from experiments.bench.control import controlled
 from measure.live.darktime import DarkTime
 from measure.live.probe import ProbeTrain, Receiver, Sender
@@ -31,27 +28,21 @@ _LEAD_S = 0.06
 _TAIL_S = 0.06
 
 
-def dark_time(trials: int = TRIALS, framework: str = app.DEFAULT) -> list[Measurement]:
+def dark_time(trials: int = TRIALS) -> list[Measurement]:
     """Median and worst |measured - configured| dark time in ms for each delay, and the loss of a swap with delay 0."""
-    with _bench(framework) as bench:
-        found = []
+    with controlled(servers=4) as (net, files), ChannelClient(files.channel) as client:
+        bench, found = _Bench(net, client), []
         for delay_ms in DELAYS_MS:
             errors = [abs(seen.seconds * 1e3 - delay_ms) for seen in bench.trials(delay_ms / 1e3, trials)]
             found += [
-                _limited(f"dark_{delay_ms:g}ms_median_error", median(errors), MEDIAN_LIMIT_MS),
-                _limited(f"dark_{delay_ms:g}ms_worst_error", max(errors), WORST_LIMIT_MS),
+                at_most(f"dark_{delay_ms:g}ms_median_error", median(errors), "ms", MEDIAN_LIMIT_MS),
+                at_most(f"dark_{delay_ms:g}ms_worst_error", max(errors), "ms", WORST_LIMIT_MS),
             ]
         swaps = [seen.seconds * 1e3 for seen in bench.trials(0.0, trials)]
-        found.append(_limited("dark_0ms_swap_median", median(swaps), SWAP_LIMIT_MS))
+        found.append(at_most("dark_0ms_swap_median", median(swaps), "ms", SWAP_LIMIT_MS))
         found.append(Measurement("dark_0ms_swap_worst", max(swaps), "ms"))
-        found.append(
-            Measurement("dark_misdelivered", bench.misdelivered, "probes", limit=0, ok=bench.misdelivered == 0)
-        )
+        found.append(at_most("dark_misdelivered", bench.misdelivered, "probes", 0))
     return found
-
-
-def _limited(name: str, value_ms: float, limit_ms: float) -> Measurement:
-    return Measurement(name, value_ms, "ms", limit=limit_ms, ok=value_ms <= limit_ms)
 
 
 class _Bench:
@@ -88,9 +79,3 @@ class _Bench:
 
     def _rewire(self, delay_s: float) -> None:
         self._client.rewire("rail0", WIRINGS[self._now], "overwrite", delay_s=delay_s)
-
-
-@contextmanager
-def _bench(framework: str) -> Iterator[_Bench]:
-    with controlled(servers=4, framework=framework) as (net, channel), ChannelClient(channel) as client:
-        yield _Bench(net, client)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from experiments.bench import Measurement, NotMeasured
+from experiments.bench import Measurement, NotMeasured, at_most
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
@@ -64,7 +64,7 @@ def ring_all_reduce(
     ideal = ideal_s(hosts, rate_mbps, bytes)
     ratio = statistics.median(times) / ideal
     return [
-        Measurement(f"{name}: measured / line rate", ratio, "ratio", limit=limit, ok=ratio <= limit),
+        at_most(f"{name}: measured / line rate", ratio, "ratio", limit),
         Measurement(f"{name}: busiest agent", busy * 100, "% of a core"),
     ]
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.bench import Measurement, NotMeasured
-from experiments.bench.rows import rows_of
+from experiments.bench import Measurement, NotMeasured, at_most
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
+from experiments.runner import rows_of
 from measure.results.row import Row
 
 NEVER_SLOWER_SHARE = 0.01
@@ -83,8 +83,6 @@ def _provisioned(rows: Sequence[Row]) -> list[Measurement]:
     slower = max(_step_s(row) / _step_s(exposed[delay]) for delay, row in covered.items())
     off = max(abs(_step_s(row) / row["stall_law_step_time_s"] - 1) for row in covered.values())
     return [
-        Measurement("provisioned_over_on_demand_worst", slower, "ratio", limit=1 + NEVER_SLOWER_SHARE,
-                    ok=slower <= 1 + NEVER_SLOWER_SHARE),
-        Measurement("provisioned_off_stall_law_worst", off, "share", limit=STALL_LAW_SHARE,
-                    ok=off <= STALL_LAW_SHARE),
-    ]  # fmt: skip
+        at_most("provisioned_over_on_demand_worst", slower, "ratio", 1 + NEVER_SLOWER_SHARE),
+        at_most("provisioned_off_stall_law_worst", off, "share", STALL_LAW_SHARE),
+    ]

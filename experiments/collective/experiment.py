@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.console import Console
 
@@ -11,9 +11,6 @@ from experiments.experiment import Action
 from experiments.trials.experiment import TrialExperiment
 from experiments.trials.row import TrialRow
 from workloads.collectives.catalog import ALGORITHMS
-
-if TYPE_CHECKING:
-    from experiments.report import Report
 
 
 def list_algorithms(experiment: Collectives, console: Console) -> int:
@@ -39,10 +36,3 @@ class Collectives(TrialExperiment[CollectiveSettings]):
         "--predict --sizes 1M,16M    # the model alone; needs no root",
     )
     actions: ClassVar = {"list": Action("list of the algorithms; nothing is measured", list_algorithms)}
-
-    @classmethod
-    def report(cls) -> Report:
-        """The table of nccl-tests, or all columns with ``--wide``, and a figure of time against size."""
-        from experiments.collective.report import REPORT
-
-        return REPORT

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from experiments.settings import Delay, Option, PortGbps, Sizes
+from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
@@ -36,9 +36,7 @@ class TrialFabricSection(Section):
     scale_up_gbps: Annotated[float, Option("--scale-up-gbps", "GBPS")] = Field(
         default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
     )
-    mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
-        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = ROCE_MTU_BYTES
     reconfiguration_delay_ms: Annotated[Delay, Option("--reconfiguration-delay", "MS")] = Field(
         default=0.0, description="reconfiguration delay of the optical switch, in ms"
     )
@@ -77,26 +75,19 @@ class CollectiveSettings(TrialSettings):
 
     def schedules(self) -> tuple[Schedule, ...]:
         """The schedules of all algorithms, proved correct; ``ConfigError`` for one that cannot be built or read."""
-        return tuple(self._schedule(name) for name in self.algorithms)
+        found = tuple(map(self._schedule, self.algorithms))
+        return tuple(replace(each, lockstep=True) for each in found) if self.lockstep else found
 
     def _schedule(self, name: str) -> Schedule:
         if not name.lower().endswith(".xml"):
-            return with_lockstep(
-                schedule(
-                    self.kind,
-                    self.ranks or 8,
-                    name,
-                    straggler=self.straggler,
-                    gpus_per_server=self.fabric.gpus_per_server,
-                ),
-                self.lockstep,
-            )
+            servers = self.fabric.gpus_per_server
+            return schedule(self.kind, self.ranks or 8, name, straggler=self.straggler, gpus_per_server=servers)
         found = read_msccl(Path(name))
         if self.ranks not in (None, found.n):
             raise ConfigError(f"is made for {found.n} ranks, not {self.ranks}; leave --ranks out", key=name)
         if self.collective not in (None, found.kind):
             raise ConfigError(f"is a schedule of {found.kind}, not {self.collective}; leave --op out", key=name)
-        return with_lockstep(found, self.lockstep)
+        return found
 
     def trials(self) -> Iterator[Trial]:
         """The trials of the experiment: every algorithm at every size."""
@@ -104,8 +95,3 @@ class CollectiveSettings(TrialSettings):
         for plan in self.schedules():
             for size in self.sizes:
                 yield Trial(plan, size, self.fabric.fabric(plan.n), delay_s)
-
-
-def with_lockstep(schedule: Schedule, lockstep: bool) -> Schedule:
-    """``schedule``, with a barrier after every round if ``lockstep``."""
-    return replace(schedule, lockstep=True) if lockstep else schedule

@@ -16,18 +16,19 @@ from railyard.errors import ConfigError, RailyardError, nearest
 
 STOPPED_EXIT_STATUS = 130
 COMMANDS = {
-    "list": ("experiments.command.listing:main", "list the experiments"),
-    "run": ("experiments.command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
-    "predict": ("experiments.command.run:predict", "the model's numbers of an experiment alone; needs no root"),
-    "plot": ("experiments.command.plot:main", "draw the figures of a results folder again, and print its tables"),
-    "show": ("experiments.show:main", "show what a workload, a trace or a collective contains"),
-    "mesh": ("experiments.command.run:mesh", "route matchings on a photonic mesh (run mesh)"),
-    "bench": ("experiments.command.run:bench", "run the benchmarks (run bench)"),
-    "calibrate": ("experiments.command.run:calibrate", "measure the scale that this machine carries (run calibrate)"),
-    "cli": ("experiments.command.run:cli", "Mininet's command line on a running fabric (run rails --cli)"),
-    "doctor": ("experiments.doctor.command:main", "say what this machine lacks for a run, and change nothing"),
-    "completion": ("experiments.command.completion:main", "print a completion script: bash, zsh or fish"),
+    "list": ("command.listing:main", "list the experiments"),
+    "run": ("command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
+    "predict": ("command.run:predict", "the model's numbers of an experiment alone; needs no root"),
+    "plot": ("command.plot:main", "draw the figures of a results folder again, and print its tables"),
+    "show": ("show:main", "show what a workload, a trace or a collective contains"),
+    "mesh": ("command.run:main mesh", "route matchings on a photonic mesh (run mesh)"),
+    "bench": ("command.run:main bench", "run the benchmarks (run bench)"),
+    "calibrate": ("command.run:main calibrate", "measure the scale that this machine carries (run calibrate)"),
+    "cli": ("command.run:main rails --cli", "Mininet's command line on a running fabric (run rails --cli)"),
+    "doctor": ("doctor.report:main", "say what this machine lacks for a run, and change nothing"),
+    "completion": ("command.completion:main", "print a completion script: bash, zsh or fish"),
 }
+"""Name -> module:function in package ``experiments`` with arguments that come before all others, and the help text."""
 
 
 def usage() -> str:
@@ -69,9 +70,9 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
     if name not in COMMANDS:
         known = nearest(name, COMMANDS) or f"; use one of {', '.join(COMMANDS)}"
         raise ConfigError(f"is not a command{known}", key=name)
-    module, _, function = COMMANDS[name][0].partition(":")
-    found: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
-    return found
+    place, *first = COMMANDS[name][0].split()
+    module, _, function = place.partition(":")
+    return lambda rest: getattr(import_module(f"experiments.{module}"), function)([*first, *rest])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.options import Parser
+from experiments.parser import Parser
 from experiments.redraw import redraw
 from experiments.registry import find
 from experiments.report import exit_status, show

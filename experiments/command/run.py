@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
-from experiments.options import Parser, field_options, merged, settings_values
+from experiments.options import field_options, in_words, merged, settings_values
+from experiments.parser import Parser
 from experiments.registry import ENTRIES, find
 from experiments.settings import PacketSettings, read_yaml, validated
 from railyard.errors import ConfigError, MachineError
@@ -63,26 +64,6 @@ def predict(arguments: Sequence[str]) -> int:
     return main(arguments, predict=True)
 
 
-def mesh(arguments: Sequence[str]) -> int:
-    """``railyard mesh``: the experiment of that name."""
-    return main(["mesh", *arguments])
-
-
-def bench(arguments: Sequence[str]) -> int:
-    """``railyard bench``: the experiment of that name."""
-    return main(["bench", *arguments])
-
-
-def calibrate(arguments: Sequence[str]) -> int:
-    """``railyard calibrate``: the experiment of that name."""
-    return main(["calibrate", *arguments])
-
-
-def cli(arguments: Sequence[str]) -> int:
-    """``railyard cli``: Mininet's command line on the fabric of a rail experiment."""
-    return main(["rails", "--cli", *arguments])
-
-
 # ---- from the command line to the experiment -----------------------------------------------------------------------
 
 
@@ -125,7 +106,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     add = parser.add_argument_group("run and output").add_argument
     for name, action in kind.actions.items():
         add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
-    quick = ", ".join(f"{key} {_quick_words(value)}" for key, value in kind.quick.items())
+    quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick.items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
     add("--predict", action="store_true", help="the model's numbers only; needs no root")
     if "--out" not in parser.options:
@@ -134,14 +115,6 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--wide", action="store_true", help="all columns of the tables")
     return parser
-
-
-def _quick_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_quick_words(inner)}" for key, inner in value.items())
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(_quick_words, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:

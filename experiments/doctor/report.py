@@ -1,7 +1,8 @@
-"""What this machine has and lacks for a run: findings for people and as plain data, and their exit status."""
+"""``railyard doctor``: what this machine has and lacks for a run, for people and as JSON; changes nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -15,11 +16,27 @@ from rich.text import Text
 
 from experiments.doctor import checks, probes
 from experiments.doctor.checks import SET_UP, Finding
+from experiments.parser import Parser
 from railyard.checkout import SETUP
 from railyard.errors import MachineError
 from railyard.tools import TOOLS
 
 _COLOURS = {"ok": "green", "missing": "red", "warning": "yellow"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the findings; returns 0 if root can run experiments, else 3."""
+    parser = Parser(
+        prog="railyard doctor", description="Say what this machine has and lacks for a run; change nothing."
+    )
+    parser.add_argument("--json", action="store_true", help="output as JSON, for other programs")
+    options = parser.read(arguments)
+    found = findings()
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        print_findings(found, Console())
+    return exit_status(found)
 
 
 def findings() -> list[Finding]:
@@ -48,11 +65,6 @@ def findings() -> list[Finding]:
 def exit_status(found: Sequence[Finding]) -> int:
     """0 if root can run experiments, otherwise that of ``MachineError``."""
     return MachineError.exit_status if any(finding.state == "missing" for finding in found) else 0
-
-
-def to_json(found: Sequence[Finding]) -> list[dict[str, str]]:
-    """The findings as plain data."""
-    return [asdict(finding) for finding in found]
 
 
 def print_findings(found: Sequence[Finding], console: Console) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
-from experiments.mesh.row import MeshRow, mesh_row
-from experiments.mesh.study import Answer, MeshStudy, answers, used_ports, what_works
+from experiments.mesh.row import MeshRow
+from experiments.mesh.study import MeshStudy, answers, used_ports, what_works
 from measure.results.row import Row
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 NOT_FOUND_EXIT_STATUS = 1
@@ -50,12 +49,12 @@ class MeshRouting(Experiment[MeshStudy]):
 
     def run(self, runner: Runner) -> None:
         """Route every matching, draw the figure if one is wanted, and say what would work where there is no route."""
-        study, found = self.settings, list[Answer]()
+        study, found = self.settings, list[MeshRow]()
         runner.progress.begin("searching")
         used = used_ports(study)
-        for answer in answers(study, used):
-            found.append(answer)
-            runner.add(mesh_row(study, used, answer))
+        for row in answers(study, used):
+            found.append(row)
+            runner.add(row)
         if study.draw is not None:
             from experiments.mesh.figure import write_figure
 
@@ -79,10 +78,3 @@ class MeshRouting(Experiment[MeshStudy]):
             "ports": first["mesh_ports"],
             "matchings": [{key: row[key] for key in _OF_MATCHING} for row in rows],
         }
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table of the matchings, and a panel for each."""
-        from experiments.mesh.report import REPORT
-
-        return REPORT

@@ -8,17 +8,11 @@ from typing import Any
 from rich.text import Text
 
 from experiments.mesh.row import routable_in_words
-from experiments.mesh.study import MOST_SHOWN
+from experiments.mesh.study import some_pairs
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
 
 _COLOURS = {True: "green", False: "red", None: "yellow"}
-
-
-def _pairs(row: Row) -> str:
-    shown = " ".join(f"{a}-{b}" for a, b in row["pairs"][:MOST_SHOWN])
-    more = len(row["pairs"]) - MOST_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _lengths(row: Row) -> str | None:
@@ -27,7 +21,7 @@ def _lengths(row: Row) -> str | None:
 
 _COLUMNS = (
     Column("no.", "number", "d"),
-    Column("pairs", _pairs, left=True),
+    Column("pairs", lambda row: some_pairs(row["pairs"], " "), left=True),
     Column("routable", lambda row: Text(routable_in_words(row), _COLOURS[row["routable"]]), left=True),
     Column("cells", "cells", "d"),
     Column("path cells\nmin/mean/max", _lengths),

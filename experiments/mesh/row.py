@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from controllers.mesh.switch import STATES
-from experiments.mesh.study import Answer, MeshStudy, Used, costs
 from measure.results.row import ResultRow, Row
 
 
@@ -35,29 +33,6 @@ class MeshRow(ResultRow):
     latency_ps: Annotated[float | None, "latency of the longest path"] = None
     paths: Annotated[Sequence[Sequence[int]] | None, "cells of the path of every pair"] = None
     states: Annotated[Sequence[str] | None, "state of every cell: bar or cross"] = None
-
-
-def mesh_row(study: MeshStudy, used: Used, answer: Answer) -> MeshRow:
-    """The row of one answer."""
-    routed = answer.routed
-    return MeshRow(
-        width=study.width,
-        height=study.height,
-        mesh_cells=len(study.mesh.cells),
-        mesh_ports=len(study.mesh.ports),
-        used_ports=used.ports,
-        used_ports_are=used.how,
-        number=answer.number,
-        pairs=answer.pairs,
-        routable=answer.routable,
-        proved=answer.proved,
-        seconds=round(answer.seconds, 4),
-        flips=answer.flips,
-        cells=None if routed is None else routed.cells,
-        paths=None if routed is None else [routed.paths[pair] for pair in answer.pairs],
-        states=None if routed is None else [STATES[state] for state in routed.states],
-        **costs(study, answer),
-    )
 
 
 def routable_in_words(row: Row) -> str:

@@ -24,6 +24,8 @@ from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
 from controllers.mesh.negotiation import route, without_one
 from controllers.mesh.ports import choose
+from controllers.mesh.switch import STATES
+from experiments.mesh.row import MeshRow
 from experiments.settings import Option, Settings
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
@@ -204,37 +206,6 @@ def choice(mesh: Mesh, n: int, seed: int, time_s: float) -> Used | None:
     return Used(found.ports, found.how)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Result for one matching: ``routed``, or None; ``infeasible`` if it is proved that there is no route.
-
-    ``flips`` is the number of cells that change their state from the matching routed before (None for the first),
-    ``seconds`` the time of the search.
-    """
-
-    number: int
-    pairs: tuple[Pair, ...]
-    routed: Routed | None
-    infeasible: bool
-    seconds: float
-    flips: int | None = None
-
-    @property
-    def routable(self) -> bool | None:
-        """Whether the matching is routable: True, False (proved), or None (no route found in time, nothing proved)."""
-        return True if self.routed is not None else (False if self.infeasible else None)
-
-    @property
-    def proved(self) -> bool:
-        """Whether there is a proof that the route has the fewest cells, or that there is no route."""
-        return self.infeasible if self.routed is None else self.routed.proved
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Number of cells on each path, in the order of ``pairs``; empty without a route."""
-        return () if self.routed is None else tuple(len(self.routed.paths[pair]) for pair in self.pairs)
-
-
 def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     """The matchings of a study as pairs of mesh ports, the lower first."""
     if study.matching is not None:
@@ -244,8 +215,8 @@ def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
     return tuple(tuple((min(pair), max(pair)) for pair in matching) for matching in chosen)
 
 
-def answers(study: MeshStudy, used: Used) -> Iterator[Answer]:
-    """Route the matchings of a study one after the other, and yield the result of each.
+def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
+    """Route the matchings of a study one after the other, and yield the row of each.
 
     The light of every path is traced from both ends; ``CircuitError`` if it does not come out at the partner port.
     """
@@ -256,13 +227,35 @@ def answers(study: MeshStudy, used: Used) -> Iterator[Answer]:
         began = time.monotonic()
         found = search(study, pairs)
         seconds = time.monotonic() - began
-        if not isinstance(found, Routed):
-            yield Answer(number, pairs, None, isinstance(found, Infeasible), seconds)
-            continue
-        check(study.mesh, found, pairs)
-        changed = None if states is None else flips(states, found)
-        states = found.states if states is None else settled(states, found).states
-        yield Answer(number, pairs, found, False, seconds, changed)
+        row = MeshRow(
+            width=study.width,
+            height=study.height,
+            mesh_cells=len(study.mesh.cells),
+            mesh_ports=len(study.mesh.ports),
+            used_ports=used.ports,
+            used_ports_are=used.how,
+            number=number,
+            pairs=pairs,
+            routable=None if found is None else isinstance(found, Routed),
+            proved=found.proved if isinstance(found, Routed) else found is not None,
+            seconds=round(seconds, 4),
+        )
+        if isinstance(found, Routed):
+            check(study.mesh, found, pairs)
+            row.flips = None if states is None else flips(states, found)
+            states = found.states if states is None else settled(states, found).states
+            _add_route(row, study, found)
+        yield row
+
+
+def _add_route(row: MeshRow, study: MeshStudy, found: Routed) -> None:
+    """Set the paths of a row, and what they cost."""
+    row.paths = [found.paths[a, b] for a, b in row.pairs]
+    lengths = [len(path) for path in row.paths]
+    row.cells, row.states = found.cells, [STATES[state] for state in found.states]
+    row.path_min, row.path_mean, row.path_max = min(lengths), mean(lengths), max(lengths)
+    row.loss_db = row.path_max * study.cell_loss_db
+    row.latency_ps = row.path_max * study.cell_latency_ps
 
 
 def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | None:
@@ -276,42 +269,26 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
     return route_exact(study.mesh, pairs, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
 
 
-def costs(study: MeshStudy, answer: Answer) -> dict[str, Any]:
-    """Costs of an answer: cells of the shortest, mean and longest path, loss (dB) and latency (ps) of the longest.
-
-    All are None without a route.
-    """
-    if answer.routed is None:
-        return dict.fromkeys(("path_min", "path_mean", "path_max", "loss_db", "latency_ps"))
-    longest = max(answer.routed.paths.values(), key=len)
-    return {
-        "path_min": min(answer.lengths),
-        "path_mean": mean(answer.lengths),
-        "path_max": len(longest),
-        "loss_db": len(longest) * study.cell_loss_db,
-        "latency_ps": len(longest) * study.cell_latency_ps,
-    }
-
-
-def what_works(study: MeshStudy, found: Sequence[Answer]) -> str:
+def what_works(study: MeshStudy, found: Sequence[MeshRow]) -> str:
     """One sentence about the first matching without a route: why, and what would work; empty if all have a route."""
     missing = [answer for answer in found if answer.routable is not True]
     if not missing:
         return ""
     first = min(missing, key=lambda answer: answer.routable is None)
     more = f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else ""
-    shown = f"{_circuits(first)}{more} on a mesh of {study.width} x {study.height}"
+    shown = f"{some_pairs(first.pairs, ', ')}{more} on a mesh of {study.width} x {study.height}"
     if first.routable is None:
         return f"no route was found for {shown} in {study.time_s:g} s, which proves nothing; {_try(study)}"
-    lost = dead_end(study.mesh, first.pairs)
+    pairs = [(a, b) for a, b in first.pairs]
+    lost = dead_end(study.mesh, pairs)
     why = "" if lost is None else f": light of port {lost[0]} can only come out at port {lost[1]}"
-    return f"there is no route for {shown} (proved{why}); {_instead(study, first.pairs)}"
+    return f"there is no route for {shown} (proved{why}); {_instead(study, pairs)}"
 
 
-def _circuits(answer: Answer) -> str:
-    """The circuits of a matching as text, at most ``MOST_SHOWN`` of them."""
-    shown = ", ".join(f"{a}-{b}" for a, b in answer.pairs[:MOST_SHOWN])
-    more = len(answer.pairs) - MOST_SHOWN
+def some_pairs(pairs: Sequence[Sequence[int]], between: str) -> str:
+    """The pairs of ports of a matching as text with ``between`` them, at most ``MOST_SHOWN`` of them."""
+    shown = between.join(f"{a}-{b}" for a, b in pairs[:MOST_SHOWN])
+    more = len(pairs) - MOST_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 

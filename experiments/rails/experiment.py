@@ -21,7 +21,6 @@ from railyard.scale import Scale
 from workloads.catalog import Workload
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 
@@ -85,7 +84,7 @@ class Rails(Experiment[RailSettings]):
             found = runner.measure(job, f"[{number}/{len(points)}] {title}")
             row = self._row(mode, delay_ms, self.scale)
             row.predict(found.prediction)
-            row.measure(found)
+            row.take(found)
             if mode in ("electrical", "native"):
                 baseline = baseline or row
             elif baseline is not None and mode in ("on-demand", "provisioned"):
@@ -109,13 +108,6 @@ class Rails(Experiment[RailSettings]):
         )
         row.at(scale, self.settings.seed)
         return row
-
-    @classmethod
-    def report(cls) -> Report:
-        """Table of step times, figures of the sweep, the windows, and a time line of each mode."""
-        from experiments.rails.report import REPORT
-
-        return REPORT
 
 
 def print_plan(rails: Rails, console: Console) -> int:

@@ -13,7 +13,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale
 from workloads.catalog import Workload
 from workloads.collectives.catalog import schedule_of
-from workloads.program import Collective, Compute, Send
+from workloads.program import Collective, Send
 from workloads.schedule import Schedule
 
 PACKET_BYTES = 4096
@@ -31,18 +31,23 @@ class WireTransfer:
 
 def rail_transfers(workload: Workload) -> Iterator[WireTransfer]:
     """The smallest message of every operation on the rails."""
-    groups = workload.program.groups
-    for operations in workload.program.operations:
-        for op in operations:
-            if isinstance(op, Compute) or groups[op.group].domain != "scale-out":
-                continue
-            group = groups[op.group]
-            if isinstance(op, Collective):
-                sizes = _transfer_bytes(schedule_of(workload.program, op), op.bytes)
-                if any(sizes):
-                    yield WireTransfer(op.name, group.dimension, min(size for size in sizes if size))
-            elif isinstance(op, Send):
-                yield WireTransfer(op.name, group.dimension, op.bytes)
+    for name, dimension, sizes, _ in _on_rails(workload):
+        if any(sizes):
+            yield WireTransfer(name, dimension, min(size for size in sizes if size))
+
+
+def _on_rails(workload: Workload) -> Iterator[tuple[str, str, list[float], int]]:
+    """Every operation that sends over the rails: name, dimension, bytes of its transfers, number of ranks that send."""
+    program = workload.program
+    for op in (op for operations in program.operations for op in operations if isinstance(op, (Collective, Send))):
+        group = program.groups[op.group]
+        if group.domain != "scale-out":
+            continue
+        if isinstance(op, Send):
+            yield op.name, group.dimension, [op.bytes], 1
+        else:
+            plan = schedule_of(program, op)
+            yield op.name, group.dimension, _transfer_bytes(plan, op.bytes), plan.n
 
 
 def _transfer_bytes(plan: Schedule, size: int) -> list[float]:
@@ -65,17 +70,8 @@ def smallest_transfer(workload: Workload) -> WireTransfer | None:
 def rail_traffic(workload: Workload) -> dict[str, float]:
     """Bytes that all ranks together send over the rails in a step, by dimension (real bytes)."""
     traffic: dict[str, float] = defaultdict(float)
-    groups = workload.program.groups
-    for operations in workload.program.operations:
-        for op in operations:
-            if isinstance(op, Compute) or groups[op.group].domain != "scale-out":
-                continue
-            group = groups[op.group]
-            if isinstance(op, Collective):
-                plan = schedule_of(workload.program, op)
-                traffic[group.dimension] += sum(_transfer_bytes(plan, op.bytes)) / plan.n
-            elif isinstance(op, Send):
-                traffic[group.dimension] += op.bytes
+    for _, dimension, sizes, senders in _on_rails(workload):
+        traffic[dimension] += sum(sizes) / senders
     return dict(traffic)
 
 

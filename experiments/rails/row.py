@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from experiments.job_row import JobRow
 from experiments.runner import Measured
-from measure.metrics.metrics import PointMetrics
 from measure.metrics.quantiles import Quantiles
 from measure.metrics.stall import stall_law
 from measure.metrics.transfers import Bandwidth
 from measure.model.prediction import Prediction
-from measure.results.row import MeasuredRow
 
 
 @dataclass(kw_only=True)
-class RailRow(MeasuredRow):
+class RailRow(JobRow):
     """One mode at one reconfiguration delay."""
 
     workload: Annotated[str, "name of the workload"]
@@ -25,11 +24,6 @@ class RailRow(MeasuredRow):
     policy: Annotated[str, "policy of the controller"]
     reconfiguration_delay_ms: Annotated[float, "configured reconfiguration delay"]
     link_recovery_ms: Annotated[float, "configured link recovery after a reconfiguration"]
-    point: Annotated[int | None, "number of the point in events.jsonl"] = None
-    steps: Annotated[int, "steps that all ranks finished"] = 0
-    warmup_steps: Annotated[int, "first steps that no per-step number counts"] = 0
-    step_time_s: Annotated[float | None, "step time, median"] = None
-    predicted_step_time_s: Annotated[float | None, "step time of the model"] = None
     stall_law_step_time_s: Annotated[float | None, "step time by Opus's stall law from the electrical row"] = None
     reconfigurations_per_step: Annotated[float | None, "reconfigurations in a step"] = None
     predicted_reconfigurations_per_step: Annotated[float | None, "the same of the model"] = None
@@ -41,9 +35,7 @@ class RailRow(MeasuredRow):
     readiness_wait_s: Annotated[float | None, "wait of a step for the other members of a group"] = None
     control_wait_s: Annotated[float | None, "wait of a step for the controller"] = None
     window_median_s: Annotated[float | None, "window between two phases of a rail, median"] = None
-    packets_lost: Annotated[int | None, "packets dropped by queues and switches"] = None
     packets_lost_outside_dark: Annotated[int | None, "of these, those not at dark ports"] = None
-    retransmissions: Annotated[int | None, "TCP segments sent again"] = None
     refusals: Annotated[int | None, "requests that the controller refused"] = None
     timer_lag_p99_wall_s: Annotated[float | None, "lateness of timers, 99th percentile"] = None
     control_latency_p99_wall_s: Annotated[float | None, "answer time of the controller, 99th percentile"] = None
@@ -67,17 +59,10 @@ class RailRow(MeasuredRow):
         self.predicted_exposed_stall_s = prediction.exposed_stall_s
         self.predicted_hidden_stall_s = prediction.hidden_stall_s
 
-    def measure(self, found: Measured) -> None:
+    def take(self, found: Measured) -> None:
         """Set the measured fields, and those of the verdict."""
+        super().take(found)
         metrics = found.metrics
-        for name in _OF_METRICS:
-            setattr(self, name, getattr(metrics, name))
-        self.point = found.point.number
-        self._machine(metrics)
-        self.count(found.delivered)
-        self.judge(found.verdict)
-
-    def _machine(self, metrics: PointMetrics) -> None:
         self.timer_lag_p99_wall_s = _p99(metrics.timer_lag_s)
         self.control_latency_p99_wall_s = _p99(metrics.control_latency_s)
         self.dark_configured_wall_s = metrics.dark_configured_s
@@ -89,15 +74,6 @@ class RailRow(MeasuredRow):
 
 def _p99(sample: Quantiles | None) -> float | None:
     return None if sample is None else sample.p99
-
-
-_OF_METRICS = (
-    *("steps", "warmup_steps", "step_time_s", "reconfigurations_per_step", "exposed_stall_s", "exposed_stall_worst_s"),
-    *("hidden_stall_s", "readiness_wait_s", "control_wait_s", "window_median_s", "packets_lost"),
-    *("packets_lost_outside_dark", "retransmissions", "refusals", "verified", "wrong", "step_times_s"),
-    *("reconfigurations", "bandwidth", "windows_s", "critical_windows_s"),
-)
-"""Fields that have the same name in ``PointMetrics``."""
 
 
 def stall_law_step_time_s(row: RailRow, baseline: RailRow) -> float | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from experiments.rails.modes import MODES, Mode
-from experiments.settings import Delay, Delays, Option, PacketSettings, validated
+from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, PacketSettings, validated
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
 from railyard.validation import Section
@@ -24,9 +24,7 @@ class FabricSection(Section):
         default=None, gt=0, le=3200, description="rate of a port, in Gb/s"
     )
     ports_per_gpu: int = Field(default=2, ge=2, le=2, description="ports of a GPU; a ring needs two")
-    mtu: Annotated[int, Option("--mtu", "BYTES")] = Field(
-        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = ROCE_MTU_BYTES
 
 
 class TraceSection(Section):
@@ -71,7 +69,7 @@ class RailSettings(PacketSettings):
         description="up time of a slot in modes rotor and demand, in ms; 0: until all ranks have sent, and in mode "
         "demand any other value: as long as the demand takes",
     )
-    guard_ms: float = Field(default=2.0, ge=0, le=10_000, description="guard time in slots of fixed length, in ms")
+    guard_ms: GuardMs = 2.0
     steps: int = Field(default=3, ge=1, le=10_000, description="steps of the job")
     overlap: bool = Field(default=False, description="FSDP prefetch: communication during compute")
     tp_on_packets: bool = Field(default=False, description="tensor parallelism as packets instead of compute time")

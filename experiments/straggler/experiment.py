@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from experiments.straggler.settings import LATE_ENOUGH, StragglerSettings
+from experiments.straggler.settings import StragglerSettings
 from experiments.trials.experiment import TrialExperiment
 from experiments.trials.row import TrialRow
 from workloads.stragglers.detector import Detector
 from workloads.stragglers.injection import INJECTIONS, parse_injection
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
 
 DETECTOR_STEPS = 16
@@ -71,7 +70,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         """
         settings = self.settings
         size = settings.size_of(n)[0]
-        delay_s = LATE_ENOUGH * settings.law(n, size).first_phase_s
+        delay_s = settings.long_delay_s(n, size)
         late = settings.late_rank(n)
         plan = parse_injection(f"persistent:{delay_s:.9g}@{DETECTOR_PERSISTENCE}")
         delays = plan.delays(n, DETECTOR_STEPS, late, settings.seed)
@@ -83,16 +82,9 @@ class Stragglers(TrialExperiment[StragglerSettings]):
                 settings.plan("stragglar", n, expected),
                 size,
                 delays[late_rank][step],
-                "detector",
+                study="detector",
                 late_rank=late_rank,
                 steps=1,
                 tags=(("step", step), ("right", late_rank == expected)),
             )
             detector.observe(self.measure(runner, trial).steps[-1].arrivals)
-
-    @classmethod
-    def report(cls) -> Report:
-        """A table for each study, findings beside the law, and figures."""
-        from experiments.straggler.report import REPORT
-
-        return REPORT

@@ -12,14 +12,14 @@ from experiments.straggler.law import StragglerLaw
 from experiments.straggler.settings import StragglerSettings
 from experiments.trials.report import trial_point, trial_tables
 from measure.results.row import Row
-from railyard.scale import goodput_share
+from railyard.scale import goodput_bytes_per_s
 
 
 def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
     """The closed forms, without latency, for every number of ranks and buffer size at which StragglAR was measured."""
     found = {(row["n"], row["bytes"]): row for row in rows if row["algorithm"] == "stragglar"}
     return [
-        StragglerLaw(n, size, 0.0, row["port_gbps"] * 1e9 / 8 * goodput_share(row["mtu"]), row["second_phase_rounds"])
+        StragglerLaw(n, size, 0.0, goodput_bytes_per_s(row["port_gbps"], row["mtu"]), row["second_phase_rounds"])
         for (n, size), row in found.items()
     ]
 

@@ -9,23 +9,25 @@ lateness). Source of the system: StragglAR, arXiv 2505.23523.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.settings import Delay, Option, PortGbps, Sizes
-from experiments.straggler.law import StragglerLaw
+from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
+from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
 from railyard.errors import ConfigError
-from railyard.scale import ROCE_MTU_BYTES, goodput_share
+from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
 from workloads.stragglers.injection import parse_injection
 
 Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]
 STUDIES: tuple[Study, ...] = get_args(Study)
-COMPARED = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
+PAIR = ("ring", "stragglar")
+"""The algorithms of studies that compare StragglAR with Ring alone."""
 BYTES_PER_RANK = 1 << 19
 """Default buffer per rank of a group, in bytes: a round of StragglAR then takes about 90 ms at 50 Mb/s."""
 LATE_ENOUGH = 1.25
@@ -46,7 +48,7 @@ class StragglerSettings(TrialSettings):
         default=("delay",), min_length=1, description="studies to measure"
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
-        default=COMPARED, min_length=1, description="algorithms of the collective"
+        default=LAW_ALGORITHMS, min_length=1, description="algorithms of the collective"
     )
     ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="number of ranks")
     sizes: Sizes | None = Field(default=None, description="buffer sizes, in bytes or as 4K, 1M (default 512K a rank)")
@@ -66,9 +68,7 @@ class StragglerSettings(TrialSettings):
         default="electrical", description="packet switches, or circuits that follow the schedule"
     )
     port_gbps: PortGbps = 0.05
-    mtu: Annotated[int, Option(metavar="BYTES")] = Field(
-        default=ROCE_MTU_BYTES, ge=1500, le=9000, description="MTU of the links, in bytes"
-    )
+    mtu: Mtu = ROCE_MTU_BYTES
 
     @field_validator("ranks")
     @classmethod
@@ -92,7 +92,10 @@ class StragglerSettings(TrialSettings):
     def trials(self) -> Iterator[Trial]:
         """The trials of all studies except ``detector``, whose trials depend on measured arrivals."""
         for study in self.studies:
-            yield from _TRIALS[study](self) if study in _TRIALS else ()
+            for n in self.ranks if study in _TRIALS else ():
+                for size in self.sizes or SIZES if study == "size" else self.size_of(n):
+                    for trial in _TRIALS[study](self, n, size):
+                        yield replace(trial, study=study)
 
     # ---- shared by the studies -----------------------------------------------------------------------------------
 
@@ -120,8 +123,12 @@ class StragglerSettings(TrialSettings):
     def law(self, n: int, size: int, alpha_s: float = 0.0) -> StragglerLaw:
         """The closed forms for ``n`` ranks and a buffer of ``size`` bytes, at the goodput of the ports."""
         rounds = self.plan("stragglar", n)
-        bytes_per_s = self.port_gbps * 1e9 / 8 * goodput_share(self.mtu)
+        bytes_per_s = goodput_bytes_per_s(self.port_gbps, self.mtu)
         return StragglerLaw(n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase)
+
+    def long_delay_s(self, n: int, size: int) -> float:
+        """A delay in seconds after which no algorithm has work left that needs no late rank."""
+        return LATE_ENOUGH * self.law(n, size).first_phase_s
 
     def delays_s(self, law: StragglerLaw) -> tuple[float, ...]:
         """The delays to measure in seconds: ``delays_ms``, or from 0 over the break-even to beyond the first phase."""
@@ -133,7 +140,7 @@ class StragglerSettings(TrialSettings):
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
-    def trial(self, plan: Schedule, size: int, delay_s: float, study: Study, **changes: Any) -> Trial:
+    def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
         """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
         late = self.late_rank(plan.n)
         values: dict[str, Any] = {
@@ -143,110 +150,80 @@ class StragglerSettings(TrialSettings):
             "injection": parse_injection(f"fixed:{delay_s:.9g}") if delay_s > 0 else None,
             "late_rank": late,
             "straggler_delay_s": delay_s,
-            "study": study,
         }
         return Trial(**values | changes)
 
 
-def _delay_trials(e: StragglerSettings) -> Iterator[Trial]:
-    for n in e.ranks:
-        for size in e.size_of(n):
-            for delay_s in e.delays_s(e.law(n, size)):
-                for algorithm in e.algorithms:
-                    yield e.trial(e.plan(algorithm, n), size, delay_s, "delay")
+def _delay_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
+    for delay_s in e.delays_s(e.law(n, size)):
+        for algorithm in e.algorithms:
+            yield e.trial(e.plan(algorithm, n), size, delay_s)
 
 
-def _rank_trials(e: StragglerSettings) -> Iterator[Trial]:
-    for n in e.ranks:
-        for size in e.size_of(n):
-            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
-            for algorithm in ("ring", "stragglar"):
-                yield e.trial(e.plan(algorithm, n), size, delay_s, "ranks")
+def _rank_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
+    for algorithm in PAIR:
+        yield e.trial(e.plan(algorithm, n), size, e.long_delay_s(n, size))
 
 
-def _size_trials(e: StragglerSettings) -> Iterator[Trial]:
-    for n in e.ranks:
-        for size in e.sizes or SIZES:
-            delay_s = max(LATE_ENOUGH * e.law(n, size).first_phase_s, 0.1)
-            for algorithm in e.algorithms:
-                yield e.trial(e.plan(algorithm, n), size, delay_s, "size")
+def _size_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
+    for algorithm in e.algorithms:
+        yield e.trial(e.plan(algorithm, n), size, max(e.long_delay_s(n, size), 0.1))
 
 
-def _reconfiguration_trials(e: StragglerSettings) -> Iterator[Trial]:
+def _reconfiguration_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     """Trials of Ring and StragglAR on circuits that follow the schedule, and on packet switches."""
-    for n in e.ranks:
-        for size in e.size_of(n):
-            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
-            for algorithm in ("ring", "stragglar"):
-                plan = e.plan(algorithm, n)
-                yield e.trial(plan, size, delay_s, "reconfiguration", fabric=e.fabric_of(n, "electrical"))
-            for change_ms in e.reconfiguration_delays_ms:
-                for algorithm in ("ring", "stragglar"):
-                    yield e.trial(
-                        e.plan(algorithm, n),
-                        size,
-                        delay_s + (n - 2) * change_ms / 1e3,
-                        "reconfiguration",
-                        fabric=e.fabric_of(n, "ocs"),
-                        reconfiguration_delay_s=change_ms / 1e3,
-                    )
+    delay_s = e.long_delay_s(n, size)
+    for algorithm in PAIR:
+        yield e.trial(e.plan(algorithm, n), size, delay_s, fabric=e.fabric_of(n, "electrical"))
+    for change_ms in e.reconfiguration_delays_ms:
+        for algorithm in PAIR:
+            yield e.trial(
+                e.plan(algorithm, n),
+                size,
+                delay_s + (n - 2) * change_ms / 1e3,
+                fabric=e.fabric_of(n, "ocs"),
+                reconfiguration_delay_s=change_ms / 1e3,
+            )
 
 
-def _prediction_trials(e: StragglerSettings) -> Iterator[Trial]:
-    for n in e.ranks:
-        for size in e.size_of(n):
-            delay_s = LATE_ENOUGH * e.law(n, size).first_phase_s
-            for probability in PROBABILITIES:
-                late = parse_injection(f"persistent:{delay_s:.9g}@{probability:g}")
-                for algorithm in ("ring", "stragglar"):
-                    tags = (("persistence", probability),)
-                    plan = e.plan(algorithm, n)
-                    steps = VARIED * e.iterations
-                    yield e.trial(plan, size, delay_s, "prediction", injection=late, tags=tags, steps=steps)
+def _prediction_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
+    delay_s = e.long_delay_s(n, size)
+    for probability in PROBABILITIES:
+        late = parse_injection(f"persistent:{delay_s:.9g}@{probability:g}")
+        tags, steps = (("persistence", probability),), VARIED * e.iterations
+        for algorithm in PAIR:
+            yield e.trial(e.plan(algorithm, n), size, delay_s, injection=late, tags=tags, steps=steps)
 
 
-def _step_trials(e: StragglerSettings) -> Iterator[Trial]:
+def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
-    for n in e.ranks:
-        for size in e.size_of(n):
-            law = e.law(n, size)
-            delay_s = LATE_ENOUGH * law.first_phase_s
-            late = parse_injection(f"persistent:{delay_s:.9g}@0.9")
-            for share in SHARES:
-                compute_s = max(0.0, law.ring_s / share - law.ring_s - delay_s)
-                for algorithm in ("ring", "stragglar"):
-                    yield e.trial(
-                        e.plan(algorithm, n),
-                        size,
-                        delay_s,
-                        "step",
-                        injection=late,
-                        compute_s=compute_s,
-                        steps=VARIED * e.iterations,
-                        tags=(("persistence", 0.9), ("all_reduce_share", share)),
-                    )
+    delay_s, ring_s = e.long_delay_s(n, size), e.law(n, size).ring_s
+    late = parse_injection(f"persistent:{delay_s:.9g}@0.9")
+    for share in SHARES:
+        for algorithm in PAIR:
+            yield e.trial(
+                e.plan(algorithm, n),
+                size,
+                delay_s,
+                injection=late,
+                compute_s=max(0.0, ring_s / share - ring_s - delay_s),
+                steps=VARIED * e.iterations,
+                tags=(("persistence", 0.9), ("all_reduce_share", share)),
+            )
 
 
-def _injection_trials(e: StragglerSettings) -> Iterator[Trial]:
+def _injection_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     """Trials of every algorithm with the injected cause of lateness."""
-    injection = parse_injection(e.inject or "none")
-    for n in e.ranks:
-        late = injection.late_rank(n, e.late_rank(n))
-        slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, e.late_rank(n)).items())
-        delays = injection.delays(n, e.iterations + 1, e.late_rank(n), e.seed)[late][1:]
-        for size in e.size_of(n):
-            for algorithm in e.algorithms:
-                yield e.trial(
-                    e.plan(algorithm, n),
-                    size,
-                    sum(delays) / len(delays),
-                    "injection",
-                    injection=injection,
-                    fabric=e.fabric_of(n, slow=slow),
-                )
+    injection, expected = parse_injection(e.inject or "none"), e.late_rank(n)
+    late = injection.late_rank(n, expected)
+    slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, expected).items())
+    delays = injection.delays(n, e.iterations + 1, expected, e.seed)[late][1:]
+    for algorithm in e.algorithms:
+        delay_s, fabric = sum(delays) / len(delays), e.fabric_of(n, slow=slow)
+        yield e.trial(e.plan(algorithm, n), size, delay_s, injection=injection, fabric=fabric)
 
 
-_TRIALS: dict[Study, Callable[[StragglerSettings], Iterator[Trial]]] = {
+_TRIALS: dict[Study, Callable[[StragglerSettings, int, int], Iterator[Trial]]] = {
     "delay": _delay_trials,
     "ranks": _rank_trials,
     "size": _size_trials,

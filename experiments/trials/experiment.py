@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from experiments.experiment import Experiment
 from experiments.job_point import JobPoint
-from experiments.runner import Measured, Runner
+from experiments.runner import Runner
 from experiments.settings import Iterations, PacketSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
@@ -55,7 +55,6 @@ class TrialExperiment(Experiment[T]):
         for trial in self.trials:
             row = described(self.row, trial, self.scale, self.settings.seed)
             row.predict(trial, self.scale, self.job(trial).predicted(self.scale))
-            self.complete(row, trial)
             yield row
 
     def run(self, runner: Runner) -> None:
@@ -72,12 +71,6 @@ class TrialExperiment(Experiment[T]):
         row = described(self.row, trial, self.scale, self.settings.seed)
         row.predict(trial, self.scale, found.prediction)
         row.measure(trial, self.scale, found, times)
-        self.complete(row, trial, found, times)
         runner.add(row)
         runner.progress.say(f"  {title}: {row.time_s:.4f} s (model {row.predicted_time_s:.4f} s), {row.verdict}")
         return times
-
-    def complete(
-        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
-    ) -> None:
-        """Set the fields that the experiment's row has beyond those of a trial; without ``found`` for a prediction."""

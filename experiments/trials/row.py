@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated
 
+from experiments.job_row import JobRow
 from experiments.runner import Measured
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
 from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
-from measure.results.row import MeasuredRow
-from railyard.scale import Scale, goodput_share
+from railyard.scale import Scale, goodput_bytes_per_s
 from workloads.collectives.bandwidth import bus_factor
 
 
 @dataclass(kw_only=True)
-class TrialRow(MeasuredRow):
+class TrialRow(JobRow):
     """One collective on one fabric, as the median of its iterations (the mean where steps vary on purpose).
 
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
@@ -39,7 +39,6 @@ class TrialRow(MeasuredRow):
     straggler: Annotated[int | None, "the late rank"] = None
     predicted_straggler: Annotated[int | None, "the rank that the schedule expects to be late"] = None
     injection: Annotated[str, "cause of lateness"] = ""
-    point: Annotated[int | None, "number of the point in events.jsonl"] = None
     time_s: Annotated[float | None, "time from the first arrival"] = None
     predicted_time_s: Annotated[float | None, "the same of the model"] = None
     after_arrival_s: Annotated[float | None, "time from the last arrival"] = None
@@ -49,14 +48,8 @@ class TrialRow(MeasuredRow):
     busbw_gbps: Annotated[float | None, "algorithm bandwidth times the bus factor of nccl-tests"] = None
     background_gbps: Annotated[float | None, "rate of other traffic at the late rank's port"] = None
     wrong: Annotated[int | None, "wrong elements in results; empty if none was checked"] = None
-    step_time_s: Annotated[float | None, "step time, median"] = None
     mean_step_time_s: Annotated[float | None, "step time, mean"] = None
-    predicted_step_time_s: Annotated[float | None, "step time of the model"] = None
-    steps: Annotated[int, "steps that all ranks finished"] = 0
-    warmup_steps: Annotated[int, "first steps that no number counts"] = 0
     reconfigurations: Annotated[int | None, "reconfigurations of all switches in the point"] = None
-    packets_lost: Annotated[int | None, "packets dropped by queues and switches"] = None
-    retransmissions: Annotated[int | None, "TCP segments sent again"] = None
 
     def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
         """Set the fields of the model and of the bound."""
@@ -66,8 +59,8 @@ class TrialRow(MeasuredRow):
 
     def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
         """Set the measured fields, and those of the verdict."""
+        self.take(found)
         metrics = found.metrics
-        self.point = found.point.number
         self.time_s, self.after_arrival_s = _typical(trial, scale, times)
         if self.after_arrival_s:
             self.algbw_gbps = trial.bytes * 8 / self.after_arrival_s / 1e9
@@ -75,13 +68,8 @@ class TrialRow(MeasuredRow):
         if found.background_mbps is not None:
             self.background_gbps = found.background_mbps / 1e3 / scale.rate
         self.wrong = times.wrong
-        self.step_time_s, self.predicted_step_time_s = metrics.step_time_s, metrics.predicted_step_time_s
         self.mean_step_time_s = fmean(metrics.step_times_s[metrics.warmup_steps :] or (0.0,))
-        self.steps, self.warmup_steps = metrics.steps, metrics.warmup_steps
         self.reconfigurations = sum(metrics.reconfigurations.values())
-        self.packets_lost, self.retransmissions = metrics.packets_lost, metrics.retransmissions
-        self.count(found.delivered)
-        self.judge(found.verdict)
 
 
 def described(kind: type[TrialRow], trial: Trial, scale: Scale, seed: int) -> TrialRow:
@@ -119,12 +107,12 @@ def _typical(trial: Trial, scale: Scale, times: CollectiveTimes) -> tuple[float,
 
 def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
     """The alpha-beta bound of a trial in real seconds, with ports at the goodput of full packets."""
-    share = goodput_share(trial.fabric.mtu)
+    fabric = trial.fabric
     return bound_s(
         trial.schedule,
         trial.bytes,
         alpha_s,
-        trial.fabric.port_gbps * 1e9 / 8 * share,
-        ports=trial.fabric.ports_per_rank,
-        scale_up_bytes_per_s=trial.fabric.scale_up_gbps * 1e9 / 8 * share,
+        goodput_bytes_per_s(fabric.port_gbps, fabric.mtu),
+        ports=fabric.ports_per_rank,
+        scale_up_bytes_per_s=goodput_bytes_per_s(fabric.scale_up_gbps, fabric.mtu),
     )

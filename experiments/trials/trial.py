@@ -34,6 +34,7 @@ FOLLOW = "follow"
 POLICY_OF_FABRIC: dict[FabricKind, str] = {"electrical": "static", "ocs": FOLLOW}
 WORLD, SYNC = "world", "sync"
 SYNC_BYTES = 4
+"""Bytes of the barrier on the emulated wire."""
 SHORTEST_COMPUTE_S = 0.005
 """Wall-clock seconds between barrier and collective, in which all ranks leave the barrier."""
 FRONT_END_MBPS = 1000.0
@@ -205,7 +206,7 @@ class Trial:
         }
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))
         operations: tuple[Operation, ...] = (
-            Collective(0, "barrier", "all_reduce", SYNC, _real_bytes(SYNC_BYTES, scale)),
+            Collective(0, "barrier", "all_reduce", SYNC, max(1, round(scale.real_bytes(SYNC_BYTES)))),
             Compute(1, "compute", compute_s, deps=(0,)),
             Collective(2, self.operation, plan.kind, WORLD, self.bytes, (1,), plan.algorithm),
         )
@@ -218,8 +219,3 @@ class Trial:
             program = follow_circuits(program)
         check(program)
         return program
-
-
-def _real_bytes(emulated: int, scale: Scale) -> int:
-    """Bytes of the real system that are ``emulated`` bytes on the emulated wire."""
-    return max(1, round(scale.real_bytes(emulated)))

@@ -10,7 +10,8 @@ import pytest
 from pydantic import Field
 
 from experiments.command.run import experiment_of, file_values, options_by_experiment, parser_of
-from experiments.options import Parser, field_options, merged, settings_values
+from experiments.options import field_options, merged, settings_values
+from experiments.parser import Parser
 from experiments.registry import ENTRIES, find
 from experiments.settings import Option, Settings, validated
 from railyard import __version__

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from experiments.doctor import probes, report
 from experiments.doctor.checks import Finding
-from experiments.doctor.report import exit_status, findings, print_findings, to_json
+from experiments.doctor.report import exit_status, findings, main, print_findings
 from railyard.checkout import child_environment
 
 WORDS = st.text(st.sampled_from("abcdefgh -/"), min_size=1, max_size=200).map(lambda text: f"x{text}x")
@@ -45,11 +45,12 @@ def test_a_finding_is_printed_with_its_remedy() -> None:
     ]
 
 
-def test_findings_about_this_machine_are_plain_data() -> None:
-    found = findings()
-    assert {"Python", "OpenFlow framework", "size", "root"} <= {finding.name for finding in found}
-    assert json.loads(json.dumps(to_json(found))) == to_json(found)
-    assert set(to_json(found)[0]) == {"name", "state", "sentence", "remedy"}
+def test_findings_about_this_machine_are_plain_data(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert {"Python", "OpenFlow framework", "size", "root"} <= {finding["name"] for finding in found}
+    assert set(found[0]) == {"name", "state", "sentence", "remedy"}
+    assert status == (3 if any(finding["state"] == "missing" for finding in found) else 0)
 
 
 def test_without_a_checkout_remedies_name_pip_apt_and_the_installed_command(monkeypatch: pytest.MonkeyPatch) -> None:

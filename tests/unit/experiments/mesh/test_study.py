@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from experiments.mesh.experiment import MeshRouting
-from experiments.mesh.row import mesh_row
 from experiments.mesh.study import (
     MeshStudy,
     answers,
-    costs,
     matchings,
     read_matching,
     read_ports,
@@ -33,8 +31,7 @@ def study(**values: Any) -> MeshStudy:
 def answered(**values: Any) -> dict[str, Any]:
     """What the script writes as JSON, read again."""
     mine = study(**values)
-    used = used_ports(mine)
-    rows = plain([mesh_row(mine, used, answer).to_json() for answer in answers(mine, used)])
+    rows = plain([row.to_json() for row in answers(mine, used_ports(mine))])
     found: dict[str, Any] = json.loads(json.dumps(MeshRouting(mine).as_json(rows)))
     return found
 
@@ -158,13 +155,12 @@ def test_flips_are_of_cells_with_light_and_others_keep_their_state() -> None:
 
 def test_loss_and_latency_are_those_of_the_longest_path() -> None:
     mine = study(cell_loss_db=0.25, cell_latency_ps=12, only=0)
-    (answer,) = answers(mine, used_ports(mine))
-    cost = costs(mine, answer)
-    longest = max(answer.lengths)
-    assert (cost["path_min"], cost["path_max"]) == (min(answer.lengths), longest)
-    assert cost["path_mean"] == sum(answer.lengths) / 4
-    assert cost["loss_db"] == pytest.approx(0.25 * longest)
-    assert cost["latency_ps"] == pytest.approx(12 * longest)
+    (row,) = answers(mine, used_ports(mine))
+    lengths = [len(path) for path in row.paths or ()]
+    assert (row.path_min, row.path_max) == (min(lengths), max(lengths))
+    assert row.path_mean == sum(lengths) / 4
+    assert row.loss_db == pytest.approx(0.25 * max(lengths))
+    assert row.latency_ps == pytest.approx(12 * max(lengths))
 
 
 # -- what is offered -------------------------------------------------------------------------------

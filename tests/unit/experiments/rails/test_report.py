@@ -82,7 +82,7 @@ def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
             predicted_step_time_s=point.predicted_step_time_s,
         )
         row.at(point.scale, 1)
-        row.measure(Measured(point, (), metrics, verdict, cast(Prediction, None), None))
+        row.take(Measured(point, (), metrics, verdict, cast(Prediction, None), None))
         rows.append(row)
         start = job.end + 1
     results.write_rows([row.to_json() for row in rows], columns(RailRow))

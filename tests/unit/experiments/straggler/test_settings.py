@@ -6,7 +6,8 @@ import pytest
 
 from experiments.settings import validated
 from experiments.straggler.findings import break_even_s
-from experiments.straggler.settings import COMPARED, StragglerSettings
+from experiments.straggler.law import LAW_ALGORITHMS
+from experiments.straggler.settings import StragglerSettings
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 
@@ -20,11 +21,11 @@ def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_
     trials = list(made.trials())
     law = made.law(8, 8 << 19)
     delays = sorted({trial.straggler_delay_s for trial in trials})
-    assert {trial.schedule.algorithm for trial in trials} == set(COMPARED)
+    assert {trial.schedule.algorithm for trial in trials} == set(LAW_ALGORITHMS)
     assert delays[0] == 0 and sum(d < law.critical_delay_s for d in delays) >= 2
     assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
     assert delays[-1] > law.first_phase_s
-    assert len(trials) == len(delays) * len(COMPARED)
+    assert len(trials) == len(delays) * len(LAW_ALGORITHMS)
 
 
 def test_only_the_late_rank_computes_longer() -> None:

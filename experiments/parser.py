@@ -1,0 +1,38 @@
+"""The parser of a command line; needs the standard library alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from railyard.errors import ConfigError, nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviations, whose errors are ``ConfigError`` sentences that name the nearest option."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``ConfigError`` with argparse's sentence."""
+        raise ConfigError(message.removeprefix("argument "))
+
+    @property
+    def options(self) -> list[str]:
+        """The names of all options."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+    def read(
+        self, arguments: Sequence[str], elsewhere: Callable[[], Mapping[str, Sequence[str]]] = dict
+    ) -> argparse.Namespace:
+        """Parse ``arguments``; ``elsewhere`` gives the experiments that have an option, for the error about it."""
+        found, unknown = self.parse_known_args(list(arguments))
+        if unknown:
+            name = unknown[0].partition("=")[0]
+            have = elsewhere().get(name, ())
+            known = f"; {', '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else ""
+            what = "is not an option here" if name.startswith("-") else "is one argument too many"
+            raise ConfigError(what + (known or nearest(name, self.options) or "; see --help"), key=name)
+        return found
