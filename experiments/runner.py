@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -194,12 +193,3 @@ class Runner:
         interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
         path = folder / f"{point.number:03d}-{point.mode}.pcapng"
         write_pcapng(path, captured.packets, comments, interfaces=interfaces)
-
-
-def rows_of(experiment: Experiment[Any]) -> list[Row]:
-    """Run ``experiment`` without leaving a results folder, and return its rows; needs root."""
-    with TemporaryDirectory(prefix="railyard-") as folder:
-        with Runner(experiment, Path(folder) / "results") as runner:
-            experiment.check()
-            experiment.run(runner)
-        return runner.rows

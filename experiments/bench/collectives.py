@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from experiments.bench import Measurement, at_most, not_measured
+from experiments.bench.rows import rows_of
 from experiments.collective.experiment import Collectives
 from experiments.collective.settings import CollectiveSettings
-from experiments.runner import rows_of
 from experiments.settings import validated
 from experiments.straggler.experiment import Stragglers
 from experiments.straggler.findings import break_even_s

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.bench import Measurement, NotMeasured, at_most
+from experiments.bench.rows import rows_of
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
-from experiments.runner import rows_of
 from measure.results.row import Row
 
 NEVER_SLOWER_SHARE = 0.01

@@ -18,12 +18,11 @@ from controllers.engine.jobs import Job
 from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.settings import AllToAllSettings
 from experiments.all_to_all.slot_reach import rotor_slots
+from experiments.job_point import JobPoint
 from experiments.runner import Measured, Runner
 from experiments.session import Session
 from experiments.settings import PacketSettings, validated
-from experiments.trials.trial import Trial
 from measure.live.ping_matrix import PingMatrix
-from measure.metrics.collective import CollectiveTimes
 from measure.results.row import Row
 from railyard.errors import ControlError
 from railyard.timeline import Event
@@ -94,30 +93,27 @@ class Bench:
 
     def __init__(self, out: Path) -> None:
         self.machine = Try()
-        self.run = Runner(AllToAll(experiment()), out)
+        self.run = Observed(AllToAll(experiment()), out)
 
     def measure(self, **values: Any) -> Outcome:
         """The only case of an experiment with these keys."""
-        made = Observed(experiment(**values))
+        made = AllToAll(experiment(**values))
         (trial,) = made.trials
         made.measure(self.run, trial)
         row = self.run.rows[-1]
         for reason in late_timers([row]):
             self.machine.late(reason)
-        return Outcome(row, made.events)
+        return Outcome(row, self.run.last.events)
 
 
-class Observed(AllToAll):
-    """An experiment that keeps the events of its last point."""
+class Observed(Runner):
+    """A runner that keeps its last point."""
 
-    events: Sequence[Event] = ()
+    last: Measured
 
-    def complete(
-        self, row: Any, trial: Trial, found: Measured | None = None, times: CollectiveTimes | None = None
-    ) -> None:
-        super().complete(row, trial, found, times)
-        assert found is not None
-        self.events = found.events
+    def measure(self, job: JobPoint, title: str) -> Measured:
+        self.last = super().measure(job, title)
+        return self.last
 
 
 def experiment(**values: Any) -> AllToAllSettings:
