@@ -23,17 +23,6 @@ YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT, TEXT = "#BFBFBF", "#E8E8E8", "#333333"
 
 DIMENSION_COLOURS = {"dp": BLUE, "edp": VERMILION, "pp": ORANGE, "ep": GREEN, "tp": SKY, "cp": PURPLE, "world": YELLOW}
-_MODES = {
-    "native": (BLACK, "*"),
-    "electrical": (GREEN, "s"),
-    "one-shot": (PURPLE, "D"),
-    "on-demand": (VERMILION, "o"),
-    "provisioned": (BLUE, "^"),
-    "rotor": (ORANGE, "P"),
-    "demand": (SKY, "X"),
-}
-MODE_COLOURS = {mode: colour for mode, (colour, _) in _MODES.items()}
-MODE_MARKERS = {mode: marker for mode, (_, marker) in _MODES.items()}
 DPI = 150
 
 
