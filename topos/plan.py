@@ -6,11 +6,9 @@ never changes during a run.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
-
-from railyard.validation import from_plain
+from typing import Literal
 
 SwitchKind = Literal["ocs", "electrical"]
 Network = Literal["rail", "scale-up", "front-end"]
@@ -105,10 +103,7 @@ class RackPlan:
 
     def tenant(self, name: str) -> Tenant:
         """The tenant ``name``; ``KeyError`` if there is none."""
-        for tenant in self.tenants:
-            if tenant.name == name:
-                return tenant
-        raise KeyError(name)
+        return {tenant.name: tenant for tenant in self.tenants}[name]
 
 
 @dataclass(frozen=True)
@@ -156,12 +151,3 @@ class FabricPlan:
     def host_ports(self, rank: int) -> tuple[tuple[SwitchPlan, HostPort], ...]:
         """Every port of the host of ``rank``, with its switch."""
         return tuple((s, p) for s in self.switches for p in s.ports if p.rank == rank)
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan as plain data for ``json.dump``."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> FabricPlan:
-        """Read the plan that ``to_json`` wrote; ``ConfigError`` for anything else."""
-        return from_plain(FabricPlan, data, "a fabric plan")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from measure.metrics.critical import Critical, OperationKey
 from railyard.scale import Scale
 from railyard.timeline import Event
-from railyard.validation import from_plain
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.program import Group
 
@@ -85,14 +83,3 @@ class Point:
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
     """The events that began in [start, end], without ``run point`` events."""
     return [e for e in events if start <= e.t <= end and e.kind != "point"]
-
-
-def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
-    """Communication groups as plain data for JSON."""
-    return [asdict(group) for group in groups.values()]
-
-
-def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
-    """Read the groups that ``groups_to_json`` wrote, by name; ``ConfigError`` for anything else."""
-    groups = [from_plain(Group, group, "a group") for group in data]
-    return {group.name: group for group in groups}
