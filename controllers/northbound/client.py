@@ -42,10 +42,6 @@ class ChannelClient:
         """Close the connection to the job channel."""
         self._socket.close()
 
-    def fileno(self) -> int:
-        """The descriptor of the connection, for selectors."""
-        return self._socket.fileno()
-
     def send(self, data: bytes) -> None:
         """Send encoded requests without waiting; read the answers with ``receive``."""
         self._socket.sendall(data)

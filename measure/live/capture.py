@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from measure.live.packets import Packet, open_packets, pack_record, read_spool
+from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
 from railyard.child import Child, read_settings, stop_requested
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
@@ -34,14 +34,6 @@ _SO_TIMESTAMPNS = 35
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _NICENESS = 10
 """The agents have priority: packets wait in the sockets until this process runs."""
-
-
-@dataclass(frozen=True)
-class Tap:
-    """A port to capture at: an interface and the descriptor of its namespace."""
-
-    netns_fd: int
-    interface: str
 
 
 @dataclass(frozen=True)
@@ -100,8 +92,8 @@ class Capture(Child):
         return Captured(tuple(packets), answer["missed"], answer["full"])
 
 
-def _open(tap: Mapping[str, Any]) -> socket.socket:
-    tapped = open_packets(tap["netns_fd"], tap["interface"], _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
+def _open(tap: Tap) -> socket.socket:
+    tapped = open_packets(tap, _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
     tapped.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     tapped.setblocking(False)
     return tapped
@@ -149,7 +141,7 @@ def main() -> None:
     os.nice(_NICENESS)
     with ExitStack() as stack:
         out = stack.enter_context(open(settings["spool"], "wb"))
-        taps = [stack.enter_context(_open(tap)) for tap in settings["taps"]]
+        taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])
         print("ready", flush=True)
         ended, missed = False, 0
