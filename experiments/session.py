@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -119,7 +120,7 @@ class Session:
                 raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return
         plan = self.folder / "plan.json"
-        plan.write_text(json.dumps(self.plan.to_json()))
+        plan.write_text(json.dumps(asdict(self.plan)))
         files = ControllerFiles(
             plan, self.folder / "job.sock", self.folder / "controller.jsonl", self.folder / "controller.log"
         )

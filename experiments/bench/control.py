@@ -15,6 +15,7 @@ import selectors
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
@@ -25,10 +26,11 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
 from experiments.bench import Measurement, NotMeasured
 from experiments.controller_process import ControllerFiles, ControllerProcess
-from railyard.protocol import Decoder, encode
+from railyard.errors import ControlError
 from railyard.timeline import read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
+from workloads.agent.job_channel import JobChannel
 from workloads.program import Group
 
 REWIRE_LIMIT_S = 0.004
@@ -101,7 +103,7 @@ def controlled(servers: int, framework: str) -> Iterator[tuple[Emulation, Path]]
     with Emulation(RailTopo(servers=servers, gpus=1, ports=2, rate_mbps=10, fabric="ocs")) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / EVENTS, folder / "controller.log")
-        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         with ControllerProcess(files, framework, net.yard.netns_fd) as controller:
             controller.wait_ready()
             yield net, files.channel
@@ -127,29 +129,23 @@ def _barrier_replies(events: Path) -> list[float]:
 
 def _barriers(channel: Path, group: str) -> list[float]:
     """Seconds of ``BARRIERS`` barriers one after another; this process sends the messages of all members."""
-    clients = [ChannelClient(channel) for _ in range(MEMBERS)]
+    members = {rank: JobChannel(str(channel), "barrier", rank, _PATIENCE_S) for rank in range(MEMBERS)}
     try:
         with selectors.DefaultSelector() as selector:
-            decoders = []
-            for rank, client in enumerate(clients):
-                selector.register(client, selectors.EVENT_READ, rank)
-                decoders.append(Decoder())
+            for rank, member in members.items():
+                selector.register(member, selectors.EVENT_READ, rank)
 
             def all_say(op: str, **fields: object) -> float:
                 began = time.monotonic()
-                for rank, client in enumerate(clients):
-                    client.send(encode(rank, op, job="barrier", rank=rank, group=group, **fields))
-                waiting = set(range(MEMBERS))
+                for member in members.values():
+                    member.request(op, group=group, **fields)
+                waiting = MEMBERS
                 while waiting:
                     heard = selector.select(_PATIENCE_S)
                     if not heard:
-                        raise NotMeasured(f"{len(waiting)} of {MEMBERS} members got no answer to {op} "
+                        raise NotMeasured(f"{waiting} of {MEMBERS} members got no answer to {op} "
                                           f"within {_PATIENCE_S:g} s")  # fmt: skip
-                    for key, _ in heard:
-                        for answer in decoders[key.data].feed(clients[key.data].receive()):
-                            if not answer["ok"]:
-                                raise NotMeasured(f"{op} of a member was refused: {answer['error']}")
-                            waiting.discard(key.data)
+                    waiting -= sum(len(members[key.data].receive()) for key, _ in heard)
                 return time.monotonic() - began
 
             all_say("checkin")
@@ -158,6 +154,8 @@ def _barriers(channel: Path, group: str) -> list[float]:
                 took.append(all_say("request", index=index))
                 all_say("release", index=index)
             return took
+    except ControlError as error:
+        raise NotMeasured(f"the barrier of {MEMBERS} members: {error}") from None
     finally:
-        for client in clients:
-            client.close()
+        for member in members.values():
+            member.close()
