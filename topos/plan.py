@@ -148,6 +148,10 @@ class FabricPlan:
         """All switches of one network, in the order of their datapath ids."""
         return tuple(s for s in self.switches if s.network == network)
 
+    def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
+        """The ports of ``rank`` on the network "rail", by lane."""
+        return tuple(port for switch, port in self.host_ports(rank) if switch.network == "rail")
+
     def host_ports(self, rank: int) -> tuple[tuple[SwitchPlan, HostPort], ...]:
         """Every port of the host of ``rank``, with its switch."""
         return tuple((s, p) for s in self.switches for p in s.ports if p.rank == rank)

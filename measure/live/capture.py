@@ -51,12 +51,7 @@ class Captured:
 
 def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int]) -> list[Tap]:
     """Taps on all rail ports of some hosts; ``netns_fds``: rank -> descriptor of its namespace."""
-    return [
-        Tap(fd, port.interface)
-        for rank, fd in netns_fds.items()
-        for switch, port in plan.host_ports(rank)
-        if switch.network == "rail"
-    ]
+    return [Tap(fd, port.interface) for rank, fd in netns_fds.items() for port in plan.rail_ports(rank)]
 
 
 class Capture(Child):

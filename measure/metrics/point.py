@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from measure.metrics.critical import Critical, OperationKey
 from railyard.scale import Scale
 from railyard.timeline import Event
-from topos.plan import FabricPlan, HostPort, SwitchPlan
+from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
 
 
@@ -67,10 +67,6 @@ class Point:
         """The switch that the field ``rail`` of an event names or numbers; None if there is none."""
         name = rail if isinstance(rail, str) else f"rail{rail}"
         return next((s for s in self.plan.switches if s.name == name), None)
-
-    def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
-        """The ports of ``rank`` on its rail, by lane."""
-        return tuple(p for s, p in self.plan.host_ports(rank) if s.network == "rail")
 
     def event(self, t: float, end: float) -> Event:
         """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds."""
