@@ -30,7 +30,7 @@ from measure.figures.style import BLACK, BLUE, DPI, GREEN, ORANGE, PURPLE, SKY, 
 from measure.results.ownership import hand_over
 from measure.results.row import Row
 from railyard.errors import ConfigError
-from topos.mesh import Mesh, bar, cross
+from topos.mesh import Mesh, leaving_end
 
 Vector = NDArray[np.float64]
 Part = tuple[list[Vector], list[int]]
@@ -159,7 +159,7 @@ def port_place(mesh: Mesh, port: int) -> Vector:
 
 def through(mesh: Mesh, end: int, crossed: bool) -> Part:
     """Curve of the waveguide through a cell, from ``end`` to the end where light leaves."""
-    leaves = cross(end) if crossed else bar(end)
+    leaves = leaving_end(end, crossed)
     if not crossed:
         return [place(mesh, leaves)], [_LINE]
     return [place(mesh, end, 0.5), place(mesh, leaves, 0.5), place(mesh, leaves)], [_CURVE4] * 3
@@ -180,7 +180,7 @@ def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve,
     points, commands = [into[-1], into[0], place(mesh, end)], [_MOVE, *codes]
     while end >= 0:
         crossed = states[end >> 2]
-        leaves = cross(end) if crossed else bar(end)
+        leaves = leaving_end(end, crossed)
         for part, part_codes in (through(mesh, end, crossed), bend(mesh, leaves)):
             points += part
             commands += part_codes
