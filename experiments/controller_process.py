@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,7 +38,7 @@ class ControllerFiles:
     def written(cls, folder: Path, plan: FabricPlan) -> ControllerFiles:
         """The files in ``folder``, with ``plan`` written."""
         files = cls(folder / "plan.json", folder / "job.sock", folder / "controller.jsonl", folder / "controller.log")
-        files.plan.write_text(json.dumps(plan.to_json()), encoding="utf-8")
+        files.plan.write_text(json.dumps(asdict(plan)), encoding="utf-8")
         return files
 
 

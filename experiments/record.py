@@ -99,7 +99,7 @@ class Record:
 
     def add_plan(self, name: str, plan: FabricPlan) -> None:
         """Add the plan of fabric ``name`` to the manifest."""
-        self._manifest["plans"][name] = plan.to_json()
+        self._manifest["plans"][name] = asdict(plan)
         self.results.write_manifest(self._manifest)
 
     def add_events(self, events: Iterable[Event]) -> None:

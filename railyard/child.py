@@ -111,7 +111,7 @@ def _request_stop(process: subprocess.Popen[str]) -> None:
             process.stdin.close()
 
 
-def end_child(process: subprocess.Popen[str], patience_s: float = 0.0) -> None:
+def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
     """Wait up to ``patience_s`` seconds for a process to end, then kill it, and close its pipes."""
     try:
         process.wait(patience_s)

@@ -63,14 +63,11 @@ class LightPath:
     cells: tuple[int, ...]
 
 
-def bar(end: int) -> int:
-    """The end by which light that enters a cell in state bar at ``end`` leaves it: same side, other vertex."""
-    return end ^ 2
-
-
-def cross(end: int) -> int:
-    """The end by which light that enters a cell in state cross at ``end`` leaves it: other side, other vertex."""
-    return end ^ 3
+def leaving_end(end: int, crossed: bool) -> int:
+    """The end by which light leaves a cell that it enters at ``end``: at the other vertex, in state bar on the same
+    side, in state cross (``crossed``) on the other.
+    """
+    return end ^ (3 if crossed else 2)
 
 
 class Mesh:
@@ -106,7 +103,7 @@ class Mesh:
 
     def onward(self, end: int, crossed: bool) -> int:
         """Where light goes that enters a cell at ``end``, with the cell in state cross or bar; as ``facing``."""
-        return self.facing[cross(end) if crossed else bar(end)]
+        return self.facing[leaving_end(end, crossed)]
 
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
         """Raise ``ConfigError`` for a port that the mesh does not have."""

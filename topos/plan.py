@@ -6,9 +6,9 @@ never changes during a run.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 SwitchKind = Literal["ocs", "electrical"]
 Network = Literal["rail", "scale-up", "front-end"]
@@ -103,10 +103,7 @@ class RackPlan:
 
     def tenant(self, name: str) -> Tenant:
         """The tenant ``name``; ``KeyError`` if there is none."""
-        for tenant in self.tenants:
-            if tenant.name == name:
-                return tenant
-        raise KeyError(name)
+        return {tenant.name: tenant for tenant in self.tenants}[name]
 
 
 @dataclass(frozen=True)
@@ -151,17 +148,10 @@ class FabricPlan:
         """All switches of one network, in the order of their datapath ids."""
         return tuple(s for s in self.switches if s.network == network)
 
+    def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
+        """The ports of ``rank`` on the network "rail", by lane."""
+        return tuple(port for switch, port in self.host_ports(rank) if switch.network == "rail")
+
     def host_ports(self, rank: int) -> tuple[tuple[SwitchPlan, HostPort], ...]:
         """Every port of the host of ``rank``, with its switch."""
         return tuple((s, p) for s in self.switches for p in s.ports if p.rank == rank)
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan as plain data for ``json.dump``."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> FabricPlan:
-        """Read the plan that ``to_json`` wrote; ``ConfigError`` for anything else."""
-        from railyard.validation import from_plain  # not for `mn --custom`, whose Python has no pydantic
-
-        return from_plain(FabricPlan, data, "a fabric plan")

@@ -89,14 +89,6 @@ class Matching:
         """Ports whose peer differs between this matching and ``after``: the only ones that go dark."""
         return frozenset(p for p in self.ports | after.ports if self.peer(p) != after.peer(p))
 
-    def check_ports(self, known: Iterable[int], switch: str) -> None:
-        """Raise ``CircuitError`` for a port that is not among the ``known`` ports of ``switch``."""
-        known = set(known)
-        for port in sorted(self.ports):
-            if port not in known:
-                span = f"{min(known)} to {max(known)}" if known else "none"
-                raise CircuitError(f"port {port} is not on {switch}; its ports are {span}")
-
     def __iter__(self) -> Iterator[Circuit]:
         return iter(sorted(self._circuits))
 

@@ -76,14 +76,6 @@ class FibrePlant:
         """Links between servers of one torus among the chips of ``mask``: the fibres of a contiguous slice."""
         return Counter(edge for edge, both in _torus_links(self.torus) if both & mask == both)
 
-    def server_of(self, rank: int) -> int:
-        """The server that chip ``rank`` is in."""
-        return self.torus.server_of(rank)
-
-    def neighbours(self, server: int) -> list[int]:
-        """The servers that fibres join to ``server``, ascending."""
-        return sorted(self.graph[server])
-
     def hops(self, target: int) -> Mapping[int, int]:
         """The number of hops from every server to ``target``."""
         import networkx
@@ -113,7 +105,7 @@ class FibrePlant:
         if hops == 0:
             yield route
         elif left[route[-1]]:  # a simple route ends where it arrives
-            for there in self.neighbours(route[-1]):
+            for there in sorted(self.graph[route[-1]]):
                 if left[there] < hops and there not in route:
                     yield from self._of_length((*route, there), hops - 1, left)
 
@@ -149,7 +141,8 @@ class FibrePlant:
             if all(used[edge] < self.per_pair for edge in edges_of(route)):
                 routes[key] = route
                 used.update(edges_of(route))
-        ends = {key: (self.server_of(a), self.server_of(b)) for key, (a, b) in circuits.items() if key not in routes}
+        server_of = self.torus.server_of
+        ends = {key: (server_of(a), server_of(b)) for key, (a, b) in circuits.items() if key not in routes}
         length = {pair: len(self._search(*pair) or ()) for pair in set(ends.values())}
         for key, (a, b) in sorted(ends.items(), key=lambda item: length[item[1]]):
             found = self._search(a, b, used)

@@ -73,7 +73,7 @@ class OpticalSwitch:
 
     def state(self, port: int) -> PortState:
         """The state of one port; ``CircuitError`` if the switch has no such port."""
-        self._check(port)
+        self._check([port])
         if port in self._failed:
             return "failed"
         if port in self._dark:
@@ -86,7 +86,7 @@ class OpticalSwitch:
 
     def resolve(self, wanted: Matching, mode: UpdateMode) -> Matching:
         """All circuits of the switch after applying ``wanted`` in ``mode``; ``CircuitError`` if that is impossible."""
-        wanted.check_ports(self.ports, self.name)
+        self._check(wanted.ports)
         if mode == "overwrite":
             return wanted
         if mode == "update":
@@ -105,7 +105,7 @@ class OpticalSwitch:
 
     def change_to(self, after: Matching) -> Change | None:
         """The change that leads to ``after`` (all circuits of the switch); None if nothing would change."""
-        after.check_ports(self.ports, self.name)
+        self._check(after.ports)
         ports = self.target.changed_ports(after)
         return Change(ports, self.target, after) if ports else None
 
@@ -141,12 +141,12 @@ class OpticalSwitch:
 
     def fail(self, port: int) -> None:
         """Break ``port``: its circuit is no longer up. ``removal_of_broken`` is the change that follows."""
-        self._check(port)
+        self._check([port])
         self._failed.add(port)
 
     def restore(self, port: int) -> None:
         """Repair ``port``. ``return_of_repaired`` is the change that follows."""
-        self._check(port)
+        self._check([port])
         self._failed.discard(port)
 
     def removal_of_broken(self) -> Change | None:
@@ -165,8 +165,8 @@ class OpticalSwitch:
         self._lost.difference_update(back)
         return self.change_to(Matching([*self.target, *back])) if back else None
 
-    def _check(self, port: int) -> None:
-        if port not in self.ports:
-            raise CircuitError(
-                f"port {port} is not on {self.name}; its ports are {min(self.ports)} to {max(self.ports)}"
-            )
+    def _check(self, ports: Iterable[int]) -> None:
+        """Raise ``CircuitError`` for the lowest of ``ports`` that the switch does not have."""
+        for port in sorted(set(ports) - self.ports):
+            span = f"{min(self.ports)} to {max(self.ports)}" if self.ports else "none"
+            raise CircuitError(f"port {port} is not on {self.name}; its ports are {span}")

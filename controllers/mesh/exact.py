@@ -26,7 +26,7 @@ from controllers.mesh.light_paths import (
 )
 from controllers.mesh.negotiation import cells_to
 from railyard.errors import CircuitError
-from topos.mesh import Mesh
+from topos.mesh import Mesh, leaving_end
 
 WORKERS = 2
 """Threads of the solver; with one thread the optima of the larger meshes take three times as long."""
@@ -128,7 +128,7 @@ class _Program:
         for steps in kept.values():
             for end, crossed in steps:
                 self.model.add(self.cross[end >> 2] == crossed)
-                for taken in (end, end ^ 3 if crossed else end ^ 2):
+                for taken in (end, leaving_end(end, crossed)):
                     for passages in self.goes:
                         for through in [p for p in passages if taken in p]:
                             self.model.add(passages[through] == 0)
@@ -184,7 +184,7 @@ class _Program:
 
 
 def _passage(end: int, crossed: bool) -> Passage:
-    other = end ^ 3 if crossed else end ^ 2
+    other = leaving_end(end, crossed)
     return min(end, other), max(end, other)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, fixed_steps, laid, ordered_pairs
-from topos.mesh import Mesh
+from topos.mesh import Mesh, leaving_end
 
 ROUNDS = 60
 """Rounds of negotiation before it starts again in another order."""
@@ -124,7 +124,7 @@ class _Negotiation:
         for path_steps in kept.values():
             for end, crossed in path_steps:
                 self.cell_history[(end >> 1 & ~1) + (not crossed)] = NEVER
-                for side in (end, end ^ 3 if crossed else end ^ 2):
+                for side in (end, leaving_end(end, crossed)):
                     self.guide_history[self.guide[side]] = NEVER
 
     def settle(self, random: Random, until: float) -> dict[Pair, tuple[CellStep, ...]] | None:

@@ -55,7 +55,7 @@ class PipSwitch(OpticalSwitch):
 
     def change_to(self, after: Matching) -> Change | None:
         """The change that leads to ``after``, as of any OCS; ``CircuitError`` if no paths were found on the mesh."""
-        after.check_ports(self.ports, self.name)
+        self._check(after.ports)
         layout = after.layout if isinstance(after, LaidMatching) else self.layouts.find(after, self.layout)
         ports = self.target.changed_ports(after) | self.layout.moved(layout)
         if ports:
@@ -112,8 +112,7 @@ class PipSwitch(OpticalSwitch):
         if len(states) != count:
             raise CircuitError(f"{self.name} has {count} cells; give a state for each, not {len(states)}")
         dark = frozenset(blocked)
-        for port in sorted(dark):
-            self._check(port)
+        self._check(dark)
         return LaidMatching(self.layouts.traced(states, dark))
 
     def path(self, circuit: Circuit) -> tuple[int, ...]:

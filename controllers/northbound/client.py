@@ -1,4 +1,4 @@
-"""A client of the job channel for scripts and tests: blocking calls, and raw bytes for an event loop."""
+"""A client of the job channel for scripts and tests: blocking calls."""
 
 from __future__ import annotations
 
@@ -42,21 +42,6 @@ class ChannelClient:
         """Close the connection to the job channel."""
         self._socket.close()
 
-    def fileno(self) -> int:
-        """The descriptor of the connection, for selectors."""
-        return self._socket.fileno()
-
-    def send(self, data: bytes) -> None:
-        """Send encoded requests without waiting; read the answers with ``receive``."""
-        self._socket.sendall(data)
-
-    def receive(self) -> bytes:
-        """The bytes that have arrived (for a ``Decoder``); ``ControlError`` if the controller closed the connection."""
-        data = self._socket.recv(1 << 18)
-        if not data:
-            raise ControlError("the controller closed the connection; see its log")
-        return data
-
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request and return its answer; ``ControlError`` on a refusal, time-out or broken connection."""
         self._last_id += 1
@@ -77,7 +62,10 @@ class ChannelClient:
                 if answer.get("id") in (request_id, None):
                     self._answers.remove(answer)
                     return answer
-            self._answers += self._decoder.feed(self.receive())
+            data = self._socket.recv(1 << 18)
+            if not data:
+                raise ControlError("the controller closed the connection; see its log")
+            self._answers += self._decoder.feed(data)
 
     # ---- operations of agents and runs ------------------------------------------------------------------------
 

@@ -8,24 +8,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Protocol
 
 SPIN_S = 0.0018
 """How long before its time a timer stops sleeping and only yields: eventlet's timers round up to a millisecond."""
 
 
-class AlarmClock(Protocol):
-    """The interface of a clock that calls functions at given times; tests pass in a fake one."""
-
-    def start(self) -> None:
-        """Start to call the functions that are due."""
-
-    def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at time ``moment``, or at once if that is past."""
-
-
 class Alarm:
-    """Calls functions at given times (monotonic seconds), in one thread, in order of time."""
+    """Calls functions at given times (monotonic seconds), in one thread, in order of time; tests pass in a fake one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -19,7 +19,7 @@ from controllers.northbound.messages import header_of, read_request
 from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow import flows
-from controllers.openflow.clock import Alarm, AlarmClock
+from controllers.openflow.clock import Alarm
 from controllers.openflow.datapaths import Datapaths, Decide, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
@@ -46,7 +46,7 @@ class ControllerCore:
         record: Callable[[Event], None],
         on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        alarm: AlarmClock | None = None,
+        alarm: Alarm | None = None,
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
@@ -217,10 +217,8 @@ class ControllerCore:
 
     def _schedule_slot_end(self, ends: SlotEnds) -> None:
         """End a slot early enough that its ports go dark when its time is over."""
-        lead = max(
-            (self.datapaths.connected[name].dark_trip_s for name in ends.switches if name in self.datapaths.connected),
-            default=0.0,
-        )
+        connected = [self.datapaths.connected[name] for name in ends.switches if name in self.datapaths.connected]
+        lead = max((datapath.trip_s("darken") for datapath in connected), default=0.0)
         self.later(ends.at - lead, lambda now: self.engine.end_slot(ends, now))
 
     def _fill(self, name: str, now: float) -> None:

@@ -46,30 +46,21 @@ class Datapath:
     plan: SwitchPlan
     send: Send
     filled: bool = False
-    round_trips: list[float] = field(default_factory=list)
-    dark_trips: list[float] = field(default_factory=list)
+    trips: dict[Step, list[float]] = field(default_factory=dict)
+    """The last round trips of the messages of each step, in seconds."""
     changed_at: float = float("-inf")
     """The time at which its tables changed last."""
     rotation_ports: dict[int, int] = field(default_factory=dict)
     """Ports that may hold a flow of a rotation (``flows.rotation_circuit_flow``), with the last reconfiguration that
     may have put it there."""
 
-    @property
-    def round_trip_s(self) -> float:
-        """The median of the last round trips of ``end_dark``, in seconds."""
-        return median(self.round_trips) if self.round_trips else FIRST_GUESS_S
-
-    @property
-    def dark_trip_s(self) -> float:
-        """The median of the last round trips of ``darken``, in seconds."""
-        return median(self.dark_trips) if self.dark_trips else FIRST_GUESS_S
+    def trip_s(self, step: Step) -> float:
+        """The median of the last round trips of ``step``, in seconds."""
+        return median(self.trips.get(step, [FIRST_GUESS_S]))
 
     def learn(self, step: Step, round_trip_s: float) -> None:
-        """Keep a measured round trip of ``darken`` or ``end_dark``; those of other steps are ignored."""
-        if step == "end_dark":
-            self.round_trips = [*self.round_trips[-8:], round_trip_s]
-        elif step == "darken":
-            self.dark_trips = [*self.dark_trips[-8:], round_trip_s]
+        """Keep a measured round trip of ``step``."""
+        self.trips[step] = [*self.trips.get(step, [])[-8:], round_trip_s]
 
     def circuits_to_caches_s(self, now: float) -> float:
         """Record a change of the tables at ``now``; the longest time until the switch begins to update its caches.

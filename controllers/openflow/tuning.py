@@ -80,7 +80,8 @@ class Tuning:
         delay_s = running.action.delay_s
         if done.step == "darken" and delay_s > 0:
             running.dark_since = now
-            end = now + delay_s - datapath.round_trip_s - (min(delay_s, QUIET_LEAD_S) if running.action.quiet else 0.0)
+            lead = min(delay_s, QUIET_LEAD_S) if running.action.quiet else 0.0
+            end = now + delay_s - datapath.trip_s("end_dark") - lead
             if self._losses.counts(number):
                 sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
             sender.later(end, lambda t: self._end_dark(number, t))

@@ -31,9 +31,4 @@ GROUP = "railyard.policies"
 
 def load_policy(name: str, plan: FabricPlan) -> Policy:
     """A policy ``name`` for the fabric ``plan``; ``ConfigError`` if it cannot be loaded or does not fit the fabric."""
-    return policy_class(name)(plan)
-
-
-def policy_class(name: str) -> type[Policy]:
-    """The class of policy ``name``; ``ConfigError`` if there is none or it cannot be imported."""
-    return load_class(POLICIES.get(name, name), Policy, GROUP, "a policy", "policy", POLICIES)
+    return load_class(POLICIES.get(name, name), Policy, GROUP, "a policy", "policy", POLICIES)(plan)

@@ -135,5 +135,5 @@ def _links(torus: Torus, chips: set[int]) -> list[tuple[int, int]]:
 
 
 def _direct(plant: FibrePlant, a: int, b: int) -> Route:
-    first, second = plant.server_of(a), plant.server_of(b)
+    first, second = plant.torus.server_of(a), plant.torus.server_of(b)
     return (first,) if first == second else (first, second)

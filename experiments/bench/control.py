@@ -24,10 +24,11 @@ from controllers.openflow.datapaths import REVALIDATION_GAP_S
 from controllers.openflow.tuning import SETTLE_S
 from experiments.bench import Measurement, NotMeasured, at_most
 from experiments.controller_process import ControllerFiles, ControllerProcess
-from railyard.protocol import Decoder, encode
+from railyard.errors import ControlError
 from railyard.timeline import read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
+from workloads.agent.job_channel import JobChannel
 from workloads.program import Group
 
 REWIRE_LIMIT_S = 0.004
@@ -120,29 +121,23 @@ def _barrier_replies(events: Path) -> list[float]:
 
 def _barriers(channel: Path, group: str) -> list[float]:
     """Seconds of ``BARRIERS`` barriers one after another; this process sends the messages of all members."""
-    clients = [ChannelClient(channel) for _ in range(MEMBERS)]
+    members = {rank: JobChannel(str(channel), "barrier", rank, _PATIENCE_S) for rank in range(MEMBERS)}
     try:
         with selectors.DefaultSelector() as selector:
-            decoders = []
-            for rank, client in enumerate(clients):
-                selector.register(client, selectors.EVENT_READ, rank)
-                decoders.append(Decoder())
+            for rank, member in members.items():
+                selector.register(member, selectors.EVENT_READ, rank)
 
             def all_say(op: str, **fields: object) -> float:
                 began = time.monotonic()
-                for rank, client in enumerate(clients):
-                    client.send(encode(rank, op, job="barrier", rank=rank, group=group, **fields))
-                waiting = set(range(MEMBERS))
+                for member in members.values():
+                    member.request(op, group=group, **fields)
+                waiting = MEMBERS
                 while waiting:
                     heard = selector.select(_PATIENCE_S)
                     if not heard:
-                        raise NotMeasured(f"{len(waiting)} of {MEMBERS} members got no answer to {op} "
+                        raise NotMeasured(f"{waiting} of {MEMBERS} members got no answer to {op} "
                                           f"within {_PATIENCE_S:g} s")  # fmt: skip
-                    for key, _ in heard:
-                        for answer in decoders[key.data].feed(clients[key.data].receive()):
-                            if not answer["ok"]:
-                                raise NotMeasured(f"{op} of a member was refused: {answer['error']}")
-                            waiting.discard(key.data)
+                    waiting -= sum(len(members[key.data].receive()) for key, _ in heard)
                 return time.monotonic() - began
 
             all_say("checkin")
@@ -151,6 +146,8 @@ def _barriers(channel: Path, group: str) -> list[float]:
                 took.append(all_say("request", index=index))
                 all_say("release", index=index)
             return took
+    except ControlError as error:
+        raise NotMeasured(f"the barrier of {MEMBERS} members: {error}") from None
     finally:
-        for client in clients:
-            client.close()
+        for member in members.values():
+            member.close()

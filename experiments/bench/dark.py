@@ -13,7 +13,8 @@ from controllers.northbound.client import ChannelClient
 from experiments.bench import Measurement, NotMeasured, at_most
 from experiments.bench.control import controlled
 from measure.live.darktime import DarkTime
-from measure.live.probe import ProbeTrain, Receiver, Sender
+from measure.live.packets import Tap
+from measure.live.probe import ProbeTrain
 from topos.kernel.emulation import Emulation
 
 DELAYS_MS = (10.0, 25.0, 100.0)
@@ -51,10 +52,9 @@ class _Bench:
     def __init__(self, net: Emulation, client: ChannelClient) -> None:
         self._client = client
         ports = {port.number: port for port in net.plan.switches[0].ports}
-        self._sender = Sender(net.netns_fd(ports[1].host), ports[1].interface, ports[3].mac)
-        self._receivers = [
-            Receiver(str(number), net.netns_fd(ports[number].host), ports[number].interface) for number in (3, 5)
-        ]
+        taps = {number: Tap(net.netns_fd(port.host), port.interface) for number, port in ports.items()}
+        self._sender, self._mac = taps[1], ports[3].mac
+        self._receivers = {str(number): taps[number] for number in (3, 5)}
         self._now = 0
         self.misdelivered = 0
         self._rewire(0.0)
@@ -67,7 +67,7 @@ class _Bench:
         old = WIRINGS[self._now][0][1]
         self._now = 1 - self._now
         new = WIRINGS[self._now][0][1]
-        with ProbeTrain(self._sender, self._receivers, seconds=_LEAD_S + delay_s + _TAIL_S) as train:
+        with ProbeTrain(self._sender, self._mac, self._receivers, seconds=_LEAD_S + delay_s + _TAIL_S) as train:
             time.sleep(_LEAD_S)
             self._rewire(delay_s)
             seen = train.dark_time(str(old), str(new))

@@ -29,7 +29,7 @@ from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEXT,
 from measure.results.ownership import hand_over
 from measure.results.row import Row
 from railyard.errors import ConfigError
-from topos.mesh import Mesh, bar, cross
+from topos.mesh import Mesh, leaving_end
 
 Vector = NDArray[np.float64]
 Part = tuple[list[Vector], list[int]]
@@ -147,7 +147,7 @@ def port_place(mesh: Mesh, port: int) -> Vector:
 
 def through(mesh: Mesh, end: int, crossed: bool) -> Part:
     """Curve of the waveguide through a cell, from ``end`` to the end where light leaves."""
-    leaves = cross(end) if crossed else bar(end)
+    leaves = leaving_end(end, crossed)
     if not crossed:
         return [place(mesh, leaves)], [_LINE]
     return [place(mesh, end, 0.5), place(mesh, leaves, 0.5), place(mesh, leaves)], [_CURVE4] * 3
@@ -168,7 +168,7 @@ def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve,
     parts: list[Part] = [([control, place(mesh, end)], codes)]
     while end >= 0:
         crossed = states[end >> 2]
-        leaves = cross(end) if crossed else bar(end)
+        leaves = leaving_end(end, crossed)
         parts += through(mesh, end, crossed), bend(mesh, leaves)
         end = mesh.facing[leaves]
     return _joined(outside, parts), -1 - end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -113,7 +114,7 @@ class Rails(Experiment[RailSettings]):
 def print_plan(rails: Rails, console: Console) -> int:
     """Print the plan of the fabric of the first mode as JSON, for a controller of the user's own."""
     mode = rails.settings.points()[0][0]
-    print(json.dumps(rails.fabric(mode).plan().to_json(), indent=2))
+    print(json.dumps(asdict(rails.fabric(mode).plan()), indent=2))
     return 0
 
 

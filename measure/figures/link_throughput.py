@@ -67,7 +67,7 @@ def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:
 def link_throughput(point: Point, events: Sequence[Event]) -> Figure | None:
     """Link throughput of the rail ports that sent data in a point; None if no counters were recorded."""
     series = [s for s in throughputs(events, point.scale) if any(s.tx_gbps)]
-    rates = {p.interface: p.rate_mbps for r in range(point.plan.ranks) for p in point.rail_ports(r)}
+    rates = {p.interface: p.rate_mbps for r in range(point.plan.ranks) for p in point.plan.rail_ports(r)}
     series = [s for s in series if s.interface in rates]
     if not series:
         return None

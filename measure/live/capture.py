@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from measure.live.packets import Packet, open_packets, pack_record, read_spool
+from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
 from railyard.child import Child, read_settings, stop_requested
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
@@ -37,14 +37,6 @@ _NICENESS = 10
 
 
 @dataclass(frozen=True)
-class Tap:
-    """A port to capture at: an interface and the descriptor of its namespace."""
-
-    netns_fd: int
-    interface: str
-
-
-@dataclass(frozen=True)
 class Captured:
     """The captured packets in order of time.
 
@@ -59,12 +51,7 @@ class Captured:
 
 def taps_of(plan: FabricPlan, netns_fds: Mapping[int, int]) -> list[Tap]:
     """Taps on all rail ports of some hosts; ``netns_fds``: rank -> descriptor of its namespace."""
-    return [
-        Tap(fd, port.interface)
-        for rank, fd in netns_fds.items()
-        for switch, port in plan.host_ports(rank)
-        if switch.network == "rail"
-    ]
+    return [Tap(fd, port.interface) for rank, fd in netns_fds.items() for port in plan.rail_ports(rank)]
 
 
 class Capture(Child):
@@ -100,8 +87,8 @@ class Capture(Child):
         return Captured(tuple(packets), answer["missed"], answer["full"])
 
 
-def _open(tap: Mapping[str, Any]) -> socket.socket:
-    tapped = open_packets(tap["netns_fd"], tap["interface"], _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
+def _open(tap: Tap) -> socket.socket:
+    tapped = open_packets(tap, _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
     tapped.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     tapped.setblocking(False)
     return tapped
@@ -149,7 +136,7 @@ def main() -> None:
     os.nice(_NICENESS)
     with ExitStack() as stack:
         out = stack.enter_context(open(settings["spool"], "wb"))
-        taps = [stack.enter_context(_open(tap)) for tap in settings["taps"]]
+        taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])
         print("ready", flush=True)
         ended, missed = False, 0

@@ -67,9 +67,7 @@ def read_port_counters(plan: FabricPlan, netns_fds: Sequence[int]) -> PortCounte
     for rank, fd in enumerate(netns_fds):
         with Counters(fd) as counters:
             links = counters.links()
-        for switch, port in plan.host_ports(rank):
-            if switch.network == "rail":
-                found[rank, port.lane] = links[port.interface]
+        found |= {(rank, port.lane): links[port.interface] for port in plan.rail_ports(rank)}
     return found
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
+from railyard.child import end_child
 from railyard.errors import MachineError
 from railyard.priority import set_priority
 from topos.kernel.namespaces import HostEnd, connect
@@ -52,16 +53,11 @@ def _quantiles(sample: list[float], what: str) -> Quantiles:
 @contextmanager
 def busy_processors() -> Iterator[None]:
     """Keep every processor busy with a computing process until the block, or this process, ends."""
-    spinners: list[subprocess.Popen[bytes]] = []
-    try:
-        spinners.extend(subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]) for _ in range(os.cpu_count() or 1))
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            stack.callback(end_child, subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]))
         time.sleep(0.2)
         yield
-    finally:
-        for spinner in spinners:
-            spinner.kill()
-        for spinner in spinners:
-            spinner.wait()
 
 
 def message_times(sender: socket.socket, receiver: socket.socket, count: int) -> Quantiles:
@@ -109,19 +105,16 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
     buffer_bytes = max(_LEAST_BUFFER_BYTES, int(rate_mbps * 1e6 / 8 * _BUFFER_S))
     start = time.monotonic() + 0.2 + 0.03 * len(lanes)
     workers: list[subprocess.Popen[bytes]] = []
-    try:
+    with ExitStack() as stack:
         for host, lane in enumerate(lanes):
             ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
             arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
             command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
             workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE, start_new_session=True))
+            stack.callback(end_child, workers[-1])
             set_priority(_NICE, workers[-1].pid)
         deadline = start + warm_up_s + window_s + _PATIENCE_S
         received = [_received(host, worker, deadline) for host, worker in enumerate(workers)]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.communicate()
     # Worker i counted lane i - 1.
     counted = received[1:] + received[:1]
     return [8 * count / window_s / 1e6 for count in counted]

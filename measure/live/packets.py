@@ -23,18 +23,24 @@ End = tuple[str, int]
 """IPv4 address and TCP port."""
 
 
-def open_packets(
-    netns_fd: int, interface: str, ethertype: int, room_bytes: int, *, outgoing: bool = False
-) -> socket.socket:
-    """A packet socket for the frames of ``ethertype`` at an interface of a namespace.
+@dataclass(frozen=True)
+class Tap:
+    """A place to send and receive frames: an interface and the descriptor of its namespace."""
+
+    netns_fd: int
+    interface: str
+
+
+def open_packets(tap: Tap, ethertype: int, room_bytes: int, *, outgoing: bool = False) -> socket.socket:
+    """A packet socket for the frames of ``ethertype`` at ``tap``.
 
     ``room_bytes`` is the size of the receive buffer. It sees packets that this host sends only if ``outgoing``.
     """
-    with inside(netns_fd):
+    with inside(tap.netns_fd):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no packet comes in before the bind
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, room_bytes)
         opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, int(not outgoing))
-        opened.bind((interface, ethertype))
+        opened.bind((tap.interface, ethertype))
     return opened
 
 

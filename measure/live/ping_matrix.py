@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from measure.live.packets import ETHERTYPE, ethernet_frame, frame_payload, open_packets
+from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan, HostPort
 
@@ -55,7 +55,7 @@ class PingMatrix:
     def __enter__(self) -> PingMatrix:
         with ExitStack() as opening:
             for port in (port for switch in self._switches for port in switch.ports):
-                opened = open_packets(self._fds[port.rank], port.interface, ETHERTYPE, _ROOM_BYTES)
+                opened = open_packets(Tap(self._fds[port.rank], port.interface), ETHERTYPE, _ROOM_BYTES)
                 self._sockets[port.rank, port.lane] = opening.enter_context(opened)
             self._stack = opening.pop_all()
         return self

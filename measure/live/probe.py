@@ -11,13 +11,12 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 from measure.live.darktime import DarkTime, dark_time
-from measure.live.packets import ETHERTYPE, ethernet_frame, frame_payload, open_packets
+from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
 from railyard.child import Child, read_settings
 from railyard.errors import ConfigError
 from railyard.priority import set_priority
@@ -34,38 +33,26 @@ _PROBE = struct.Struct("!4sI")
 _MAGIC = b"RYpb"
 
 
-@dataclass(frozen=True)
-class Sender:
-    """The sender of a train: its namespace, the interface to send from, and the MAC address to send to.
-
-    The address of any receiver works, since a circuit carries all packets.
-    """
-
-    netns_fd: int
-    interface: str
-    destination_mac: str
-
-
-@dataclass(frozen=True)
-class Receiver:
-    """An interface that may receive probes, with a name that the caller chooses."""
-
-    name: str
-    netns_fd: int
-    interface: str
-
-
 class ProbeTrain(Child):
-    """A probe train that is being sent, for ``seconds``. It begins when ``start`` returns.
+    """A probe train that is being sent from ``sender``, for ``seconds``. It begins when ``start`` returns.
 
-    >>> with ProbeTrain(sender, [left, right], seconds=0.3) as train:   # doctest: +SKIP
+    ``mac`` is the address to send to; that of any receiver works, since a circuit carries all packets. ``receivers``
+    may receive probes; the caller chooses their names.
+
+    >>> with ProbeTrain(sender, mac, {"left": left, "right": right}, seconds=0.3) as train:   # doctest: +SKIP
     ...     time.sleep(0.1)
     ...     rewire()
     ...     print(train.dark_time("left", "right").seconds)
     """
 
     def __init__(
-        self, sender: Sender, receivers: Sequence[Receiver], *, seconds: float, interval_s: float = INTERVAL_S
+        self,
+        sender: Tap,
+        mac: str,
+        receivers: Mapping[str, Tap],
+        *,
+        seconds: float,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         if not 0 < seconds <= MAX_TRAIN_S:
             raise ConfigError(f"must be above 0 and at most {MAX_TRAIN_S:g}, not {seconds:g}", key="seconds")
@@ -74,11 +61,12 @@ class ProbeTrain(Child):
         self._seconds = seconds
         settings = {
             "sender": asdict(sender),
-            "receivers": [asdict(r) for r in receivers],
+            "mac": mac,
+            "receivers": {name: asdict(receiver) for name, receiver in receivers.items()},
             "count": max(2, round(seconds / interval_s)),
             "interval_s": interval_s,
         }
-        fds = {sender.netns_fd, *(r.netns_fd for r in receivers)}
+        fds = {sender.netns_fd, *(receiver.netns_fd for receiver in receivers.values())}
         super().__init__("measure.live.probe", settings, fds, "the probe train")
 
     def dark_time(self, old: str = "", new: str = "") -> DarkTime:
@@ -90,10 +78,10 @@ class ProbeTrain(Child):
         return dark_time([ns / 1e9 for ns in answer["sent_ns"]], answer["received"], old, new)
 
 
-def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> list[int]:
+def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[int]:
     """Send ``count`` probes and return their send times (monotonic ns); a late probe does not delay the next."""
     clock, sent, interval_ns = time.monotonic_ns, [], round(interval_s * 1e9)
-    with open_packets(sender["netns_fd"], sender["interface"], ETHERTYPE, 0) as out:
+    with open_packets(sender, ETHERTYPE, 0) as out:
         own_mac = out.getsockname()[4].hex()
         start = clock()
         for number in range(count):
@@ -102,7 +90,7 @@ def _send_train(sender: Mapping[str, Any], count: int, interval_s: float) -> lis
             while now < due:
                 now = clock()
             try:
-                out.send(ethernet_frame(sender["destination_mac"], own_mac, _PROBE.pack(_MAGIC, number)))
+                out.send(ethernet_frame(mac, own_mac, _PROBE.pack(_MAGIC, number)))
             except OSError as error:
                 if error.errno != errno.ENOBUFS:  # the port dropped it: the probe is lost like one on the way
                     raise
@@ -128,11 +116,11 @@ def main() -> None:
     set_priority(_NICE)
     with ExitStack() as stack:
         receivers = {
-            r["name"]: stack.enter_context(open_packets(r["netns_fd"], r["interface"], ETHERTYPE, _BUFFER_BYTES))
-            for r in settings["receivers"]
+            name: stack.enter_context(open_packets(Tap(**receiver), ETHERTYPE, _BUFFER_BYTES))
+            for name, receiver in settings["receivers"].items()
         }
         print("ready", flush=True)
-        sent = _send_train(settings["sender"], settings["count"], settings["interval_s"])
+        sent = _send_train(Tap(**settings["sender"]), settings["mac"], settings["count"], settings["interval_s"])
         time.sleep(_SETTLE_S)
         received = {name: _received(receiver) for name, receiver in receivers.items()}
     print(json.dumps({"sent_ns": sent, "received": received}), flush=True)

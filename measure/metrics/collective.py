@@ -39,18 +39,6 @@ class StepTimes:
         """Seconds from the last arrival to the last end: the time of nccl-tests, where all ranks arrive together."""
         return max(self.ends) - max(self.arrivals)
 
-    @property
-    def lateness(self) -> tuple[float, ...]:
-        """Seconds after the first arrival at which each rank arrived: the input of a straggler detector."""
-        first = min(self.arrivals)
-        return tuple(arrival - first for arrival in self.arrivals)
-
-    @property
-    def gap_s(self) -> float:
-        """Seconds between the last arrival and the one before it."""
-        *_, before, last = (self.arrivals[0], *sorted(self.arrivals))
-        return last - before
-
 
 @dataclass(frozen=True)
 class CollectiveTimes:
@@ -71,11 +59,6 @@ class CollectiveTimes:
     def after_arrival_s(self) -> float:
         """Median over the steps of the seconds from the last arrival to the last end."""
         return median(step.after_arrival_s for step in self.steps) or 0.0
-
-    @property
-    def lateness(self) -> tuple[tuple[float, ...], ...]:
-        """``lateness[step][i]`` of the i-th rank, for a straggler detector."""
-        return tuple(step.lateness for step in self.steps)
 
 
 def collective_times(

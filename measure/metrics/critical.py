@@ -58,11 +58,6 @@ def round_bytes(schedule: Schedule, elements: int, ports: int = 1) -> tuple[Roun
     return tuple(RoundBytes(most(load[r], False), most(load[r], True)) for r in sorted(load))
 
 
-def critical_bytes(schedule: Schedule, elements: int, ports: int = 1) -> int:
-    """Bytes on the critical path of the rails: the sum over rounds of the most that one port sends or receives."""
-    return sum(r.scale_out for r in round_bytes(schedule, elements, ports))
-
-
 def bound_s(
     schedule: Schedule,
     buffer_bytes: int,
@@ -151,7 +146,7 @@ def critical_path(schedule: Schedule, elements: int, ports: int, *, circuits: bo
     in_order = [pairs[number] for number in sorted(pairs)]
     return Critical(
         bytes=sum(r.scale_out for r in rounds),
-        first_bytes=critical_bytes(rounds_before_straggler(schedule), elements, ports),
+        first_bytes=sum(r.scale_out for r in round_bytes(rounds_before_straggler(schedule), elements, ports)),
         rounds=max(1, len(pairs)),
         changes=sum(a != b for a, b in pairwise(in_order)) if circuits else 0,
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from measure.metrics.critical import Critical, OperationKey
 from railyard.scale import Scale
 from railyard.timeline import Event
-from railyard.validation import from_plain
-from topos.plan import FabricPlan, HostPort, SwitchPlan
+from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
 
 
@@ -70,10 +68,6 @@ class Point:
         name = rail if isinstance(rail, str) else f"rail{rail}"
         return next((s for s in self.plan.switches if s.name == name), None)
 
-    def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
-        """The ports of ``rank`` on its rail, by lane."""
-        return tuple(p for s, p in self.plan.host_ports(rank) if s.network == "rail")
-
     def event(self, t: float, end: float) -> Event:
         """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds."""
         delays = {"delay_s": self.reconfiguration_delay_s, "link_recovery_s": self.link_recovery_s}
@@ -85,14 +79,3 @@ class Point:
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
     """The events that began in [start, end], without ``run point`` events."""
     return [e for e in events if start <= e.t <= end and e.kind != "point"]
-
-
-def groups_to_json(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
-    """Communication groups as plain data for JSON."""
-    return [asdict(group) for group in groups.values()]
-
-
-def groups_from_json(data: Iterable[Mapping[str, Any]]) -> dict[str, Group]:
-    """Read the groups that ``groups_to_json`` wrote, by name; ``ConfigError`` for anything else."""
-    groups = [from_plain(Group, group, "a group") for group in data]
-    return {group.name: group for group in groups}

@@ -157,7 +157,7 @@ def _sent_s(point: Point, together: Sequence[Event], start: float, end: float) -
 
 def _critical_s(point: Point, together: Sequence[Event], critical: Critical | None) -> float:
     """Seconds for the critical path from the last member's start, at the rate of the slowest port."""
-    rates = [port.rate_mbps for e in together for port in point.rail_ports(e["rank"])]
+    rates = [port.rate_mbps for e in together for port in point.plan.rail_ports(e["rank"])]
     if critical is None or not rates:
         return 0.0
     *others, last = sorted(together, key=_began)
@@ -170,7 +170,7 @@ def _line_rate_bps(point: Point, e: Event) -> float:
 
     By default a ring uses lanes 0 and 1, a send lane 0, or lane 2 of the four ports of one-shot.
     """
-    ports = point.rail_ports(e["rank"])
+    ports = point.plan.rail_ports(e["rank"])
     lanes = e.get("lanes")
     if lanes is None:
         chain = e["op_kind"] in ("send", "recv")

@@ -15,7 +15,6 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
-from measure.metrics.windows import ObservedPhase, read_phases
 from measure.model.simulated_control import Costs
 from measure.model.simulation import Simulation
 from measure.model.wires import Routing
@@ -31,23 +30,14 @@ DEFAULT_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The predicted metrics of a run; all times in real seconds.
+class Prediction(PointMetrics):
+    """The predicted metrics of a run; all times of the job in real seconds.
 
-    ``step_times_s`` holds every step, the first included; all other numbers are of the steps after it. Definitions:
-    ``measure.metrics.metrics``. ``phases`` are the phases of all ranks and steps, ``events`` the whole predicted
-    timeline on the emulator's clock (wall-clock seconds from 0), for figures.
+    ``step_times_s`` holds every step, the first included; the numbers per step are of the steps after it. ``events``
+    are the whole predicted timeline on the emulator's clock (wall-clock seconds from 0), for figures.
     """
 
-    step_times_s: tuple[float, ...]
     step_time_s: float
-    exposed_stall_s: float
-    exposed_stall_worst_s: float
-    hidden_stall_s: float
-    reconfigurations_per_step: float
-    windows_s: tuple[float, ...]
-    phases: tuple[ObservedPhase, ...]
-    metrics: PointMetrics
     events: tuple[Event, ...]
 
 
@@ -95,8 +85,8 @@ def predict(
                      routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
     point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s)
-    metrics = measure_point(point, events)
-    return _prediction(metrics, events, scale)
+    metrics = vars(measure_point(point, events))
+    return Prediction(**{**metrics, "step_time_s": metrics["step_time_s"] or 0.0, "events": events})
 
 
 def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
@@ -105,22 +95,3 @@ def _routing(plan: FabricPlan, avoid: frozenset[int]) -> Routing | None:
         return None
     tables = torus_routes.routes(plan, avoid)
     return lambda src, dst: torus_routes.path(plan, tables, src, dst)
-
-
-def _prediction(metrics: PointMetrics, events: tuple[Event, ...], scale: Scale) -> Prediction:
-    real = scale.real_s
-    found = tuple(
-        ObservedPhase(p.rank, p.step, p.phase, p.dimension, real(p.t), real(p.end)) for p in read_phases(events)
-    )
-    return Prediction(
-        step_times_s=metrics.step_times_s,
-        step_time_s=metrics.step_time_s or 0.0,
-        exposed_stall_s=metrics.exposed_stall_s,
-        exposed_stall_worst_s=metrics.exposed_stall_worst_s,
-        hidden_stall_s=metrics.hidden_stall_s,
-        reconfigurations_per_step=metrics.reconfigurations_per_step,
-        windows_s=metrics.windows_s,
-        phases=found,
-        metrics=metrics,
-        events=events,
-    )

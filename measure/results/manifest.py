@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from measure.metrics.point import groups_from_json, groups_to_json
 from railyard.checkout import ROOT
 from railyard.scale import Scale
+from railyard.validation import from_plain
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -64,8 +64,8 @@ def build_manifest(
         "datapath": datapath,
         "versions": versions(openvswitch),
         "git": git_commit(ROOT),
-        "plans": {plan.fabric: plan.to_json() for plan in plans},
-        "groups": groups_to_json(groups),
+        "plans": {plan.fabric: asdict(plan) for plan in plans},
+        "groups": [asdict(group) for group in groups.values()],
         **more,
     }
 
@@ -111,9 +111,10 @@ def scale_of(manifest: Mapping[str, Any]) -> Scale:
 
 def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:
     """The plan of each fabric of the run, by name of the fabric."""
-    return {fabric: FabricPlan.from_json(plan) for fabric, plan in manifest["plans"].items()}
+    return {fabric: from_plain(FabricPlan, plan, "a fabric plan") for fabric, plan in manifest["plans"].items()}
 
 
 def groups_of(manifest: Mapping[str, Any]) -> dict[str, Group]:
     """The communication groups of the job, by name."""
-    return groups_from_json(manifest["groups"])
+    groups = [from_plain(Group, group, "a group") for group in manifest["groups"]]
+    return {group.name: group for group in groups}

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from controllers.openflow.clock import Alarm
+
 LONGEST_WAIT_S = 60.0
 """How much fake time ``until`` lets pass before it gives up."""
 
@@ -16,7 +18,7 @@ LONGEST_REAL_WAIT_S = 10.0
 """How long a test waits for a thread before it fails."""
 
 
-class FakeClock:
+class FakeClock(Alarm):
     """Time stands still but for ``advance`` and ``until``, which call what is due in order of time.
 
     Called as a function it tells the time, in seconds.

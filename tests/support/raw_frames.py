@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from mininet.topo import Topo
@@ -109,7 +110,7 @@ def running(topology: Topo, framework: str, rest: str = "none") -> Iterator[Fabr
     with Emulation(topology) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
-        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         with ControllerProcess(files, framework, net.yard.netns_fd, rest) as controller:
             controller.wait_ready()
             yield Fabric(net, controller)

@@ -50,15 +50,22 @@ def enter(netns_fd: int) -> None:
 
 
 @contextmanager
-def inside(netns_fd: int) -> Iterator[None]:
-    """Run a block with the calling thread in the namespace; child processes started there stay in it."""
+def _returning() -> Iterator[None]:
+    """Run a block that moves the calling thread to other namespaces, and return to the original one."""
     home = _own_namespace()
     try:
-        enter(netns_fd)
         yield
     finally:
         _check(_libc.setns(home, _CLONE_NEWNET), "returning to the original network namespace")
         os.close(home)
+
+
+@contextmanager
+def inside(netns_fd: int) -> Iterator[None]:
+    """Run a block with the calling thread in the namespace; child processes started there stay in it."""
+    with _returning():
+        enter(netns_fd)
+        yield
 
 
 def connect(source: HostEnd, target: HostEnd, longest_s: float = 10.0) -> tuple[socket.socket, socket.socket]:
@@ -88,18 +95,12 @@ def connect(source: HostEnd, target: HostEnd, longest_s: float = 10.0) -> tuple[
 def make(count: int) -> list[int]:
     """Make ``count`` empty namespaces; each exists while the returned descriptor (close-on-exec) is open."""
     made: list[int] = []
-    home = _own_namespace()
-    try:
+    with ExitStack() as undo, _returning():
         for _ in range(count):
             _check(_libc.unshare(_CLONE_NEWNET), "making a network namespace")
             made.append(_own_namespace())
-    except BaseException:
-        for fd in made:
-            os.close(fd)
-        raise
-    finally:
-        _check(_libc.setns(home, _CLONE_NEWNET), "returning to the original network namespace")
-        os.close(home)
+            undo.callback(os.close, made[-1])
+        undo.pop_all()
     return made
 
 

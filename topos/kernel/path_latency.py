@@ -11,7 +11,6 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
@@ -23,13 +22,6 @@ LEAST_US = 1.0
 NO_NETEM = "this kernel has no netem"
 Probe = Callable[[], str | None]
 """Returns why this machine cannot delay packets, None if it can: ``unsupported_reason``, or a fake in tests."""
-
-
-class Kernel(Protocol):
-    """Executes netlink requests (``topos.kernel.netlink.Netlink``)."""
-
-    def run(self, requests: Iterable[NetlinkRequest]) -> None:
-        """Execute all requests in order; ``MachineError`` for the first that failed."""
 
 
 def unsupported_reason() -> str | None:
@@ -63,10 +55,15 @@ def switch_interfaces(switch: str) -> dict[int, tuple[int, str]]:
 
 
 class PathLatency:
-    """Sets the delays of the ports of one switch; ``interfaces`` maps a port to (index, name) of its interface."""
+    """Sets the delays of the ports of one switch; ``interfaces`` maps a port to (index, name) of its interface.
 
-    def __init__(self, kernel: Kernel, interfaces: Mapping[int, tuple[int, str]]) -> None:
-        self._kernel = kernel
+    ``execute`` executes netlink requests in order (``topos.kernel.netlink.Netlink.run``).
+    """
+
+    def __init__(
+        self, execute: Callable[[Iterable[NetlinkRequest]], None], interfaces: Mapping[int, tuple[int, str]]
+    ) -> None:
+        self._execute = execute
         self._interfaces = interfaces
         self._held: dict[int, float] = {}
 
@@ -83,7 +80,7 @@ class PathLatency:
                 requests.append(delay_packets(index, name, wanted) if wanted else remove_delay(index, name))
                 self._held[port] = wanted
         if requests:
-            self._kernel.run(requests)
+            self._execute(requests)
 
     def _interface(self, port: int) -> tuple[int, str]:
         if port not in self._interfaces:
@@ -96,4 +93,4 @@ def open_path_latency(switch: str) -> PathLatency:
     interfaces = switch_interfaces(switch)
     if not interfaces:
         raise MachineError(f"no interface of {switch} is in the network namespace of the controller")
-    return PathLatency(Netlink(), interfaces)
+    return PathLatency(Netlink().run, interfaces)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -172,7 +173,7 @@ def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
     )
     try:
         with Emulation(rail()) as net:
-            plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+            plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
             with relay_to(net, port):
                 assert net.waitConnected(10)
                 end = time.monotonic() + 5

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from measure.figures.link_throughput import throughputs
-from measure.live.probe import ProbeTrain, Receiver, Sender
+from measure.live.packets import Tap
+from measure.live.probe import ProbeTrain
 from measure.live.sampler import HostInterface, Sampler, queue_events
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
@@ -47,8 +48,8 @@ def pair() -> Iterator[tuple[int, int]]:
 @pytest.mark.timed(late_ms=3)  # as near as dark times are compared
 def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int]) -> None:
     host, yard = pair
-    sender, receiver = Sender(host, "g0-r0", "02:00:00:00:00:02"), Receiver("yard", yard, "rail0-eth1")
-    with ProbeTrain(sender, [receiver], seconds=0.4) as train, Netlink(host) as kernel:
+    sender, receiver = Tap(host, "g0-r0"), Tap(yard, "rail0-eth1")
+    with ProbeTrain(sender, "02:00:00:00:00:02", {"yard": receiver}, seconds=0.4) as train, Netlink(host) as kernel:
         time.sleep(0.1)
         kernel.run([token_bucket(INDEX, "g0-r0", 0.00001, 1, 1)])  # nothing passes
         start = time.monotonic()

@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def controlled() -> Iterator[tuple[Emulation, ControllerFiles]]:
         files = ControllerFiles(
             folder / "plan.json", folder / "channel", folder / "controller.jsonl", folder / "controller.log"
         )
-        files.plan.write_text(json.dumps(net.plan.to_json()), encoding="utf-8")
+        files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         controller = stack.enter_context(ControllerProcess(files, "ryu", net.yard.netns_fd))
         controller.wait_ready()
         yield net, files

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from topos.mesh import Mesh, bar, cross, evenly_spaced
+from topos.mesh import Mesh, evenly_spaced, leaving_end
 
 sizes = st.sampled_from([(1, 1), (1, 4), (3, 2), (3, 3), (5, 3), (5, 5), (7, 3)])
 
@@ -94,8 +94,8 @@ def test_light_takes_the_same_way_back(size: tuple[int, int], data: st.DataObjec
 
 def test_bar_keeps_the_side_and_cross_changes_it() -> None:
     ends = range(4)  # of a cell: left and right at its first vertex, left and right at its second
-    assert [bar(end) for end in ends] == [2, 3, 0, 1]
-    assert [cross(end) for end in ends] == [3, 2, 1, 0]
+    assert [leaving_end(end, False) for end in ends] == [2, 3, 0, 1]
+    assert [leaving_end(end, True) for end in ends] == [3, 2, 1, 0]
 
 
 def test_evenly_spaced_ports_are_those_of_the_reference() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from controllers.mesh.ports import choose_ports
 from railyard.errors import ConfigError
+from railyard.validation import from_plain
 from topos.describe import plan
 from topos.mesh import Mesh
 from topos.plan import FabricPlan, MeshPlan
@@ -50,7 +52,7 @@ def test_ports_can_be_chosen() -> None:
 @pytest.mark.parametrize("ports", [1, 2])
 def test_json_round_trip(ports: int) -> None:
     fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", cell_latency_us=1.5))
-    assert FabricPlan.from_json(json.loads(json.dumps(fabric.to_json()))) == fabric
+    assert from_plain(FabricPlan, json.dumps(asdict(fabric)).encode(), "a plan") == fabric
 
 
 @pytest.mark.parametrize(

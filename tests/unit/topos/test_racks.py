@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
+from railyard.validation import from_plain
 from topos.describe import plan
 from topos.plan import FabricPlan, SwitchLink
 from topos.racks import MorphluxTopo, RackTopo
@@ -97,7 +100,7 @@ def test_no_address_twice_and_json_round_trip(shape: tuple[int, int, int], fabri
     used = [(s.name, port.number) for s in written.switches for port in s.ports]
     used += [end for link in written.links for end in ((link.a, link.a_port), (link.b, link.b_port))]
     assert len(set(used)) == len(used)
-    assert written == FabricPlan.from_json(written.to_json())
+    assert written == from_plain(FabricPlan, asdict(written), "a plan")
 
 
 ELECTRICAL = {"fabric": "electrical-torus"}

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
+from railyard.validation import from_plain
 from topos.describe import plan
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
@@ -47,7 +50,7 @@ def test_no_address_twice_and_json_round_trip(
     assert all(len(port.interface) < 16 for port in every)
     for switch in fabric.switches:
         assert [p.number for p in switch.ports] == list(range(1, len(switch.ports) + 1))
-    assert fabric == plan(RailTopo(**options)) == FabricPlan.from_json(fabric.to_json())
+    assert fabric == plan(RailTopo(**options)) == from_plain(FabricPlan, asdict(fabric), "a plan")
 
 
 def test_one_shot_has_four_ports_that_share_the_bandwidth_of_two() -> None:

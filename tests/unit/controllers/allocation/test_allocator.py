@@ -183,7 +183,7 @@ def test_the_server_graph_of_the_paper() -> None:
     plant = FibrePlant.of(RACK)
     assert (len(plant.graph), plant.torus.blocks) == (16, (2, 2, 4))
     assert set(plant.links.values()) == {4}
-    assert {len(plant.neighbours(server)) for server in range(16)} == {4}
+    assert {len(plant.graph[server]) for server in range(16)} == {4}
 
 
 def test_fifty_shortest_simple_paths_and_the_best_five() -> None:
@@ -193,7 +193,7 @@ def test_fifty_shortest_simple_paths_and_the_best_five() -> None:
     assert [len(path) for path in found] == sorted(len(path) for path in found)
     for path in found:
         assert (path[0], path[-1], len(set(path))) == (0, 15, len(path))
-        assert all(b in plant.neighbours(a) for a, b in pairwise(path))
+        assert all(b in plant.graph[a] for a, b in pairwise(path))
     assert plant.shortest(15, 0) == tuple(path[::-1] for path in found)
     direct = plant.candidates(0, 1, {}, 0)
     assert direct[0] == (0, 1)
@@ -244,7 +244,7 @@ def test_seats_are_near_each_other_and_never_shared() -> None:
     plant = FibrePlant.of(RACK)
     found = list(placement(plant, SliceLayout((tuple(range(16)),) * 4, ring), {}, 4, 8, 1))
     assert all(len(set(servers)) == 4 for servers in found)
-    near = [all(s[b] in plant.neighbours(s[a]) for a, b in pairwise((0, 1, 2, 3, 0))) for s in found]
+    near = [all(s[b] in plant.graph[s[a]] for a, b in pairwise((0, 1, 2, 3, 0))) for s in found]
     assert sum(near) >= len(near) / 2
     assert not list(placement(plant, SliceLayout(((1,), (1,)), ()), {}, 4, 8, 1))
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Circuit, Matching
+from controllers.circuits.ocs import OpticalSwitch
 from railyard.errors import CircuitError
 
 
@@ -26,7 +27,7 @@ def test_a_port_twice_and_a_port_to_itself_are_refused() -> None:
 
 def test_a_port_the_switch_has_not_is_named() -> None:
     with pytest.raises(CircuitError, match="port 9 is not on rail0; its ports are 1 to 8"):
-        Matching([(1, 9)]).check_ports(range(1, 9), "rail0")
+        OpticalSwitch("rail0", range(1, 9)).change_to(Matching([(1, 9)]))
 
 
 def test_direction_does_not_matter() -> None:

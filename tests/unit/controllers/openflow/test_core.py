@@ -240,16 +240,24 @@ def test_a_job_over_the_channel(path: Path) -> None:
         people.finish("j")
 
 
+def raw_connection(path: Path) -> socket.socket:
+    """A connection to the job channel that sends bytes as they are."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(str(path))
+    return connection
+
+
 def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path) -> None:
-    with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a:
+    with ChannelClient(path, 5) as people, raw_connection(path) as a:
         people.register(Job("j", pipeline_groups(2, 2), "on-demand"), "opus")
-        dying = ChannelClient(path, 5)
-        dying.send(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
-        a.send(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
+        dying = raw_connection(path)
+        dying.sendall(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
+        a.sendall(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
         waiting = served.core._operations.pending_replies
         served.until(lambda: len(waiting.waiting) == 2)
         dying.close()
-        answer = json.loads(a.receive())
+        answer = json.loads(a.recv(1 << 16))
         assert answer["error"].endswith("rank 2 of the group has left")
         assert answer["kind"] == "PeerLost", "whoever hears it has done nothing wrong"
 
@@ -262,9 +270,9 @@ def test_no_ack_is_an_error_and_not_a_go(path: Path) -> None:
 
 
 def test_a_line_that_is_not_json_is_answered(path: Path) -> None:
-    with ChannelClient(path, 5) as client:
-        client.send(b"hello\n")
-        assert b"must be one line of JSON" in client.receive()
+    with raw_connection(path) as connection:
+        connection.sendall(b"hello\n")
+        assert b"must be one line of JSON" in connection.recv(1 << 16)
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
         target=lambda: channel.ChannelConnection(listener.accept()[0], world.core).serve(), daemon=True
     ).start()
     with ChannelClient(tmp_path / "channel", 5) as client:
-        client.send(b'{"op":"alive","job":"A","rank":0}\n')
+        client._socket.sendall(b'{"op":"alive","job":"A","rank":0}\n')
         client.call("failed", rank=0, cause="told")
         assert client.call("watch", job="A", seen=0)["replacements"] == [[0, 8]]
         with pytest.raises(ControlError, match="job Z is not registered"):

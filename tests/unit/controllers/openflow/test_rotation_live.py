@@ -92,7 +92,8 @@ def test_slots_come_as_long_as_somebody_has_something() -> None:
 
 
 def test_slots_with_an_end_come_by_themselves_until_all_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Datapath, "dark_trip_s", 0.0)  # no slot ends before its time, however long orders took before
+    # no slot ends before its time, however long orders took before
+    monkeypatch.setattr(Datapath, "trip_s", lambda self, step: 0.0)
     world, agents = rotating(Cycle(slot_s=0.03), DELAY_S)
     world.until(lambda: all(len(agent.told()) >= 4 for agent in agents))
     for agent in agents:
@@ -157,7 +158,7 @@ def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: 
 
     monkeypatch.setattr(core, "later", later)
     for number, trips in enumerate(([0.002, 0.004, 0.003], [0.001])):
-        core.datapaths.connect(core.plan.switches[number], lambda data: True).dark_trips = trips
+        core.datapaths.connect(core.plan.switches[number], lambda data: True).trips["darken"] = trips
     for switches in (("rail0",), ("rail1",), ("rail0", "rail1"), ("elsewhere",)):
         core._execute([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
     assert planned == pytest.approx([5.997, 5.999, 5.997, 6.0]), "the median of each, and the slowest of several"

@@ -40,7 +40,7 @@ class South:
     def __init__(self, plan: FabricPlan) -> None:
         self.engine, self.datapaths = Engine(plan), Datapaths(plan)
         datapath = self.datapaths.connect(plan.switches[0], lambda data: True)
-        datapath.filled, datapath.round_trips, datapath.dark_trips = True, [REPLY_S], [REPLY_S]
+        datapath.filled, datapath.trips = True, {"darken": [REPLY_S], "end_dark": [REPLY_S]}
         self.tuning = Tuning(self)
         self.now = 100.0
         self.orders: list[tuple[float, Step]] = []

@@ -38,7 +38,7 @@ def test_adjacent_servers_have_as_many_fibres_as_links_of_the_torus() -> None:
     )
     plant = FibrePlant(rack_of(CUBE), CUBE.chips)
     assert set(links.values()) == {4} and len(links) == 32
-    assert {(a, b) for a in range(16) for b in plant.neighbours(a) if a < b} == set(links)
+    assert {(a, b) for a in range(16) for b in plant.graph[a] if a < b} == set(links)
 
 
 def test_circuits_inside_a_server_take_no_fibre_and_others_one_per_hop() -> None:
@@ -67,7 +67,7 @@ def test_a_pair_of_servers_without_a_free_fibre_is_named() -> None:
 @pytest.mark.parametrize(("reach", "beside"), [(None, 16), (1, 1), (4, 4), (99, 16)])
 def test_how_many_servers_a_spare_server_is_adjacent_to(reach: int | None, beside: int) -> None:
     plant = FibrePlant(rack_of(CUBE), 68, spare_neighbours=reach)
-    assert len(plant.neighbours(16)) == beside
+    assert len(plant.graph[16]) == beside
 
 
 def test_no_circuit_passes_through_a_spare_server() -> None:
@@ -91,8 +91,8 @@ def test_routes_join_their_servers_within_the_fibres(pairs: list[tuple[int, int]
     assert all(taken <= 4 for taken in fibres_used(routes.values()).values())
     for key, (a, b) in circuits.items():
         route = routes[key]
-        assert (route[0], route[-1]) == (plant.server_of(a), plant.server_of(b))
-        assert all(there in plant.neighbours(here) for here, there in pairwise(route))
+        assert (route[0], route[-1]) == (plant.torus.server_of(a), plant.torus.server_of(b))
+        assert all(there in plant.graph[here] for here, there in pairwise(route))
         assert len(set(route)) == len(route)
 
 
@@ -208,8 +208,11 @@ def fibres_taken(here: RackPlayer) -> Counter[tuple[int, int]]:
             ways = {light: membership.policy.route_of(light) for light in lights}
             for (_, circuit), way in ways.items():
                 assert way is not None, f"circuit {circuit} of {name} has no way"
-                assert {way[0], way[-1]} == {plant.server_of(rank[circuit.a]), plant.server_of(rank[circuit.b])}
-                assert all(there in plant.neighbours(at) for at, there in pairwise(way))
+                assert {way[0], way[-1]} == {
+                    plant.torus.server_of(rank[circuit.a]),
+                    plant.torus.server_of(rank[circuit.b]),
+                }
+                assert all(there in plant.graph[at] for at, there in pairwise(way))
             used.append(fibres_used(way for way in ways.values() if way is not None))
         taken += used[0] | used[1]
     return taken

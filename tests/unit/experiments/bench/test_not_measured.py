@@ -194,7 +194,7 @@ def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b'{"id":0,"ok":false,"error":"no such job"}\n', "checkin of a member was refused: no such job"),
+        (b'{"id":0,"ok":false,"error":"no such job"}\n', "the controller refused checkin of group ring: no such job"),
         (b"", "2 of 2 members got no answer to checkin within 0.2 s"),
     ],
 )

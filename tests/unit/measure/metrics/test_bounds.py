@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from measure.metrics.critical import (
     RoundBytes,
     bound_s,
-    critical_bytes,
     round_bytes,
     rounds_after_straggler,
     rounds_before_straggler,
@@ -95,4 +94,3 @@ def test_uneven_chunks_and_copies_inside_a_position() -> None:
     assert round_bytes(plan, 3) == (RoundBytes(12, 0),)
     inside = Schedule("by-hand", "broadcast", 2, 2, (0, 0), moves)
     assert round_bytes(inside, 3) == (RoundBytes(16, 0),)
-    assert critical_bytes(inside, 3) == 16

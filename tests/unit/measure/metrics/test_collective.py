@@ -41,8 +41,7 @@ def test_from_first_and_from_last_arrival() -> None:
     assert times.time_s == pytest.approx(0.7)
     assert times.after_arrival_s == pytest.approx(0.4)
     assert [step.step for step in times.steps] == [1, 2]
-    assert times.lateness == (pytest.approx((0, 0, 0.3, 0)),) * 2
-    assert [step.gap_s for step in times.steps] == pytest.approx([0.3, 0.3])
+    assert [step.arrivals for step in times.steps] == [pytest.approx((s, s, s + 0.3, s)) for s in (10.0, 20.0)]
 
 
 def test_the_median_of_the_steps_counts() -> None:
@@ -107,5 +106,6 @@ def test_predicted_times_use_the_same_definitions(make_plan: Any) -> None:
     assert together.time_s == together.after_arrival_s == pytest.approx(ring_s, rel=0.01)
     late = _predicted(make_plan, (0.5,))
     assert late.time_s == pytest.approx(late.after_arrival_s + 0.5)
-    assert late.steps[0].lateness == pytest.approx((0, 0.5, 0, 0))
+    first, second, third, last = late.steps[0].arrivals
+    assert first == third == last == pytest.approx(second - 0.5)
     assert 0.8 * ring_s < late.after_arrival_s <= ring_s * 1.01, "a ring can do next to nothing before"

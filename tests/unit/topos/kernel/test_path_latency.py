@@ -60,7 +60,7 @@ def test_letting_pass_takes_the_queue_away() -> None:
 
 def test_only_what_changes_is_asked_for() -> None:
     kernel = FakeKernel()
-    ports = PathLatency(kernel, INTERFACES)
+    ports = PathLatency(kernel.run, INTERFACES)
     ports.set({1: 15.0, 2: 15.0, 3: 0.0})
     assert kernel.asked == [
         "delaying packets of rail0-eth1 by 15 us",
@@ -76,13 +76,13 @@ def test_only_what_changes_is_asked_for() -> None:
 
 def test_below_a_microsecond_nothing_is_held_back() -> None:
     kernel = FakeKernel()
-    PathLatency(kernel, INTERFACES).set({1: 0.99})
+    PathLatency(kernel.run, INTERFACES).set({1: 0.99})
     assert kernel.asked == []
 
 
 def test_a_port_without_an_interface_and_a_kernel_that_fails_are_said() -> None:
     kernel = FakeKernel()
-    ports = PathLatency(kernel, INTERFACES)
+    ports = PathLatency(kernel.run, INTERFACES)
     with pytest.raises(MachineError, match="port 4 has no interface"):
         ports.set({4: 5.0})
     kernel.broken = True
