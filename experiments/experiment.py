@@ -71,7 +71,7 @@ class Experiment(ABC, Generic[S]):
 
     @property
     def identifier(self) -> str:
-        """What ``experiments.registry.find`` finds the experiment by, also when its results are drawn again."""
+        """Name by which ``experiments.registry.find`` finds this kind of experiment, for its results folder."""
         kind = type(self)
         if kind.__module__.startswith("experiments."):
             return kind.name
@@ -101,7 +101,7 @@ class Experiment(ABC, Generic[S]):
         return exit_status(rows) if self.packets else 0
 
     def as_json(self, rows: Sequence[Row]) -> Any:
-        """What ``--json`` writes: the rows, unless an experiment has another form."""
+        """Plain data that ``--json`` writes: the rows, unless an experiment has another form."""
         return list(rows)
 
     @classmethod

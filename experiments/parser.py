@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options(self) -> list[str]:
-        """The names of all options."""
+        """Names of all options of the parser, each with its dashes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def read(

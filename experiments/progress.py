@@ -25,7 +25,7 @@ class RunProgress:
         self._task: TaskID | None = None
 
     def say(self, text: str) -> None:
-        """Print a line."""
+        """Print one line of text on the console of the run."""
         if self._console is not None:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 

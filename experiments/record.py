@@ -20,7 +20,7 @@ from topos.plan import FabricPlan
 
 
 class Recordable(Protocol):
-    """What a results folder says of its experiment (``experiments.experiment.Experiment``)."""
+    """Interface of an experiment for its results folder (``experiments.experiment.Experiment``)."""
 
     @property
     def name(self) -> str:
@@ -28,7 +28,7 @@ class Recordable(Protocol):
 
     @property
     def identifier(self) -> str:
-        """What the experiment is found by when its results are drawn again."""
+        """Name by which the experiment is found when its results are drawn again."""
 
     @property
     def settings(self) -> Any:
@@ -40,11 +40,11 @@ class Recordable(Protocol):
 
     @property
     def scale(self) -> Scale:
-        """The scale of the run."""
+        """Scale between the real system and the emulated one."""
 
     @property
     def rows(self) -> Sequence[type[ResultRow]]:
-        """The types of the rows."""
+        """Types of the rows that a run of the experiment gives."""
 
 
 class Record:

@@ -98,7 +98,7 @@ class Recorded:
 
     @cached_property
     def scale(self) -> Any:
-        """The scale of the run."""
+        """Scale between the real system and the emulated one, from the manifest."""
         return scale_of(self.manifest)
 
 

@@ -23,7 +23,7 @@ tables and records are in `summary.json` alone."""
 
 
 def markdown() -> str:
-    """The text of the page."""
+    """Text of ``docs/results.md``, as Markdown."""
     lines = [_HEAD, "", "## Fields of every experiment with packets", *_table(MeasuredRow, frozenset())]
     shared = {each.name for each in described(MeasuredRow)}
     for entry in ENTRIES:

@@ -117,7 +117,7 @@ def _is_branch(part: str) -> bool:
 
 
 def _sentence(first: Any, shown: str) -> str:
-    """What a value must be, without the key."""
+    """The sentence that says how a value must be, without its key."""
     kind, bounds = str(first["type"]), first.get("ctx", {})
     if kind == "literal_error":
         choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")

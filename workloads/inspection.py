@@ -104,7 +104,7 @@ def inspect_file(
 
 
 def _with_unit(read: Callable[[str | None], T], compute_unit: str | None) -> tuple[T, tuple[str, ...]]:
-    """What ``read`` returns for the unit of compute times; without them, and a note, where their unit is missing."""
+    """The result of ``read`` for the unit of compute times; without them, and a note, where their unit is missing."""
     try:
         return read(compute_unit), ()
     except ConfigError as error:

@@ -24,7 +24,7 @@ from controllers.engine.actions import (
     RewireRefused,
     SlotEnds,
 )
-from controllers.engine.failover import Failover
+from controllers.engine.failover import FailureHandler
 from controllers.engine.jobs import Job
 from controllers.engine.liveness import Liveness
 from controllers.engine.optical_state import OpticalState, Reconfiguration
@@ -54,7 +54,7 @@ class Engine:
         self.registry = JobRegistry(plan, lambda rank: rank not in self._unplugged and self.optical.sound(rank))
         self.routing = Routing(plan, self.registry.without_routes, self.optical.next_id)
         self._queue = RequestQueue(self.optical, self.routing)
-        self._failover = Failover(self.optical, self.routing, self.registry, self._queue, self.liveness)
+        self._failover = FailureHandler(self.optical, self.routing, self.registry, self._queue, self.liveness)
 
     # ---- jobs -------------------------------------------------------------------------------------------------
 

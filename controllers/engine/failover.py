@@ -1,4 +1,4 @@
-"""Failover: the replacement of failed chips and the changes of circuits and routes for it. No clock, no I/O.
+"""FailureHandler: the replacement of failed chips and the changes of circuits and routes for it. No clock, no I/O.
 
 The members of a job keep their positions; the replacement takes the position of the failed chip, and only circuits that
 differ change. Failures of one job are handled one after the other, in order, so that no two changes need the same port.
@@ -25,7 +25,7 @@ from railyard.errors import ControlError, RailyardError
 from workloads.program import Group
 
 
-class Failover:
+class FailureHandler:
     """Turns failures of chips into changes of membership and the actions for them."""
 
     def __init__(

@@ -18,7 +18,7 @@ from railyard.validation import Name, Seconds, Whole, config_error
 
 
 class Request(BaseModel):
-    """What all requests have in common; unknown keys are refused."""
+    """The fields that all requests share; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -106,7 +106,7 @@ class Release(AgentRequest):
     index: Whole
 
 
-class Moved(AgentRequest):
+class MovedReport(AgentRequest):
     """Report that the rank has sent its data for ``slot`` (and, if ``idle``, has none for another); only refused."""
 
     op: Literal["moved"]
@@ -181,7 +181,7 @@ AnyRequest = (
     | CheckIn
     | CircuitRequest
     | Release
-    | Moved
+    | MovedReport
     | Alive
     | Watch
     | Restart

@@ -44,7 +44,7 @@ class Operations:
             messages.CheckIn: self._check_in,
             messages.CircuitRequest: self._request,
             messages.Release: self._release,
-            messages.Moved: self._moved,
+            messages.MovedReport: self._moved,
             messages.Alive: self._alive,
             messages.Watch: self._watch,
             messages.Restart: self._restart,
@@ -139,7 +139,7 @@ class Operations:
         self.pending_replies.reply(reply_to)
         return actions
 
-    def _moved(self, request: messages.Moved, reply_to: PendingReply, now: float) -> Iterable[Action]:
+    def _moved(self, request: messages.MovedReport, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)
         return self._engine.moved(request.rank, request.group, request.index, request.slot, request.idle, now)
 

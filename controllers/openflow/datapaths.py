@@ -92,7 +92,7 @@ class Datapaths:
 
     @property
     def complete(self) -> bool:
-        """Whether all switches of the plan are connected and filled."""
+        """True once all switches of the plan are connected and have their starting flows."""
         return len(self.connected) == len(self._by_dpid) and all(
             datapath.filled for datapath in self.connected.values()
         )

@@ -76,7 +76,7 @@ def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ..
 
 
 def paths_in(switch: SwitchPlan, paths: Sequence[Hop], current: Mapping[str, Matching]) -> tuple[Hop, ...]:
-    """Those of ``paths`` whose circuits on ``switch`` are in ``current``; all of them on a packet switch."""
+    """The part of ``paths`` whose circuits on ``switch`` are in ``current``; all of them on a packet switch."""
     if switch.kind != "ocs":
         return tuple(paths)
     here = current.get(switch.name, Matching())

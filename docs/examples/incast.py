@@ -51,7 +51,7 @@ class IncastSettings(PacketSettings):
 # 2. Rows: one typed record for each point. Text after the type describes the field.
 @dataclass(kw_only=True)
 class IncastRow(MeasuredRow):
-    """One number of senders."""
+    """The time of an incast with one number of senders."""
 
     senders: Annotated[int, "ranks that send at once"]
     size_bytes: Annotated[int, "bytes that each of them sends"]

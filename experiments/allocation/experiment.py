@@ -29,11 +29,11 @@ class AllocationStudy(Experiment[AllocationSettings]):
     packets = False
 
     def needs_root(self) -> bool:
-        """Nothing is emulated."""
+        """False: the study computes and sends no packets."""
         return False
 
     def run(self, runner: Runner) -> None:
-        """Compute all studies."""
+        """Compute the rows of all studies and add them to the results."""
         from experiments.allocation.studies import Studies
 
         runner.progress.begin("computing the studies")

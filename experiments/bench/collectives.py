@@ -34,7 +34,7 @@ def against_bounds() -> list[Measurement]:
     """
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
-    experiment = Bounds(validated(CollectiveSettings, {"iterations": _STEPS}))
+    experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
         name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
         if not row["after_arrival_s"]:
@@ -45,7 +45,7 @@ def against_bounds() -> list[Measurement]:
     return found
 
 
-class Bounds(Collectives):
+class BoundTrials(Collectives):
     """Every algorithm and collective once, ordered so that fabrics are brought up once."""
 
     @cached_property

@@ -22,7 +22,7 @@ Name = Literal[
 
 
 class BenchSettings(Settings):
-    """Which benchmarks run."""
+    """Settings of the benchmarks: the choice of those that run."""
 
     only: Annotated[tuple[Name, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="benchmarks to run (default all)"

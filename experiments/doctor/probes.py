@@ -90,7 +90,7 @@ def free_memory_gib() -> float:
 
 
 def _failure(*command: str) -> str:
-    """What a failed command said or how it failed; empty if it succeeds."""
+    """Output of a command that failed, or the reason why it could not run; empty if it succeeds."""
     program = shutil.which(command[0], path=_PATH)
     if program is None:
         return f"{command[0]} is missing"

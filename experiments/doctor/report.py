@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def findings() -> list[Finding]:
-    """What this machine has and lacks, in the order in which a person would mend it; changes nothing."""
+    """Findings about this machine, in the order in which a person would mend them; changes nothing."""
     if platform.system() != "Linux":
         return [Finding("system", "missing", f"runs need Linux, not {platform.system()}", "use a virtual machine")]
     in_checkout, is_root = SETUP.exists(), os.geteuid() == 0

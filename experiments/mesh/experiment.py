@@ -44,7 +44,7 @@ class MeshRouting(Experiment[MeshStudy]):
     packets = keeps = False
 
     def needs_root(self) -> bool:
-        """Nothing is emulated."""
+        """False: the study computes and sends no packets."""
         return False
 
     def run(self, runner: Runner) -> None:

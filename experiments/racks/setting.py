@@ -55,7 +55,7 @@ class JobSection(TenantSection):
 
 
 class RackSettings(PacketSettings):
-    """What experiments on racks have in common."""
+    """Settings that all experiments on racks share."""
 
     mtu: Annotated[int, Option(metavar="BYTES")] = Field(
         default=MTU_BYTES, ge=576, le=9216, description="MTU of the links, in bytes"
@@ -110,7 +110,7 @@ class Setting:
 
     @property
     def fabric(self) -> Fabric:
-        """The fabric to bring up."""
+        """Fabric of racks that this setting brings up."""
         return Fabric(self.name, self.name, self.topology)
 
     def ring_paths(self, members: Sequence[int]) -> list[Hop]:

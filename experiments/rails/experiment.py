@@ -70,7 +70,7 @@ class Rails(Experiment[RailSettings]):
             yield row
 
     def run(self, runner: Runner) -> None:
-        """Measure every point."""
+        """Measure every mode at every delay, and add the stall law's step time."""
         settings, points = self.settings, self.settings.points()
         fabrics = {settings.fabric_of(mode): self.fabric(mode) for mode, _ in points}
         runner.extra = {
@@ -95,7 +95,7 @@ class Rails(Experiment[RailSettings]):
             runner.progress.say(f"  {title}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
 
     def fabric(self, mode: Mode) -> Fabric:
-        """The fabric of ``mode``."""
+        """Fabric on which the job runs in ``mode``."""
         return fabric_on(self.settings, self.workload, mode, self.scale)
 
     def _row(self, mode: Mode, delay_ms: float, scale: Scale) -> RailRow:

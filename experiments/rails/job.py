@@ -113,7 +113,7 @@ def program_on(settings: RailSettings, workload: Workload, mode: Mode) -> Progra
 
 
 def fabric_on(settings: RailSettings, workload: Workload, mode: Mode, scale: Scale) -> Fabric:
-    """The fabric of ``mode``."""
+    """Fabric on which the job runs in ``mode``, at ``scale``."""
     name = settings.fabric_of(mode)
     return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, name, scale)))
 

@@ -14,7 +14,7 @@ from railyard.size import parse_size
 from railyard.validation import Section
 
 
-class FabricSection(Section):
+class RailsSection(Section):
     """The rails of an experiment."""
 
     kind: Annotated[Literal["electrical", "ocs"], Option("--fabric")] = Field(
@@ -78,7 +78,7 @@ class RailSettings(PacketSettings):
         description="policy of the circuits (default opus, in modes on-demand and provisioned; docs/policies.md)",
     )
     trace: TraceSection = TraceSection()
-    fabric: FabricSection = FabricSection()
+    fabric: RailsSection = RailsSection()
 
     @field_validator("modes", "delays_ms")
     @classmethod

@@ -63,7 +63,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             yield from recovered
 
     def run(self, runner: Runner) -> None:
-        """Measure all studies."""
+        """Measure all studies that the settings name, on both fabrics."""
         for epoch, spec in self._epochs():
             rows = self._measure(runner, epoch, spec)
             runner.add(*rows)

@@ -23,7 +23,7 @@ LEAST_GAP_S = 0.01
 
 @dataclass(kw_only=True)
 class StragglerRow(TrialRow):
-    """A trial with a late rank."""
+    """One collective with a late rank, on one fabric."""
 
     persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
     all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None

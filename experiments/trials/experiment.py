@@ -58,7 +58,7 @@ class TrialExperiment(Experiment[T]):
             yield row
 
     def run(self, runner: Runner) -> None:
-        """Measure every trial."""
+        """Measure all trials of the settings, one after another."""
         for trial in self.trials:
             self.measure(runner, trial)
 

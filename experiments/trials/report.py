@@ -16,7 +16,7 @@ def trial_point(row: Row) -> str:
 
 
 def trial_tables(rows: Sequence[Row]) -> Iterator[Table]:
-    """A table for each study."""
+    """One table of trials for each study in ``rows``."""
     for study in dict.fromkeys(row["study"] for row in rows):
         mine = [row for row in rows if row["study"] == study]
         yield Table(f"study: {study}" if study else "collectives", _columns(mine), mine)

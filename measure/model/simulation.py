@@ -47,7 +47,7 @@ class InSlot(NamedTuple):
 
 @dataclass
 class SlotLink:
-    """What the ideal links of one rank carry in slots."""
+    """Data that the ideal links of one rank carry in slots."""
 
     cut: list[InSlot] = field(default_factory=list)
     """Parts, or the rest of them, that did not fit into the slots of a rotation so far."""

@@ -48,7 +48,7 @@ def role_of(layer: Layer, index: int, part: LayerPass) -> Role | None:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """The ranks by dimension.
+    """Ranks of a job by dimension of parallelism.
 
     With ``data_first``, neighbouring ranks are data-parallel: tp and dp of ``parallelism`` are then those of the
     opposite role.

@@ -22,7 +22,7 @@ class ScheduleFacts:
         return self._transfers[id(schedule)][position]
 
     def uses(self, schedule: Schedule) -> tuple[CircuitUse, ...]:
-        """The uses of all circuits."""
+        """Uses of each circuit by the transfers of a schedule."""
         if id(schedule) not in self._uses:
             self._uses[id(schedule)] = circuit_uses(schedule)
         return self._uses[id(schedule)]

@@ -44,7 +44,7 @@ class Parallelism(Section):
 
     @property
     def sizes(self) -> Coordinates:
-        """Sizes in rank order."""
+        """Sizes of the dimensions in the order of ranks, the fastest first."""
         return Coordinates(self.tp, self.ep, self.dp, self.pp)
 
     @property

@@ -97,7 +97,7 @@ class ModelShape(Section):
 
     @property
     def parameters_per_expert(self) -> int:
-        """Parameters of one expert."""
+        """Number of parameters of one expert of a layer."""
         return self._mlp(self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden)
 
     @property

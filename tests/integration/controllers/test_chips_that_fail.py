@@ -65,7 +65,7 @@ def beating(fabric: Fabric, job: str, ranks: set[int], every_s: float, rounds: i
         while not stop.is_set():
             for rank in list(agents):
                 if rank in ranks:
-                    agents[rank].send(b'{"op":"alive","job":"%s","rank":%d}\n' % (job.encode(), rank))
+                    agents[rank]._socket.sendall(b'{"op":"alive","job":"%s","rank":%d}\n' % (job.encode(), rank))
                 else:
                     agents.pop(rank).close()
             done += 1
