@@ -120,7 +120,7 @@ class RunningRotation:
         (self.idle.add if idle else self.idle.discard)(rank)
 
     def over(self, present: frozenset[int]) -> bool:
-        """Return whether all of ``present`` have sent their data in a slot without an end, and one has data for another."""
+        """True when all of ``present`` have sent their data in a slot without an end, and one has data for another."""
         return self.slot.seconds is None and present <= self.moved and not present <= self.idle
 
     def advance(self) -> None:

@@ -52,7 +52,7 @@ class CalibrationRow(ResultRow):
 
 
 class Calibrate(Experiment[CalibrateSettings]):
-    """Measure the traffic that this machine can emulate faithfully: timer error, aggregate goodput, message latency, datapath.
+    """Measure the traffic that this machine emulates faithfully: timer error, aggregate goodput, message latency.
 
     Later runs choose their scale from the saved result.
     """
