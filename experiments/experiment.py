@@ -50,6 +50,8 @@ class Experiment(ABC, Generic[S]):
     quick: ClassVar[Mapping[str, Any]] = {}
     examples: ClassVar[Sequence[str]] = ()
     actions: ClassVar[Mapping[str, Action]] = {}
+    files: ClassVar[Sequence[str]] = ()
+    """Keys whose value may be a file, which an experiment file may have beside itself."""
     packets: ClassVar[bool] = True
     """Whether the rows are measured points on a fabric, which carry a verdict."""
     keeps: ClassVar[bool] = True
@@ -88,7 +90,7 @@ class Experiment(ABC, Generic[S]):
 
     def predict(self) -> Iterable[ResultRow]:
         """The rows as the model predicts them; measured columns are None. Needs no root."""
-        raise ConfigError(f"{self.name} has no model that predicts it; leave --predict out", key="--predict")
+        raise ConfigError(f"has no model that predicts it; use: railyard run {self.name}", key=self.name)
 
     @abstractmethod
     def run(self, runner: Runner) -> None:

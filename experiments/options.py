@@ -40,9 +40,11 @@ class FieldOption:
 
     @property
     def help(self) -> str:
-        """The help text, with the default."""
-        default = in_words(self.default)
-        return self.text + (f" (default {default})" if default and self.kind in ("value", "list") else "")
+        """The help text, with the default, and the key unless the option has the same name."""
+        default = in_words(self.default) if self.kind in ("value", "list") else ""
+        notes = [f"key {self.key}"] if self.names[0] != f"--{self.key}".replace("_", "-") else []
+        notes += [f"default {default}"] if default else []
+        return self.text + (f" ({', '.join(notes)})" if notes else "")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         """Add the option to ``parser``; a value that is not given is None."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from experiments.session import Session
 from measure.live.calibration import load_calibration
 from measure.results.manifest import build_manifest
-from measure.results.results import Results, check_folder, plain
+from measure.results.results import CONTROLLER_LOG, Results, check_folder, plain
 from measure.results.row import ResultRow, Row, columns
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -51,7 +50,7 @@ class Record:
     """The results folder ``out`` of a run of ``experiment``. Nothing is written before ``open``."""
 
     def __init__(self, out: Path, experiment: Recordable, scale: Scale) -> None:
-        check_folder(out)
+        check_folder(out, experiment.identifier)
         self._out = out
         self._experiment = experiment
         self._scale = scale
@@ -113,8 +112,7 @@ class Record:
         self._typed += rows
         revise(self._typed)
         kinds = dict.fromkeys((*self._experiment.rows, *map(type, self._typed)))
-        shown = {type(row) for row in self._typed}
-        names = dict.fromkeys(name for kind in kinds if kind in shown for name in columns(kind))
+        names = dict.fromkeys(name for kind in kinds for name in columns(kind))
         self.results.write_rows(self.rows, list(names))
 
     def close(self, error: BaseException | None) -> None:
@@ -131,4 +129,4 @@ class Record:
         if session.controller is None or self._results is None:
             return
         with suppress(OSError):
-            shutil.copyfile(session.controller.files.log, self._results.folder / "controller.log")
+            self._results.write(CONTROLLER_LOG, session.controller.files.log.read_bytes())

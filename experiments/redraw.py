@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from experiments.experiment import Experiment
 from experiments.registry import find
 from experiments.report import Recorded
 from measure.results.results import FIGURES, TRACE, Results
 from measure.results.trace import trace_json
+from railyard.errors import ConfigError
 
 
-def redraw(folder: Path) -> list[Path]:
+def kind_of(results: Results) -> type[Experiment[Any]]:
+    """The experiment that a results folder is of, by the name in its manifest.
+
+    ``ConfigError`` for one that is not installed and for code of a file: a folder may come from another person, so
+    that its manifest does not decide which code is executed.
+    """
+    name = results.experiment
+    if ":" in name:
+        raise ConfigError(
+            f"{results.folder} is of {name}, whose code is not part of Railyard; name it: --experiment {name}",
+            key="results",
+        )
+    return find(name)
+
+
+def redraw(folder: Path, kind: type[Experiment[Any]] | None = None) -> list[Path]:
     """Draw all figures and the trace of a results folder again; returns the paths written.
 
-    ``ConfigError`` if ``folder`` is not a results folder, or one of an experiment that is not there.
+    ``kind`` is its experiment (default ``kind_of``). ``ConfigError`` if ``folder`` is not a results folder, cannot be
+    read or written, or is of an experiment that is not there.
     """
     from measure.figures.style import png  # matplotlib takes a second
 
     results = Results.open(folder)
-    manifest = results.manifest()
-    kind = find(str(manifest["experiment"]["experiment"]))
-    recorded = Recorded(manifest, results.rows(), results.events())
+    kind = kind or kind_of(results)
+    recorded = Recorded(results.manifest(), results.rows(), results.events())
     scale = recorded.scale if kind.packets else None
-    written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
-    for drawn in kind.report().figures(recorded):
-        if drawn.figure is not None:
-            faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-            image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
-            written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
-    results.hand_over()
+    try:
+        written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
+        for drawn in kind.report().figures(recorded):
+            if drawn.figure is not None:
+                faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
+                image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
+                written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
+        results.hand_over()
+    except PermissionError:
+        raise ConfigError(
+            f"{folder} belongs to another user; draw its figures with sudo, or copy it", key="results"
+        ) from None
     return written

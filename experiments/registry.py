@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from railyard.errors import ConfigError
 from railyard.plugin import entry_points, load_class
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def find(name: str) -> type[Experiment[Any]]:
             module, _, kind = entry.place.partition(":")
             found: type[Experiment[Any]] = getattr(import_module(module), kind)
             return found
-    return load_class(
+    other = load_class(
         name,
         Experiment,  # type: ignore[type-abstract]
         GROUP,
@@ -78,3 +79,7 @@ def find(name: str) -> type[Experiment[Any]]:
         "experiment",
         [entry.name for entry in ENTRIES],
     )
+    missing = [need for need in ("name", "Settings") if not hasattr(other, need)] + sorted(other.__abstractmethods__)
+    if missing:
+        raise ConfigError(f"{name} has no {missing[0]}; an experiment needs it", key="experiment")
+    return other

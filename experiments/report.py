@@ -140,7 +140,10 @@ def show(
 ) -> None:
     """Print the tables of ``rows``, the findings and the verdict; for predictions the tables only."""
     console = console or console_for_tables(wide=wide)
-    predicted = packets and bool(rows) and all(row.get("faithful") is None for row in rows)
+    if not rows:
+        console.print(*(verdict_lines(rows, report.point) if packets else ["No row was computed."]), sep="\n")
+        return
+    predicted = packets and all(row.get("faithful") is None for row in rows)
     if report.text is not None and not predicted and not wide:
         for line in report.text(rows, settings):
             console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -83,10 +83,13 @@ class Runner:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            if isinstance(error, RailyardError) and self._session is not None:
-                self.record.keep_logs(self._session)
-            self.take_down()
-            self._stack.close()
+            with self._stack:
+                if isinstance(error, RailyardError) and self._session is not None:
+                    self.record.keep_logs(self._session)
+                self.take_down()
+        except BaseException as another:
+            error = error or another
+            raise
         finally:
             self.record.close(error)
 

@@ -6,6 +6,7 @@ Each field of a settings class is a key of the experiment file and an option of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -91,7 +92,7 @@ class PacketSettings(Settings):
         description="framework of Railyard's controller, or remote for an OpenFlow controller of your own",
     )
     remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(
-        default="127.0.0.1:6653", pattern=r"^[^:]+:[0-9]{1,5}$", description="address of your own controller"
+        default="127.0.0.1:6653", description="address of your own controller"
     )
     rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
         default=None, description="address of a REST interface during the run"
@@ -105,6 +106,13 @@ class PacketSettings(Settings):
         description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",
     )
     scale: ScaleSection = ScaleSection()
+
+    @field_validator("remote")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if not re.fullmatch(r"[^:]+:[0-9]{1,5}", value):
+            raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {value!r}")
+        return value
 
 
 Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value is None else read_sizes(value))]
@@ -145,12 +153,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _check_version(version: object, source: str) -> None:
     if version is None:
         return
-    try:
-        wanted, own = (tuple(int(part) for part in str(text).split(".")) for text in (version, __version__))
-    except ValueError:
+    numbers = re.fullmatch(r"[0-9]+(\.[0-9]+)+", version) if isinstance(version, str) else None
+    if numbers is None:  # YAML reads 0.10 as the number 0.1
         raise ConfigError(
-            f"must be numbers such as {__version__}, not {version}", key="version", source=source
-        ) from None
+            f"must be text of numbers such as '{__version__}', not {version!r}", key="version", source=source
+        )
+    wanted, own = (tuple(map(int, text.split("."))) for text in (str(version), __version__))
     if wanted > own:
         raise ConfigError(
             f"the file is for Railyard {version} and this is {__version__}; use that version or a later one",

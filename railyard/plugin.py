@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -38,6 +39,8 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
             there = nearest(name, names) or f"; use one of {', '.join(names)}, or FILE.py:Class of your own"
             raise ConfigError(f"{name!r} is not {what}{there}", key=key)
         module_name, _, class_name = points[name].value.partition(":")
+    elif (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)  # last, so that it hides nothing
     module = _load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
     found = getattr(module, class_name, None)
     if found is None:

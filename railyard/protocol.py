@@ -48,13 +48,13 @@ class SlotWindow(NamedTuple):
     guard_s: float = 0.0
 
 
-def encode(request_id: int | None, op: str, **fields: Any) -> bytes:
+def encode(request_id: int | None, op: str, /, **fields: Any) -> bytes:
     """Encode one request (``controllers.northbound.messages``) as a line of JSON; ``fields`` may be dataclasses.
 
     ``request_id`` None: no answer is expected.
     """
     head = {} if request_id is None else {"id": request_id}
-    return to_json({**head, "op": op, **fields}) + b"\n"
+    return to_json({**head, "op": op, **fields} | {"op": op}) + b"\n"  # no field replaces the operation
 
 
 class Decoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from railyard.errors import ConfigError
 
@@ -25,10 +24,14 @@ def parse_size(text: str, key: str = "sizes") -> int:
     return size
 
 
-def read_sizes(values: Iterable[object]) -> tuple[int, ...]:
-    """Sizes in bytes for a validator of settings: ``ValueError`` with the message of ``parse_size`` for a bad one."""
+def read_sizes(values: object) -> tuple[int, ...]:
+    """Sizes in bytes for a validator of settings, of a list or of one size.
+
+    ``ValueError`` with the message of ``parse_size`` for a bad one.
+    """
+    listed = values if isinstance(values, (list, tuple)) else [values]
     try:
-        return tuple(parse_size(str(size)) for size in values)
+        return tuple(parse_size(str(size)) for size in listed)
     except ConfigError as error:
         raise ValueError(str(error).removeprefix("sizes: ")) from None
 

@@ -55,6 +55,9 @@ def read_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
         raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
     if not isinstance(data, dict):
         raise ConfigError(f"must be a mapping of keys such as {keys}", source=str(path))
+    for key in data:
+        if not isinstance(key, str):
+            raise ConfigError(f"keys must be text such as {keys}, not {key!r}", source=str(path))
     return data
 
 
@@ -106,6 +109,8 @@ def config_error(
         known = _keys_beside(kind, parts)
         near = nearest(parts[-1], known) or f"; the keys here are {', '.join(known)}"
         return ConfigError(f"there is no such key{near}", key=key, source=source)
+    if kind_of_error == "missing" and isinstance(first["loc"][-1], int):
+        return ConfigError("must have more entries", key=key, source=source)
     if kind_of_error == "missing":
         return ConfigError(f"is missing; {what} needs it", key=key, source=source)
     return ConfigError(_sentence(first, shown), key=key, source=source)
@@ -128,6 +133,8 @@ def _sentence(first: Any, shown: str) -> str:
         return f"must be {_KINDS[kind.partition('_')[0]]}{shown}"
     if kind == "too_short":
         return "must name at least one"
+    if kind in ("tuple_type", "list_type"):
+        return f"must be a list such as [a, b]{shown}"
     if kind in ("model_type", "dataclass_type", "dict_type"):
         return f"must be a mapping of keys{shown}"
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -16,9 +16,12 @@ case "${1-}" in
 esac
 for option in "$@"; do
     case $option in
-        -h | --help | --predict) exec "$scripts/railyard.py" run "$@" ;;
+        -h | --help | --predict | --print-plan | --show | --list) exec "$scripts/railyard.py" run "$@" ;;
     esac
 done
+case $1 in
+    allocation | mesh) exec "$scripts/railyard.py" run "$@" ;;
+esac
 if [ "$EUID" -ne 0 ]; then
     echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $typed" >&2
     exit 3

@@ -172,6 +172,7 @@ class _Program:
         solver = self.cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = seed
+        solver.parameters.catch_sigint_signal = False  # Ctrl-C is Python's
         solver.parameters.max_time_in_seconds = limit_s
         status = solver.solve(self.model)
         if status not in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE):

@@ -159,6 +159,7 @@ class _Program:
         self.solver.parameters.max_time_in_seconds = max(time_s, 0.001)
         self.solver.parameters.num_workers = WORKERS
         self.solver.parameters.random_seed = seed
+        self.solver.parameters.catch_sigint_signal = False  # Ctrl-C is Python's
         return str(self.solver.status_name(self.solver.solve(self.model)))
 
     def _hint(self, hint: Routed) -> None:

@@ -104,7 +104,7 @@ class RestResources:
             ("DELETE", f"{cross}/pair=<port:int>", self.clear_pairs),
         ]
 
-    def execute(self, op: str, **fields: Any) -> dict[str, Any]:
+    def execute(self, op: str, /, **fields: Any) -> dict[str, Any]:
         """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""
         call = RestCall()
         self._core.handle(encode(None, op, **fields), call)

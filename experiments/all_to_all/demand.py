@@ -54,6 +54,8 @@ def _skewed(n: int, random: Random) -> list[list[float]]:
 
 def _read(path: Path) -> list[list[float]]:
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"must be uniform, skewed or a CSV file; {path} is no file", key="demand")
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except OSError as error:

@@ -33,6 +33,7 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
     """An all-to-all over circuits in slots, beside packet switches and static circuits, the formula and the model."""
 
     name = "all-to-all"
+    files = ("demand",)
     Settings = AllToAllSettings
     row = AllToAllRow
     rows = (AllToAllRow,)

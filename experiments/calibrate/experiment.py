@@ -23,6 +23,7 @@ from measure.live.calibration import (
     save_calibration,
 )
 from measure.results.row import ResultRow, Row
+from railyard.checkout import sudo
 from railyard.errors import MachineError
 from railyard.validation import from_plain
 
@@ -78,7 +79,7 @@ class Calibrate(Experiment[CalibrateSettings]):
         if self.settings.show:
             found = load_calibration(file)
             if found is None:
-                raise MachineError(f"{file} holds no calibration of this machine; run: sudo railyard calibrate")
+                raise MachineError(f"{file} holds no calibration of this machine; run: {sudo('calibrate')}")
         else:
             found = calibrate_machine(self.settings.coarse, runner.progress.say)
         runner.add(CalibrationRow(calibration=asdict(found)))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 
+from experiments.parser import Parser
 from experiments.registry import entries
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the list of experiments, or JSON; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="railyard list", description="List the experiments.")
+    parser = Parser(prog="railyard list", description="List the experiments.")
     parser.add_argument("--json", action="store_true", help="output as JSON, for other programs")
-    options = parser.parse_args(arguments)
+    options = parser.read(arguments)
     found = entries()
     if options.json:
         print(json.dumps([{"name": e.name, "system": e.system, "shows": e.shows, "root": e.root} for e in found]))

@@ -45,7 +45,7 @@ def usage() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
-    name, *rest = arguments if arguments is not None else sys.argv[1:] or ["--help"]
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # works in background jobs too, which ignore Ctrl-C
     try:
         status = _command(name)(rest)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"railyard: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("railyard: stopped; the points measured so far are in the results folder", file=sys.stderr)
+        print("railyard: stopped", file=sys.stderr)
         return STOPPED_EXIT_STATUS
     except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.parser import Parser
-from experiments.redraw import redraw
+from experiments.redraw import kind_of, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
 from measure.results.results import Results
@@ -22,11 +22,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
     parser.add_argument("--json", action="store_true", help="the rows as JSON instead of tables")
     parser.add_argument("--wide", action="store_true", help="all columns of the tables")
+    parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
-    written = redraw(options.results)
+    kind = find(options.experiment) if options.experiment else None
+    written = redraw(options.results, kind)
     results = Results.open(options.results)
     settings, rows = results.manifest()["experiment"], results.rows()
-    kind = find(str(settings["experiment"]))
+    kind = kind or kind_of(results)
     if options.json:
         print(json.dumps(rows, indent=2))
     elif not options.quiet:

@@ -23,6 +23,7 @@ from experiments.settings import PacketSettings, read_yaml, validated
 from railyard.errors import ConfigError, MachineError
 
 if TYPE_CHECKING:
+    from experiments.runner import Runner
     from measure.results.row import Row
 
 DEFAULT = "rails"
@@ -36,15 +37,17 @@ options of an experiment."""
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     """Run the experiment that ``arguments`` name; returns the exit status."""
-    sys.path.append(os.getcwd())  # last, so that it hides nothing: a class of the user's may be module:Class
     if arguments and arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0
     kind, rest = kind_of(arguments)
     options = parser_of(kind).read(rest, options_by_experiment)
     experiment = experiment_of(kind, options)
+    predict = predict or options.predict
     for name, action in kind.actions.items():
         if getattr(options, f"action {name}"):
+            if predict:
+                raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
             if action.root:
                 need_root()
             from experiments.report import console_for_tables
@@ -52,8 +55,9 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
             return action.do(experiment, console_for_tables(wide=options.wide))
     check_json(options.json)
     experiment.check()
-    if predict or options.predict:
+    if predict:
         return _predict(experiment, options)
+    _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
     return _measure(experiment, options)
@@ -74,7 +78,7 @@ def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]
     """
     if not arguments or arguments[0].startswith("-"):
         names = ", ".join(entry.name for entry in ENTRIES)
-        raise ConfigError(f"name an experiment ({names}) or an experiment file after run")
+        raise ConfigError(f"name an experiment ({names}) or an experiment file")
     first = arguments[0]
     if first.endswith((".yaml", ".yml")):
         return find(_named_in(Path(first))), list(arguments)
@@ -82,13 +86,13 @@ def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]
 
 
 def _named_in(path: Path) -> str:
-    return str(read_yaml(path).get("experiment", DEFAULT))
+    return str(read_yaml(path).get("experiment") or DEFAULT)
 
 
 def parser_of(kind: type[Experiment[Any]]) -> Parser:
     """The parser of the options of an experiment."""
-    text = "\n".join(textwrap.wrap((kind.__doc__ or "").strip(), 78))
-    shown = "\n".join(f"  railyard run {kind.name} {line}" for line in kind.examples)
+    text = textwrap.fill(" ".join((kind.__doc__ or "").split()), 78)
+    shown = "\n".join(_example(kind.name, *line.split("#")) for line in kind.examples)
     parser = Parser(
         prog=f"railyard run {kind.name}",
         usage=f"railyard run {kind.name} [FILE.yaml] [options]",
@@ -108,13 +112,21 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
         add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
     quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick.items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
-    add("--predict", action="store_true", help="the model's numbers only; needs no root")
+    has_model = kind.predict is not Experiment.predict
+    about = "the model's numbers only; needs no root" if has_model else argparse.SUPPRESS
+    add("--predict", action="store_true", help=about)
     if "--out" not in parser.options:
         default = f" (default results/{kind.name}-DATE-TIME)" if kind.keeps else ""
         add("--out", type=Path, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--wide", action="store_true", help="all columns of the tables")
     return parser
+
+
+def _example(name: str, arguments: str, about: str = "") -> str:
+    """Lines of ``--help`` for an example: ``about`` stands above the command line, which is then short enough."""
+    line = f"  railyard run {name} {arguments}".rstrip()
+    return f"  # {about.strip()}\n{line}" if about else line
 
 
 def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
@@ -130,14 +142,15 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
 def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     """Keys and values of an experiment file, checked before options are added: an error then names the file.
 
-    A file that it names (a workload, a demand) may be in the same folder.
+    A file that it names (``Experiment.files``) may be in the same folder.
     """
     values = read_yaml(path)
     named = values.pop("experiment", None)
     if named is not None and find(str(named)) is not kind:
         raise ConfigError(f"is {named}, not {kind.name}; run: railyard run {path}", key="experiment", source=str(path))
-    for key, value in values.items():
-        if isinstance(value, str) and "/" not in value and (path.parent / value).is_file():
+    for key in kind.files:
+        value = values.get(key)
+        if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):
             values[key] = str(path.parent / value)
     validated(kind.Settings, values, str(path))
     return values
@@ -173,7 +186,6 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from experiments.progress import RunProgress
-    from experiments.redraw import redraw
     from experiments.runner import Runner
 
     with ExitStack() as stack:
@@ -185,14 +197,29 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
         try:
             with runner:
                 experiment.run(runner)
-        finally:  # also after a run that was interrupted
-            if runner.rows:
-                if out is not None:
-                    redraw(folder)
-                _show(experiment, runner.rows, runner.record.settings, options)
-                if out is not None and options.json != "-":
-                    print(f"Results in {out}")
+        except BaseException as error:
+            try:
+                _report(experiment, runner, out, options)
+            except Exception as another:  # the error of the run is the one to raise
+                print(f"railyard: there is no report: {another}", file=sys.stderr)
+            if isinstance(error, BrokenPipeError):  # which on standard output would mean a reader that has ended
+                raise MachineError("a process of the run closed its end of a pipe; run it again") from error
+            raise
+        _report(experiment, runner, out, options)
         return experiment.status(runner.rows)
+
+
+def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> None:
+    """Draw the figures and print the tables of the rows so far, if there are any."""
+    from experiments.redraw import redraw
+
+    if not runner.rows:
+        return
+    if out is not None:
+        redraw(out, type(experiment))
+    _show(experiment, runner.rows, runner.record.settings, options)
+    if out is not None and options.json != "-":
+        print(f"Results in {out}")
 
 
 def _show(
@@ -222,6 +249,8 @@ def _write(place: str, text: str) -> None:
 
 
 def check_json(place: str | None) -> None:
-    """Raise ``ConfigError`` for an output file whose folder does not exist, before anything starts."""
+    """Raise ``ConfigError`` for an experiment file and for a folder that does not exist, before anything starts."""
+    if str(place).endswith((".yaml", ".yml")):
+        raise ConfigError(f"{place} is an experiment file; name another file for the rows", key="--json")
     if place not in (None, "-") and not Path(str(place)).parent.is_dir():
         raise ConfigError(f"{Path(str(place)).parent} is not a folder; make it first", key="--json")

@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -17,10 +16,11 @@ from rich.text import Text
 from experiments.doctor import checks, probes
 from experiments.doctor.checks import SET_UP, Finding
 from experiments.parser import Parser
-from railyard.checkout import SETUP
+from railyard.checkout import SETUP, sudo
 from railyard.errors import MachineError
 from railyard.tools import TOOLS
 
+RUN = SETUP.with_name("run.sh")
 _COLOURS = {"ok": "green", "missing": "red", "warning": "yellow"}
 
 
@@ -45,7 +45,6 @@ def findings() -> list[Finding]:
         return [Finding("system", "missing", f"runs need Linux, not {platform.system()}", "use a virtual machine")]
     in_checkout, is_root = SETUP.exists(), os.geteuid() == 0
     reinstall = SET_UP if in_checkout else "install railyard again with pip"
-    railyard = f"sudo {Path(sys.prefix) / 'bin' / 'railyard'}"  # in full, since sudo searches other folders
     return [
         checks.python_version(sys.version_info[:2]),
         *(checks.set_up(probes.set_up()) if in_checkout else ()),
@@ -56,9 +55,9 @@ def findings() -> list[Finding]:
         ),
         checks.datapath(probes.kernel_datapath()),
         *([checks.namespaces(probes.namespaces_error())] if is_root else ()),
-        checks.calibration(probes.calibration(), f"{railyard} calibrate"),
+        checks.calibration(probes.calibration(), sudo("calibrate")),
         checks.size(len(os.sched_getaffinity(0)), probes.free_memory_gib()),
-        checks.root(is_root, "sudo scripts/run.sh" if in_checkout else f"{railyard} run rails"),
+        checks.root(is_root, f"sudo {RUN}" if in_checkout else sudo("run rails")),
     ]
 
 

@@ -31,6 +31,7 @@ class Rails(Experiment[RailSettings]):
     name = "rails"
     Settings = RailSettings
     rows = (RailRow,)
+    files = ("workload",)
     quick: ClassVar = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
     examples = (
         "--quick                                  # in under two minutes",
@@ -56,8 +57,8 @@ class Rails(Experiment[RailSettings]):
         return resolve_scale(self.settings, self.workload, load_calibration())
 
     def check(self) -> None:
-        """Load the workload and compute the scale."""
-        _ = self.scale
+        """Load the workload."""
+        _ = self.workload
 
     def predict(self) -> Iterator[RailRow]:
         """The model's step time of every point, for an ideal machine; delays may be below the floors of emulation."""

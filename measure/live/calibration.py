@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from railyard.checkout import sudo
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
 from railyard.validation import from_plain
@@ -133,7 +134,7 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
         calibration = from_plain(Calibration, text, "a calibration")
     except ConfigError:
         raise MachineError(
-            f"{path} is not a calibration that this version reads; write a new one with sudo railyard calibrate"
+            f"{path} is not a calibration that this version reads; write a new one with {sudo('calibrate')}"
         ) from None
     return calibration if calibration.is_of_this_machine() else None
 

@@ -23,13 +23,16 @@ from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 
-MANIFEST, EVENTS, SUMMARY, TABLE, TRACE, FIGURES = (
+MANIFEST, EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS = (
     "manifest.json",
     "events.jsonl",
     "summary.json",
     "summary.csv",
     "trace.json",
+    "controller.log",
     "figures",
+    "captures",
+    "checkpoints",
 )
 
 
@@ -74,11 +77,12 @@ class Results:
         return Results(folder)
 
     def _clear(self) -> None:
-        for name in (EVENTS, SUMMARY, TABLE, TRACE):
+        for name in (EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG):
             with suppress(FileNotFoundError):
                 (self.folder / name).unlink()
-        if (self.folder / FIGURES).is_dir() and not (self.folder / FIGURES).is_symlink():
-            shutil.rmtree(self.folder / FIGURES)
+        for name in (FIGURES, CAPTURES, CHECKPOINTS):
+            if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
+                shutil.rmtree(self.folder / name)
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
@@ -141,6 +145,14 @@ class Results:
         """Read the manifest of the folder."""
         return _manifest_of(self.folder) or {}
 
+    @property
+    def experiment(self) -> str:
+        """Name of the experiment in the manifest; ``ConfigError`` for a manifest without it."""
+        name = _experiment_in(self.manifest())
+        if name is None:
+            raise ConfigError("names no experiment; run it again", key="experiment", source=str(self.folder / MANIFEST))
+        return name
+
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time."""
         path = self.folder / EVENTS
@@ -149,18 +161,32 @@ class Results:
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
         path = self.folder / SUMMARY
-        rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        try:
+            rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        except (OSError, ValueError):
+            raise ConfigError("cannot be read; run the experiment again", source=str(path)) from None
         return rows
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ``ConfigError`` (key ``out``) for a file and for a folder with other content, before a run starts."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a folder", key="out")
-    if folder.is_dir() and any(folder.iterdir()) and _manifest_of(folder) is None:
+def check_folder(folder: Path, experiment: str | None = None) -> None:
+    """Raise ``ConfigError`` (key ``out``) for a folder that results of ``experiment`` may not replace.
+
+    That is a file, a folder with content of others, and the results of another experiment.
+    """
+    try:
+        inside = [] if not folder.exists() else list(folder.iterdir())
+    except NotADirectoryError:
+        raise ConfigError(f"{folder} is a file; name a folder", key="out") from None
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be read ({error.strerror}); name another folder", key="out") from None
+    manifest = _manifest_of(folder)
+    if inside and manifest is None:
         raise ConfigError(
             f"{folder} is not empty and is not a Railyard results folder; name a new folder or an empty one", key="out"
         )
+    earlier = _experiment_in(manifest or {})
+    if None not in (experiment, earlier) and earlier != experiment:
+        raise ConfigError(f"{folder} holds results of {earlier}, not of {experiment}; name a new folder", key="out")
 
 
 def plain(value: Any) -> Any:
@@ -174,6 +200,12 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)
+
+
+def _experiment_in(manifest: Mapping[str, Any]) -> str | None:
+    settings = manifest.get("experiment")
+    name = settings.get("experiment") if isinstance(settings, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _manifest_of(folder: Path) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ def test_table_and_figure_come_from_the_folder_alone(tmp_path: Path) -> None:
     manifest = build_manifest(experiment={"experiment": NAME}, seed=1, scale=Scale(1.0), plans=[], groups={})
     results = Results.create(tmp_path / "out", manifest)
     results.write_rows(rows, columns(kind.rows[0]))
-    assert [path.name for path in redraw(results.folder)] == ["trace.json", "incast.png"]
+    assert [path.name for path in redraw(results.folder, kind)] == ["trace.json", "incast.png"]
     said = printed(kind, rows)
     assert "Faithful: every point keeps every limit." in said
     assert "+1.0" in said and max(map(len, said.splitlines())) <= 80

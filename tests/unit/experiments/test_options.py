@@ -46,8 +46,10 @@ def test_options_have_names_units_defaults_and_choices_of_their_fields() -> None
     found = {option.names[0]: option for option in field_options(Some)}
     assert list(found) == ["--name", "--rate", "--fast", "--spare-wait", "--alone", "--inner-wait"]
     assert found["--inner-wait"].metavar == "MS"
-    assert found["--inner-wait"].help == "time to wait, in ms (default 4)", "the default of the experiment's section"
-    assert found["--name"].help == "names: a, b (default a)"
+    assert found["--inner-wait"].help == "time to wait, in ms (key inner.wait_ms, default 4)", (
+        "the default of the experiment's section"
+    )
+    assert found["--name"].help == "names: a, b (key names, default a)"
     assert found["--rate"].help == "rate (default 1/250)"
 
 

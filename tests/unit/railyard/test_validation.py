@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back(cart: Cart) -> None:
             "cart.json: wheels.0.tyre: there is no such key; the keys here are name, spokes",
         ),
         ({"wheels": [], "spare": {"spokes": -1}}, "spare.spokes: must be at least 0, not -1"),
-        ({"wheels": 5}, "cart.json: wheels: input should be a valid tuple, not 5"),
+        ({"wheels": 5}, "cart.json: wheels: must be a list such as [a, b], not 5"),
         ([], "cart.json: must be a mapping of keys"),
     ],
 )

@@ -93,13 +93,13 @@ def test_what_is_read_can_be_put_back(mesh: Rest) -> None:
     ("body", "status", "reason"),
     [
         ({}, 400, "cells: is missing; operation cells needs it"),
-        ({"cells": "bar"}, 400, "cells: input should be a valid array, not 'bar'"),
+        ({"cells": "bar"}, 400, "cells: must be a list such as [a, b], not 'bar'"),
         ({"cells": ["bar"] * 34 + ["open"]}, 400, "cells.34: must be one of bar, cross, not 'open'"),
         ({"cells": [[]] * 35}, 400, "cells.0: must be one of bar, cross"),
         ({"cells": ["bar"] * 34}, 409, "rail0 has 35 cells; give a state for each, not 34"),
         ({"cells": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
         ({"cells": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
-        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: input should be a valid array, not 1"),
+        ({"cells": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list such as [a, b], not 1"),
         (
             {"cells": ["bar"] * 35, "ports": []},
             400,

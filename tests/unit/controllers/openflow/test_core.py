@@ -125,7 +125,7 @@ def registering(**wrong: object) -> dict[str, Any]:
         ({"op": "request", "rank": -1}, "rank: must be at least 0, not -1"),
         ({"op": "request", "rank": 0, "group": "g"}, "index: is missing; operation request needs it"),
         ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits.0.1: is missing; operation rewire needs it"),
+        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits.0.1: must have more entries"),
         ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 is in circuit 1-2 and in"),
         (
             {"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"},
@@ -136,7 +136,7 @@ def registering(**wrong: object) -> dict[str, Any]:
             "state: must be one of failed, restored, not 'x'",
         ),
         (registering(name=""), "job.name: string should have at least 1 character, not ''"),
-        (registering(groups=None), "job.groups: input should be a valid array, not None"),
+        (registering(groups=None), "job.groups: must be a list such as .a, b., not None"),
         (registering(groups=[{"members": [0]}]), "job.groups.0.name: is missing; operation register needs it"),
         (
             registering(groups=[{"name": "g", "members": [0], "dimension": "x"}]),

@@ -84,7 +84,7 @@ def test_what_is_no_demand_is_a_sentence(tmp_path: Path, text: str | bytes, reas
 
 
 def test_what_is_no_file_is_a_sentence(tmp_path: Path) -> None:
-    for name, why in (("nowhere.csv", "No such file"), (str(tmp_path), "Is a directory")):
+    for name, why in (("nowhere.csv", "No such file"), (str(tmp_path), "is no file")):
         with pytest.raises(ConfigError, match=f"demand: must be uniform, skewed or a CSV file; .*{why}"):
             read_demand(name, 3, 1000, 1)
 

@@ -1,0 +1,115 @@
+"""The command ``railyard``: bad input is one sentence on standard error and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controllers.northbound.messages import read_request
+from experiments.command.main import main
+from measure.results.manifest import build_manifest
+from measure.results.results import Results
+from railyard.errors import ConfigError
+from railyard.protocol import encode, from_json
+from railyard.scale import Scale
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("sizes: -5", "sizes: must be a size of at least 1 byte such as 4096, 4K or 1M, not '-5'"),
+        ("ranks: 8", "ranks: must be a list such as [a, b], not 8"),
+        ("version: 0.10", "version: must be text of numbers such as '0.5.0', not 0.1"),
+        ("remote: foo", "remote: must be HOST:PORT such as 127.0.0.1:6653, not 'foo'"),
+        ("1: 2", "keys must be text such as steps, scale, not 1"),
+    ],
+)
+def test_a_wrong_experiment_file(
+    content: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(f"experiment: straggler\n{content}\n")
+    assert main(["predict", str(path)]) == 2
+    assert capsys.readouterr().err == f"railyard: {path}: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("predict mesh", "mesh: has no model that predicts it; use: railyard run mesh"),
+        ("run rails --predict --cli", "--cli: is not a prediction; leave --predict out"),
+        ("list --wide", "--wide: is not an option here; see --help"),
+        ("predict rails --json x.yaml", "--json: x.yaml is an experiment file; name another file for the rows"),
+        (
+            "predict all-to-all --demand /dev/zero",
+            "demand: must be uniform, skewed or a CSV file; /dev/zero is no file",
+        ),
+    ],
+)
+def test_a_wrong_command_line(line: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"railyard: {sentence}\n"
+
+
+def test_no_arguments_are_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: railyard COMMAND")
+
+
+def test_delays_under_the_floor_are_predicted_and_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["rails", "--workload", "smoke", "--modes", "on-demand", "--delays", "0.01", "--json"]
+    assert main(["predict", *line]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["reconfiguration_delay_ms"] == 0.01 and row["predicted_step_time_s"] > 0
+    assert main(["run", *line]) == 2
+    assert "under the floor" in capsys.readouterr().err
+
+
+def test_an_empty_file_key_means_rails(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("experiment:\nworkload: smoke\nmodes: [electrical]\n")
+    assert main(["predict", str(path)]) == 0
+
+
+def folder_of(path: Path, experiment: object) -> Results:
+    manifest = build_manifest(experiment={}, seed=1, scale=Scale(1.0), plans=[], groups={})
+    return Results.create(path, {**manifest, "experiment": experiment})
+
+
+def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = tmp_path / "evil.py"
+    code.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    cases = {
+        "names no experiment; run it again": folder_of(tmp_path / "a", {}),
+        "whose code is not part of Railyard; name it": folder_of(tmp_path / "b", {"experiment": f"{code}:X"}),
+        "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
+    }
+    (tmp_path / "c" / "summary.json").write_text("garbage")
+    for sentence, results in cases.items():
+        assert main(["plot", str(results.folder)]) == 2
+        said = capsys.readouterr().err
+        assert sentence in said and said.count("\n") == 1
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_folder_without_a_row_is_not_faithful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = folder_of(tmp_path / "a", {"experiment": "rails"})
+    assert main(["plot", str(results.folder), "--quiet"]) == 8
+    assert main(["plot", str(results.folder)]) == 8
+    assert "no point was measured" in capsys.readouterr().out
+
+
+def test_results_of_another_experiment_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(tmp_path / "a", {"experiment": "rails"}).write("summary.json", "[]")
+    assert main(["run", "allocation", "--study", "spares", "--out", str(tmp_path / "a")]) == 2
+    assert "holds results of rails, not of allocation; name a new folder" in capsys.readouterr().err
+    assert (tmp_path / "a" / "summary.json").read_text() == "[]"
+
+
+def test_no_field_of_a_body_replaces_the_operation() -> None:
+    line = encode(None, "rewire", **{"op": "shutdown", "request_id": 1, "self": 2, "switch": "s1", "circuits": []})
+    assert from_json(line)["op"] == "rewire"
+    with pytest.raises(ConfigError, match="there is no such key"):
+        read_request(line)
