@@ -109,7 +109,7 @@ def test_results_of_another_experiment_are_not_replaced(tmp_path: Path, capsys: 
 
 
 def test_no_field_of_a_body_replaces_the_operation() -> None:
-    line = encode(None, "rewire", **{"op": "shutdown", "request_id": 1, "self": 2, "switch": "s1", "circuits": []})
+    line = encode(None, "rewire", op="shutdown", request_id=1, self=2, switch="s1", circuits=[])
     assert from_json(line)["op"] == "rewire"
     with pytest.raises(ConfigError, match="there is no such key"):
         read_request(line)
