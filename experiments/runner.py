@@ -29,6 +29,7 @@ from measure.metrics.fidelity import Verdict, judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction
+from measure.results.results import CAPTURES
 from measure.results.row import ResultRow, Row
 from railyard.errors import RailyardError
 from railyard.scale import Scale
@@ -190,7 +191,7 @@ class Runner:
         if captured.full or captured.missed:
             why = f"{captured.missed} packets were missed" if captured.missed else "it reached its size limit"
             self.progress.say(f"  the capture of {point.mode} is incomplete: {why}")
-        folder = self.record.results.folder / "captures"
+        folder = self.record.results.folder / CAPTURES
         folder.mkdir(exist_ok=True)
         comments = annotate(captured.packets, program, point.plan)
         interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]

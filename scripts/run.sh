@@ -16,13 +16,14 @@ case "${1-}" in
 esac
 for option in "$@"; do
     case $option in
-        -h | --help | --predict | --print-plan | --show | --list) exec "$scripts/railyard.py" run "$@" ;;
+        -h | --help | --predict) exec "$scripts/railyard.py" run "$@" ;;
     esac
 done
-case $1 in
-    allocation | mesh) exec "$scripts/railyard.py" run "$@" ;;
-esac
 if [ "$EUID" -ne 0 ]; then
+    case " $* " in # these need no root, so that only the set-up is left out
+        " allocation "* | " mesh "* | *" --list "* | *" --show "* | *" --print-plan "*)
+            exec "$scripts/railyard.py" run "$@" ;;
+    esac
     echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $typed" >&2
     exit 3
 fi

@@ -24,11 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--wide", action="store_true", help="all columns of the tables")
     parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
-    kind = find(options.experiment) if options.experiment else None
-    written = redraw(options.results, kind)
     results = Results.open(options.results)
+    kind = find(options.experiment) if options.experiment else kind_of(results)
+    written = redraw(options.results, kind)
     settings, rows = results.manifest()["experiment"], results.rows()
-    kind = kind or kind_of(results)
     if options.json:
         print(json.dumps(rows, indent=2))
     elif not options.quiet:

@@ -40,8 +40,8 @@ class Failover(Experiment[FailoverSettings]):
         kills = [key for key in ("kill", "random_kills") if key in given]
         if len(kills) == 1:
             values.pop("random_kills" if kills == ["kill"] else "kill", None)
-        elif not kills and values.get("random_kills") and values.get("kill") == cls.quick["kill"]:
-            values.pop("kill")
+        elif not kills and values.get("random_kills"):  # of the file, which has no kill beside: this one is of --quick
+            values.pop("kill", None)
         if isinstance(given.get("neighbour"), Mapping):
             values["neighbour"] = {**LIGHT_NEIGHBOUR.model_dump(), **values["neighbour"]}
         return values

@@ -21,6 +21,7 @@ from experiments.racks.supervisor import JobSupervisor
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.delivery import Delivery
+from measure.results.results import CHECKPOINTS
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
@@ -136,6 +137,6 @@ def timeout_s(spec: JobSpec, seen: Sequence[JobWindow], kills: int) -> float:
 def _keep_checkpoints(runner: Runner, jobs: Sequence[JobSupervisor]) -> None:
     """Copy the last checkpoints of stranded jobs into the results folder."""
     for job in jobs:
-        kept = job.keep_checkpoint(runner.record.results.folder / "checkpoints") if job.state == "stranded" else None
+        kept = job.keep_checkpoint(runner.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None
         if kept is not None:
             runner.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
