@@ -1,0 +1,57 @@
+"""What a policy of the edge control plane is: it orders the jobs that one client may serve, best first.
+
+A policy is one class with one method, ``order``, which runs in a client manager at a check-in. A policy that needs the
+population as a whole overrides ``plan`` too, which runs in the scheduler every ``refresh_s`` seconds; its result is
+plain JSON data and reaches each client manager.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from workloads.edge.attributes import Attributes
+from workloads.edge.job import EdgeJob
+
+
+@dataclass(frozen=True)
+class OpenJob:
+    """A registered job as a policy sees it.
+
+    ``demand`` is the number of clients that the current round asks for, over-selection included, ``bound`` how many of
+    them it has. ``served`` counts the clients bound since the job registered, all rounds together.
+    """
+
+    number: int
+    job: EdgeJob
+    registered_s: float
+    round: int
+    demand: int
+    bound: int
+    served: int
+
+
+class EdgePolicy(ABC):
+    """Orders the jobs that a client may serve. All randomness comes from ``self.random``, which the seed starts.
+
+    ``per_client`` is True if two clients that are eligible for the same jobs may get different orders, or one client
+    at two check-ins. Where it is False a client manager asks once per set of eligible jobs, until jobs or plan change.
+    """
+
+    name: ClassVar[str]
+    refresh_s: ClassVar[float] = 3.0
+    per_client: ClassVar[bool] = False
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+
+    def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> Any:
+        """Plain JSON data for ``order``, from all registered jobs and all known clients; None unless overridden."""
+        return None
+
+    @abstractmethod
+    def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
+        """The jobs to offer, best first, out of ``jobs``, which are open and whose bounds the client meets."""
