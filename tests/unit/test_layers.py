@@ -31,6 +31,7 @@ PURE = (
     "measure.model",
     "railyard.protocol",
     "railyard.scale",
+    "topos.client_rates",
     "topos.plan",
     "topos.slices",
     "topos.torus",
