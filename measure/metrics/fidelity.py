@@ -111,8 +111,8 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     links = _line_rate(point, events, limits)
     checks = (
         links,
-        _cores(events, limits),
-        _datapath(events, links, limits),
+        cores_check(events, limits),
+        datapath_check(events, links, limits),
         *_timers(point, events, metrics, limits),
         _control(point, metrics, limits),
         _drops(point, events, metrics, limits),
@@ -126,11 +126,13 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     return Verdict(all(c.ok for c in checks), checks)
 
 
-def _not_measured(name: str, limit: float, unit: str, what: str) -> Check:
+def not_measured(name: str, limit: float, unit: str, what: str) -> Check:
+    """A check that fails because its data is missing; ``what`` says which."""
     return Check(name, None, limit, unit, False, f"{name} not measured: {what}")
 
 
-def _does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
+def does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
+    """A check that a point does not need, and ``why``; it passes."""
     return Check(name, None, limit, unit, True, f"{name}: {why}")
 
 
@@ -140,16 +142,16 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
     known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
     if not known:
-        return _not_measured(name, limit, unit, "no transfer on the rails was recorded")
+        return not_measured(name, limit, unit, "no transfer on the rails was recorded")
     steady = [t for t in known if not t.changes]
     if not steady:
-        return _does_not_apply(name, limit, unit, "circuits change within every transfer; the model includes that")
+        return does_not_apply(name, limit, unit, "circuits change within every transfer; the model includes that")
     chosen, which = _long(steady, limits)
     share = median(_rate_share(t, limits) for t in chosen) or 0.0
     if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
         over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
         if over <= limits.message_s:
-            return _does_not_apply(
+            return does_not_apply(
                 name, limit, unit, f"a round took {_ms(over)} more than its few bytes, which is latency"
             )
     ok = share >= limit
@@ -186,26 +188,28 @@ def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | 
     return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
 
 
-def _cores(events: Sequence[Event], limits: Limits) -> Check:
+def cores_check(events: Sequence[Event], limits: Limits) -> Check:
+    """Check of the share of the time in which all cores were busy."""
     name, unit = "cores", "of the time saturated"
     share = _saturation(events, limits, "busy")
     if share is None:
-        return _not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+        return not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
     says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
     return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
 
 
-def _datapath(events: Sequence[Event], links: Check, limits: Limits) -> Check:
+def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
+    """Check of the share of the time in which the datapath's busiest thread was busy; ``links``: the link rate."""
     name, unit = "datapath thread", "of the time saturated"
     full = links.value is not None and links.value >= limits.full_line_rate
     limit = limits.polling_share if full else limits.saturated_share
     samples = [e for e in events if e.kind == "cpu"]
     if not samples:
-        return _not_measured(name, limit, unit, "no CPU sample was recorded")
+        return not_measured(name, limit, unit, "no CPU sample was recorded")
     field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
     share = _saturation(samples, limits, field)
     if share is None:
-        return _does_not_apply(name, limit, unit, "the kernel forwards packets, so no datapath thread can saturate")
+        return does_not_apply(name, limit, unit, "the kernel forwards packets, so no datapath thread can saturate")
     says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limit:.0%})"
     return Check(name, share, limit, unit, share <= limit, says)
 
@@ -220,10 +224,10 @@ def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits
     limit = max(limits.lag_floor_s, limits.lag_step_share * step)
     lag, name = metrics.timer_lag_s, "timer lag"
     if step and lag is None and not any(e.source == "agent" and e.kind == "compute" for e in events):
-        yield _does_not_apply(name, limit, "s", "nothing was computed, so no timer was set")
+        yield does_not_apply(name, limit, "s", "nothing was computed, so no timer was set")
         return
     if lag is None or metrics.timer_lag_per_step_s is None or not step:
-        yield _not_measured(name, limit, "s", "no agent reported how late its timers were")
+        yield not_measured(name, limit, "s", "no agent reported how late its timers were")
         return
     says = f"timers were {_ms(lag.p99)} late at the p99 (limit {_ms(limit)}), {_ms(lag.p50)} at the median"
     yield Check(name, lag.p99, limit, "s", lag.p99 <= limit, says)
@@ -236,7 +240,7 @@ def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     name, latency = "control plane", metrics.control_latency_s
     limit = max(limits.control_floor_s, limits.lag_step_share * _step_wall_s(point, metrics))
     if latency is None:
-        return _does_not_apply(name, limit, "s", "no request was answered without a change of circuits")
+        return does_not_apply(name, limit, "s", "no request was answered without a change of circuits")
     says = f"the control plane answered within {_ms(latency.p99)} at the p99 (limit {_ms(limit)})"
     return Check(name, latency.p99, limit, "s", latency.p99 <= limit, says)
 
@@ -262,10 +266,10 @@ def interface_drops(events: Iterable[Event]) -> int:
 def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     name, unit = "drops", "of packets"
     if point.contended:
-        return _does_not_apply(name, limits.packet_share, unit, _CONTENDED)
+        return does_not_apply(name, limits.packet_share, unit, _CONTENDED)
     packets = _packets(point, events)
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
-        return _not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
+        return not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
     on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
     share = (on_links + (outside or 0)) / packets
     limit = max(limits.packet_share, limits.packet_floor / packets)
@@ -279,14 +283,14 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
     """Check of retransmitted segments; not applicable if packets were lost at dark ports, which explains them."""
     name, unit = "retransmissions", "of packets"
     if point.contended:
-        return _does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
+        return does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
     if point.cut_short:
-        return _does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
+        return does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
     packets = _packets(point, events)
     if not packets:
-        return _not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
+        return not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
     if metrics.packets_lost:
-        return _does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
+        return does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
     share, limit = metrics.retransmissions / packets, max(limits.packet_share * 2, limits.packet_floor / packets)
     says = (
         f"{metrics.retransmissions} segments sent again with nothing lost while dark, {share:.2%} of all "
@@ -303,7 +307,7 @@ def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check
     if configured == 0:
         median_limit = worst_limit  # Without a delay, the dark time is that of the message that swaps the circuits.
     if error is None:
-        yield _does_not_apply("dark time", median_limit, "s", "no circuit changed")
+        yield does_not_apply("dark time", median_limit, "s", "no circuit changed")
         return
     worst = max(abs(error.low), abs(error.high))
     for name, value, limit in (("dark time", abs(error.p50), median_limit), ("worst dark time", worst, worst_limit)):
@@ -321,13 +325,13 @@ def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     """Check of the spread of the measured step times, after subtracting the predicted ones."""
     name, unit = "step spread", "of the median step"
     if point.contended:
-        return _does_not_apply(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
+        return does_not_apply(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
     planned: Sequence[float] = point.predicted_step_times_s
     if len(planned) != len(metrics.step_times_s):
         planned = [0.0] * len(metrics.step_times_s)
     off = [time - plan for time, plan in zip(metrics.step_times_s, planned, strict=True)][metrics.warmup_steps :]
     if len(off) < 2 or not metrics.step_time_s:
-        return _does_not_apply(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
+        return does_not_apply(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
     share = (max(off) - min(off)) / metrics.step_time_s
     limit = max(limits.step_spread, _noise_share(point, metrics, limits))
     says = f"the measured steps differ by {share:.1%} (limit {limit:.0%})"
@@ -339,7 +343,7 @@ def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     name, unit, limit = "model", "of the prediction", limits.model_share
     step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
     if not predicted or step is None:
-        return _does_not_apply(name, limit, unit, "there is no prediction to compare with")
+        return does_not_apply(name, limit, unit, "there is no prediction to compare with")
     off = step / predicted - 1
     limit = max(limit, limits.noise_s / point.scale.emulated_s(predicted))
     says = f"the step is {off:+.1%} off the model (limit {limit:.0%})"
@@ -348,7 +352,7 @@ def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
 
 def _sums(metrics: PointMetrics) -> Check:
     if not metrics.verified:
-        return _does_not_apply("sums", 0, "elements", "verification was not requested")
+        return does_not_apply("sums", 0, "elements", "verification was not requested")
     says = f"{metrics.wrong} wrong elements in {metrics.verified} verified operations"
     return Check("sums", metrics.wrong, 0, "elements", metrics.wrong == 0, says)
 
@@ -356,7 +360,7 @@ def _sums(metrics: PointMetrics) -> Check:
 def _steps(metrics: PointMetrics) -> Check:
     """Check that all ranks finished at least one step."""
     if not metrics.steps:
-        return _not_measured("steps", 1, "steps", "not one step was finished by all ranks")
+        return not_measured("steps", 1, "steps", "not one step was finished by all ranks")
     return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")
 
 
