@@ -20,7 +20,19 @@ LAYERS = ("railyard", "topos", "workloads", "controllers", "measure", "experimen
 FRAMEWORK = {"ryu", "os_ken", "eventlet"}
 FRAMEWORK_MODULE = "controllers.openflow.app"
 
-MACHINE = {"mininet", "socket", "select", "selectors", "subprocess", "threading", "time", "signal", "fcntl", "pyroute2"}
+MACHINE = {
+    "mininet",
+    "socket",
+    "select",
+    "selectors",
+    "subprocess",
+    "threading",
+    "time",
+    "signal",
+    "fcntl",
+    "pyroute2",
+    "asyncio",
+}
 """Top-level packages by which a module reads a clock, waits, or acts on this machine."""
 
 PURE = (
@@ -37,6 +49,7 @@ PURE = (
     "topos.torus",
     "workloads.check",
     "workloads.collectives",
+    "workloads.edge.wire",
     "workloads.phases",
     "workloads.program",
     "workloads.rank",
