@@ -8,6 +8,7 @@ from mininet.topo import Topo
 
 from railyard.errors import ConfigError
 from topos.fabric import FabricTopo
+from topos.options import seconds
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 
 
@@ -23,7 +24,8 @@ def plan(topo: Topo) -> FabricPlan:
     links = []
     for _, _, link in topo.links(withInfo=True):
         if topo.isSwitch(link["node1"]):
-            links.append(SwitchLink(link["node1"], link["port1"], link["node2"], link["port2"], link["bw"]))
+            (a, a_port), (b, b_port) = ((link[f"node{end}"], link[f"port{end}"]) for end in (1, 2))
+            links.append(SwitchLink(a, a_port, b, b_port, rate_mbps=link["bw"], **_trouble(link)))
         else:
             ports[link["node2"]].append(_host_port(topo, link))
     switches = [_switch(topo, name, plugged) for name, plugged in ports.items()]
@@ -49,7 +51,13 @@ def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
         mac=link["addr1"],
         ip=link["params1"]["ip"].split("/")[0],
         rate_mbps=link["bw"],
+        **_trouble(link),
     )
+
+
+def _trouble(link: dict[str, Any]) -> dict[str, float]:
+    """Delay and loss of a link, from Mininet's parameters."""
+    return {"delay_s": seconds("delay", link.get("delay")), "loss_percent": float(link.get("loss") or 0.0)}
 
 
 def _switch(topo: FabricTopo, name: str, ports: list[HostPort]) -> SwitchPlan:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError
-from topos.options import rate, whole
+from topos.options import link_parameters, rate, whole
 from topos.plan import MeshPlan, RackPlan
 
 MOST_PORTS_PER_SWITCH = 32000
@@ -39,6 +40,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     mtu: int
     rack: RackPlan | None = None
     """Geometry of the racks; None on rails."""
+    link_options: Mapping[str, Any] = MappingProxyType({})
+    """Mininet's parameters ``delay``, ``jitter`` and ``loss`` of the links of the network "rail"."""
     mesh: MeshPlan | None = None
     """Photonic mesh inside every optical rail; None where a rail can hold any matching."""
 
@@ -54,6 +57,13 @@ class FabricTopo(Topo):  # type: ignore[misc]
     def set_mtu(self, mtu: object) -> None:
         """Set the MTU of every link, in bytes; ``ConfigError`` unless it is from 576 to 9216."""
         self.mtu = whole("mtu", mtu, 576, 9216)
+
+    def set_link_options(self, delay_ms: object, jitter_ms: object, loss: object) -> None:
+        """Set delay, jitter (ms) and loss (percent) of the links of the network "rail", each way.
+
+        ``ConfigError`` naming the option for a value that no link can have.
+        """
+        self.link_options = link_parameters(delay_ms, jitter_ms, loss)
 
     def add_rank(self, rank: int, ip: str) -> None:
         """Add host ``g{rank}``; ``ip`` is the address of its first interface, with prefix length."""
@@ -95,10 +105,12 @@ class FabricTopo(Topo):  # type: ignore[misc]
         macs: tuple[int, int],
         rate_mbps: float,
         lane: int = 0,
+        **more: Any,
     ) -> None:
         """Add a link from host ``g{rank}`` to OpenFlow port ``number`` of ``switch``.
 
-        The rate is passed as Mininet's own parameter ``bw``, so ``mn --link tc`` shapes the link as well.
+        The rate is passed as Mininet's own parameter ``bw``, so ``mn --link tc`` shapes the link as well; ``more`` are
+        other parameters of Mininet's links (``topos.options.link_parameters``).
         """
         self.addLink(
             f"g{rank}",
@@ -111,4 +123,5 @@ class FabricTopo(Topo):  # type: ignore[misc]
             bw=rate_mbps,
             mtu=self.mtu,
             lane=lane,
+            **more,
         )

@@ -36,6 +36,46 @@ def rate(key: str, value: object) -> float:
     return number(key, value, 0.01, 100_000, "Mb/s", "a rate ")
 
 
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+MOST_DELAY_MS = 10_000.0
+
+
+def link_parameters(delay_ms: object = 0.0, jitter_ms: object = 0.0, loss: object = 0.0) -> dict[str, Any]:
+    """Mininet's parameters of a link that delays and loses packets, each way; those that are 0 are left out.
+
+    - ``delay_ms``: one way, up to 10,000 ms; ``jitter_ms``: a packet is delayed by up to so much less or more, evenly
+      distributed, at most ``delay_ms``;
+    - ``loss``: share of the packets that are lost, in percent.
+
+    The result has the keys ``delay`` and ``jitter`` (``5ms``) and ``loss`` (percent), as Mininet's ``TCLink`` and our
+    links take them. Raises ConfigError naming the option.
+    """
+    delay = number("delay_ms", delay_ms, 0, MOST_DELAY_MS, "ms")
+    jitter = number("jitter_ms", jitter_ms, 0, MOST_DELAY_MS, "ms")
+    if jitter > delay:
+        raise ConfigError(f"must be at most delay_ms ({delay:g} ms), not {jitter:g}", key="jitter_ms")
+    percent = number("loss", loss, 0, 100, "percent")
+    given = {"delay": (delay, f"{delay:.9g}ms"), "jitter": (jitter, f"{jitter:.9g}ms"), "loss": (percent, percent)}
+    return {key: written for key, (value, written) in given.items() if value}
+
+
+def seconds(key: str, value: object) -> float:
+    """Parse a time with its unit as Mininet takes it (``5ms``, ``250us``, ``1s``); None is 0.
+
+    Raises ConfigError naming ``key``.
+    """
+    text = "0s" if value is None else str(value).strip()
+    digits = text.rstrip("mus")
+    unit = _SECONDS.get(text[len(digits) :])
+    try:
+        found = nan if unit is None else float(digits) * unit
+    except ValueError:
+        found = nan
+    if not 0 <= found <= MOST_DELAY_MS / 1e3:
+        raise ConfigError(f"must be a time from 0 to {MOST_DELAY_MS / 1e3:g} s, as in 5ms, not {value}", key=key)
+    return found
+
+
 def flag(key: str, value: object) -> bool:
     """Parse ``value`` as true or false; raises ConfigError naming ``key``."""
     text = str(value).lower()

@@ -19,7 +19,8 @@ class HostPort:
     """One port of a host and the switch port that it is connected to.
 
     ``rank`` is the host's rank, ``lane`` the number of the port among the host's ports on the same
-    network (0, 1, ...), ``number`` the OpenFlow port on the switch.
+    network (0, 1, ...), ``number`` the OpenFlow port on the switch. ``delay_s`` is the propagation delay of the link,
+    one way, and ``loss_percent`` the share of the packets that it loses.
     """
 
     number: int
@@ -30,6 +31,8 @@ class HostPort:
     mac: str
     ip: str
     rate_mbps: float
+    delay_s: float = 0.0
+    loss_percent: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,18 @@ class SwitchPlan:
 
 @dataclass(frozen=True)
 class SwitchLink:
-    """A link between two electrical switches: OpenFlow port ``a_port`` of ``a`` to ``b_port`` of ``b``, full duplex."""
+    """A link between two electrical switches: OpenFlow port ``a_port`` of ``a`` to ``b_port`` of ``b``, full duplex.
+
+    ``delay_s`` is its propagation delay, one way, and ``loss_percent`` the share of the packets that it loses.
+    """
 
     a: str
     a_port: int
     b: str
     b_port: int
     rate_mbps: float
+    delay_s: float = 0.0
+    loss_percent: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,20 @@ class FabricPlan:
     def ranks(self) -> int:
         """Number of GPUs, each one host."""
         return self.servers * self.gpus_per_server
+
+    @property
+    def delayed(self) -> bool:
+        """Whether a link has a propagation delay."""
+        return any(link.delay_s for link in self._every_link)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a link loses packets on purpose."""
+        return any(link.loss_percent for link in self._every_link)
+
+    @property
+    def _every_link(self) -> tuple[HostPort | SwitchLink, ...]:
+        return (*(port for switch in self.switches for port in switch.ports), *self.links)
 
     def rail_of(self, rank: int) -> SwitchPlan:
         """The switch that carries the scale-out traffic of ``rank``; on rails, the rail of its local rank."""

@@ -87,7 +87,9 @@ class RackTopo(FabricTopo):
     - ``tenants``: slices of the tenants, as in ``4x1@0,0/2x2@0,2``, named A, B, ... in this order (pieces of one tenant
       are joined by ``+``);
     - ``port_mbps``: rate of each port of a chip, Mb/s; ``front_end_mbps``: rate of its management port, Mb/s;
-    - ``mtu``: in bytes.
+    - ``mtu``: in bytes;
+    - ``delay_ms``, ``jitter_ms``, ``loss``: propagation delay, its jitter (ms) and random loss (percent) of each link
+      of the torus or to the optical switch, one way.
 
     Raises ``ConfigError`` naming the option for a rack that cannot be built.
     """
@@ -106,9 +108,13 @@ class RackTopo(FabricTopo):
         port_mbps: float = 100.0,
         front_end_mbps: float = 100.0,
         mtu: int = 9000,
+        delay_ms: float = 0.0,
+        jitter_ms: float = 0.0,
+        loss: float = 0.0,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.refuse_unnamed(unnamed)
+        self.set_link_options(delay_ms, jitter_ms, loss)
         self.fabric = one_of("fabric", fabric, RACK_FABRICS)
         self.torus = _torus(torus, server)
         self._only_for("photonic", "spare_servers", spare_servers)
@@ -201,13 +207,15 @@ class RackTopo(FabricTopo):
                 addr2=mac_address(_NODE_KIND, b, b_port, far_end=True),
                 bw=port_mbps,
                 mtu=self.mtu,
+                **self.link_options,
             )
 
     def _plug(self, rank: int, switch: str, number: int, lane: int, macs: tuple[int, int], mbps: float) -> None:
         """Add one scale-out port; all of them are in one subnet."""
         ip = _address(number if switch == "rack0" else rank + 1)
         interface = f"g{rank}-r{lane}"
-        self.plug(rank, switch, number=number, interface=interface, ip=ip, macs=macs, rate_mbps=mbps, lane=lane)
+        more = {"rate_mbps": mbps, "lane": lane, **self.link_options}
+        self.plug(rank, switch, number=number, interface=interface, ip=ip, macs=macs, **more)
 
 
 def _address(number: int) -> str:
@@ -218,8 +226,8 @@ class MorphluxTopo(RackTopo):
     """The prototype of MORPHLUX (arXiv 2508.03674): 4 servers of one accelerator with 2 ports, on a torus of 2 x 2.
 
     Options: ``fabric`` ``photonic`` (circuits connect both ports to any neighbour) or ``electrical-torus`` (one port is
-    fixed to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu`` as in ``RackTopo``. Where there are
-    tenants, the other hosts are the spares.
+    fixed to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu``, ``delay_ms``, ``jitter_ms`` and
+    ``loss`` as in ``RackTopo``. Where there are tenants, the other hosts are the spares.
     """
 
     def build(  # type: ignore[override]
@@ -230,9 +238,13 @@ class MorphluxTopo(RackTopo):
         port_mbps: float = 100.0,
         front_end_mbps: float = 100.0,
         mtu: int = 9000,
+        delay_ms: float = 0.0,
+        jitter_ms: float = 0.0,
+        loss: float = 0.0,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.refuse_unnamed(unnamed)
+        self.set_link_options(delay_ms, jitter_ms, loss)
         self.fabric = one_of("fabric", fabric, RACK_FABRICS[:2])
         self.torus = Torus((2, 2, 1), (1, 1, 1))
         tenant_plans = self._tenants(tenants, ())

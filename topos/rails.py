@@ -78,6 +78,8 @@ class RailTopo(FabricTopo):
     - ``lane_rates``: one rate per port of a GPU (``25/25/75/75`` in text);
     - ``slow``: share of the rate that the rail ports of single ranks have, in both directions (``{3: 0.5}``, in text
       ``3:0.5/7:0.25``), to emulate degraded links;
+    - ``delay_ms``, ``jitter_ms``, ``loss``: propagation delay, its jitter (ms) and random loss (percent) of each link
+      of a rail, one way;
     - ``mesh``: the programmable photonic mesh inside every rail of an ``ocs`` fabric, which limits its matchings
       (``7x3``: ports evenly spaced; ``7x3@0/5/11/16``: these ports; ``7x3@choose``: ports that ``choose_ports`` finds
       for an all-to-all); ``cell_latency_us``: latency of one cell of it, in emulated microseconds.
@@ -102,6 +104,9 @@ class RailTopo(FabricTopo):
         mesh: str | None = None,
         cell_latency_us: float = 0.0,
         choose_ports: ChoosePorts | None = None,
+        delay_ms: float = 0.0,
+        jitter_ms: float = 0.0,
+        loss: float = 0.0,
     ) -> None:
         """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
@@ -109,6 +114,7 @@ class RailTopo(FabricTopo):
         self.gpus = whole("gpus", gpus, 1, _MOST_RAILS)
         self.ports_per_gpu = self._port_count(ports)
         self.set_mtu(mtu)
+        self.set_link_options(delay_ms, jitter_ms, loss)
         if self.servers * self.ports_per_gpu > MOST_PORTS_PER_SWITCH:
             raise ConfigError(
                 f"with {self.ports_per_gpu} ports per GPU a rail switch has room for "
@@ -163,6 +169,7 @@ class RailTopo(FabricTopo):
                     lane=lane,
                     macs=(_RAIL_KIND, rank % self.gpus),
                     rate_mbps=self.lane_rates[lane] * self.slow.get(rank, 1.0),
+                    **self.link_options,
                 )
 
     def _add_scale_up(self, rate_mbps: float) -> None:

@@ -153,3 +153,13 @@ def test_option_that_mn_has_cut_up_at_its_comma_is_explained() -> None:
         RackTopo(0, tenants="4x1@0")
     with pytest.raises(ConfigError, match="2x2@0:2"):
         MorphluxTopo(0, tenants="2x1@0")
+
+
+@pytest.mark.parametrize("fabric", ["photonic", "electrical-torus"])
+def test_delay_and_loss_of_a_rack(fabric: str) -> None:
+    rack = plan(RackTopo(torus="2x2", server="1", fabric=fabric, delay_ms=2, loss=1))
+    ports = [port for switch in rack.network("rail") for port in switch.ports]
+    found = [(port.delay_s, port.loss_percent) for port in ports]
+    found += [(link.delay_s, link.loss_percent) for link in rack.links]
+    assert set(found) == {(0.002, 1.0)}
+    assert not plan(RackTopo(torus="2x2", server="1", fabric=fabric)).delayed

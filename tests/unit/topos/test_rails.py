@@ -70,6 +70,17 @@ def test_slow_ranks_have_slow_rail_ports_and_nothing_else(slow: object) -> None:
     assert {rate for (network, _, _), rate in rates.items() if network == "front-end"} == {100.0}
 
 
+def test_delay_and_loss_are_of_the_rails_alone_and_in_mininets_own_parameters() -> None:
+    topo = RailTopo(servers=2, gpus=1, ports=1, front_end=True, delay_ms="5", jitter_ms=0.25, loss="0.1")
+    given = [{key: link.get(key) for key in ("delay", "jitter", "loss")} for _, _, link in topo.links(withInfo=True)]
+    assert given[:2] == [{"delay": "5ms", "jitter": "0.25ms", "loss": 0.1}] * 2
+    assert given[2:] == [dict.fromkeys(("delay", "jitter", "loss"))] * 2, "the front end is a network of its own"
+    fabric = plan(topo)
+    assert fabric.delayed and fabric.lossy
+    assert {(p.delay_s, p.loss_percent) for p in fabric.rail_of(0).ports} == {(0.005, 0.1)}
+    assert {(p.delay_s, p.loss_percent) for p in fabric.network("front-end")[0].ports} == {(0.0, 0.0)}
+
+
 def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
     usual = plan(RailTopo(servers=2, gpus=1))
     assert plan(RailTopo(servers=2, gpus=1, slow="1:1")) == usual
@@ -89,6 +100,11 @@ def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
         ("scale_up", {"scale_up": "maybe"}),
         ("front_end_mbps", {"front_end": 1, "front_end_mbps": "fast"}),
         ("mtu", {"mtu": 64}),
+        ("delay_ms", {"delay_ms": -1}),
+        ("delay_ms", {"delay_ms": "5ms"}),
+        ("delay_ms", {"delay_ms": "nan"}),
+        ("jitter_ms", {"delay_ms": 5, "jitter_ms": 6}),
+        ("loss", {"loss": 101}),
         ("lane_rates", {"lane_rates": [1.0, 2.0, 3.0]}),
         ("lane_rates", {"lane_rates": "50/x"}),
         ("slow", {"servers": 4, "gpus": 1, "slow": "4:0.5"}),
