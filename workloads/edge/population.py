@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from workloads.edge.attributes import Attributes
 
-BATCH = 10
-STEPS = 40
+BATCH = 20
+STEPS = 20
 TRAIN_PASSES = 3
 """Forward and backward together cost three times the forward pass whose time ``speed_ms`` is."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from workloads.edge.job import EdgeJob
 
@@ -14,7 +15,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Request:
-    """Send REQUEST for a round; no answer is awaited."""
+    """Send REQUEST for a round; ``JobRounds.forgotten`` if the job manager does not know the job (any more)."""
 
     round: int
     demand: int
@@ -23,7 +24,7 @@ class Request:
 
 @dataclass(frozen=True)
 class EndRequest:
-    """Send END_REQUEST; no answer is awaited."""
+    """Send END_REQUEST; its answer, how many clients the round has, goes to ``JobRounds.ended``."""
 
     round: int
 
@@ -33,6 +34,7 @@ class Put:
     """Send the model of the round to the root server; then ``JobRounds.put``. This clears the root's sum."""
 
     round: int
+    attempt: int
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """Event: the round is complete. Both times are seconds of the run, counted from the first REQUEST of the round.
+    """Event: the round is complete.
 
-    ``scheduling_s`` is the time until the successful attempt had its clients, ``response_s`` the time from then.
+    ``began`` is the time of the first REQUEST of the round. ``scheduling_s`` is the time from the REQUEST of the
+    attempt that succeeded until it had its ``clients``, ``response_s`` from then until the root had enough updates.
     """
 
     round: int
@@ -84,10 +87,10 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class TimedOut:
-    """Event: a timer ended before the round had its clients (``scheduling``) or updates (``execution``)."""
+    """Event: a timer ended before the round had its clients or its updates."""
 
     round: int
-    phase: str
+    phase: Literal["scheduling", "execution"]
 
 
 JobAction = Register | Request | EndRequest | Put | Poll | AskBound | Sleep | Finish | Scheduled | RoundDone | TimedOut
@@ -95,7 +98,10 @@ JobAction = Register | Request | EndRequest | Put | Poll | AskBound | Sleep | Fi
 
 @dataclass(frozen=True)
 class JobTimers:
-    """The timers of a job in real seconds; ``scaled`` gives those of an emulated run."""
+    """The timers of a job in real seconds; ``scaled`` gives those of an emulated run.
+
+    ``ask_bound_s`` is how often the job asks the job manager for its clients; infinity if it is told unasked.
+    """
 
     scheduling_s: float = 100.0
     execution_s: float = 500.0
@@ -107,32 +113,111 @@ class JobTimers:
         return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time, self.ask_bound_s * time)
 
 
+Phase = Literal["new", "scheduling", "closing", "putting", "executing", "done"]
+
+
 class JobRounds:
-    """One job from REGISTER to FINISH; rounds count from 0."""
+    """One job from REGISTER to FINISH; rounds and attempts count from 0.
+
+    An answer that comes too late, when the job has gone on, changes nothing and asks for nothing.
+    """
 
     def __init__(self, job: EdgeJob, timers: JobTimers) -> None:
-        raise NotImplementedError
+        self.job = job
+        self.timers = timers
+        self.number: int | None = None
+        self.round = 0
+        self.attempt = 0
+        self.phase: Phase = "new"
+        self._began: float | None = None
+        self._requested = self._scheduled = self._deadline = 0.0
+        self._clients = 0
 
     def start(self, now: float) -> tuple[JobAction, ...]:
         """The job arrives."""
-        raise NotImplementedError
+        return (Register(),)
 
     def registered(self, number: int, now: float) -> tuple[JobAction, ...]:
         """The job manager has entered the job."""
-        raise NotImplementedError
+        self.number = number
+        return self._request(now)
 
-    def put(self, now: float) -> tuple[JobAction, ...]:
-        """The root server holds the model of the round."""
-        raise NotImplementedError
+    def forgotten(self, now: float) -> tuple[JobAction, ...]:
+        """The job manager does not know the job: it was restarted, or the job was silent for too long.
+
+        The job registers anew and starts its round again; completed rounds stay completed.
+        """
+        if self.phase == "done":
+            return ()
+        self.attempt += self.phase != "new"
+        self.phase = "new"
+        return (Register(),)
 
     def bound(self, count: int, now: float) -> tuple[JobAction, ...]:
         """The round has ``count`` clients, told by the job manager, asked or not."""
-        raise NotImplementedError
+        if self.phase == "scheduling" and count >= self.job.selected:
+            return self._put(count, now)
+        return ()
+
+    def ended(self, count: int, now: float) -> tuple[JobAction, ...]:
+        """The answer to END_REQUEST: the round has ``count`` clients and gets no more."""
+        if self.phase != "closing":
+            return ()
+        return self._put(count, now) if count >= self.job.demand else self._again("scheduling", now)
+
+    def put(self, now: float) -> tuple[JobAction, ...]:
+        """The root server holds the model of the round."""
+        if self.phase != "putting":
+            return ()
+        self.phase = "executing"
+        return (self._sleep(self.timers.poll_s, now),)
 
     def polled(self, count: int, now: float) -> tuple[JobAction, ...]:
         """The root server has ``count`` updates of the round."""
-        raise NotImplementedError
+        if self.phase != "executing":
+            return ()
+        if count < self.job.demand:
+            return (self._sleep(self.timers.poll_s, now),)
+        assert self._began is not None, "a round that executes has been requested"
+        scheduling, response = self._scheduled - self._requested, now - self._scheduled
+        done = RoundDone(self.round, self._began, scheduling, response, self._clients, self.attempt)
+        self.round, self.attempt, self._began = self.round + 1, 0, None
+        if self.round < self.job.rounds:
+            return (done, *self._request(now))
+        self.phase = "done"
+        return (done, Finish())
 
     def woke(self, now: float) -> tuple[JobAction, ...]:
         """A sleep has ended."""
-        raise NotImplementedError
+        late = now >= self._deadline - 1e-9
+        if self.phase == "scheduling":
+            if late:
+                self.phase = "closing"
+                return (EndRequest(self.round),)
+            return (AskBound(), self._sleep(self.timers.ask_bound_s, now))
+        if self.phase in ("putting", "executing") and late:
+            return self._again("execution", now)
+        return (Poll(self.round),) if self.phase == "executing" else ()
+
+    def _request(self, now: float) -> tuple[JobAction, ...]:
+        self.phase = "scheduling"
+        self._requested = now
+        self._began = now if self._began is None else self._began
+        self._deadline = now + self.timers.scheduling_s
+        request = Request(self.round, self.job.selected, self.attempt)
+        return (request, self._sleep(self.timers.ask_bound_s, now))
+
+    def _put(self, count: int, now: float) -> tuple[JobAction, ...]:
+        self.phase = "putting"
+        self._scheduled, self._clients = now, count
+        self._deadline = now + self.timers.execution_s
+        put = Put(self.round, self.attempt)
+        return (Scheduled(self.round, count), put, self._sleep(self.timers.execution_s, now))
+
+    def _again(self, phase: Literal["scheduling", "execution"], now: float) -> tuple[JobAction, ...]:
+        timed_out = TimedOut(self.round, phase)
+        self.attempt += 1
+        return (timed_out, *self._request(now))
+
+    def _sleep(self, seconds: float, now: float) -> Sleep:
+        return Sleep(max(0.0, min(seconds, self._deadline - now)))
