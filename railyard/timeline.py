@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Source = Literal["run", "agent", "controller", "switch", "link"]
+Source = Literal["run", "agent", "controller", "switch", "link", "edge"]
 
 OLD_KINDS = {"turn": "sent_in_slot"}
 """Event kinds of files of version 0.4.0 and before, mapped to their present names."""
@@ -66,6 +66,23 @@ class Event:
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
     link     cpu         busy (0..1 share of all cores), cores, switch_busy (cores used by the datapath),
                          switch_thread (0..1, its busiest thread; both None: kernel datapath) (interval)
+    edge     registered  job (its number at the job manager)
+    edge     request     job, round, demand (clients asked for), attempt (0: the first)
+    edge     checkin     client, offers (number of jobs offered)
+    edge     bound       client, job, round (ACCEPT was granted)
+    edge     refused     client, job (ACCEPT was refused)
+    edge     scheduled   job, round, bound (the round has its clients, or takes no more)
+    edge     get         client, job, round, bytes, hit (the leaf held the model; None: no leaf) (interval)
+    edge     train       client, job, round, late_s (how late the timer fired) (interval)
+    edge     push        client, job, round, bytes, outcome (acknowledged, late, lost, refused) (interval)
+    edge     flush       leaf, job, round, count, clients (whose updates the sum holds), outcome (interval)
+    edge     sum         job, round, count, crc, order (lists of clients in the order of addition, or None)
+    edge     round       job, round, scheduling_s, response_s, clients, attempt (interval: from the first
+                         request until the round is complete)
+    edge     timeout     job, round, phase (scheduling, execution: the round starts again)
+    edge     finished    job
+    edge     gone        client, why
+    edge     trunk       region (interval: the region has the circuit of the trunk)
     ======== =========== =====================================================================
     """
 
