@@ -65,14 +65,35 @@ class Child:
             raise
         return self
 
+    @property
+    def pid(self) -> int:
+        """Process id of the child; ``MachineError`` if it was not started or is closed."""
+        return self._running().pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the child ended by itself or was killed; False before it is started and after it is closed."""
+        return self._process is not None and self._process.poll() is not None
+
+    def tell(self, line: str) -> None:
+        """Write a line to the child's standard input; does nothing if the child has ended."""
+        stdin = self._running().stdin
+        assert stdin
+        with suppress(BrokenPipeError):
+            stdin.write(line + "\n")
+            stdin.flush()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise MachineError(f"{self._what} was not started")
+        return self._process
+
     def answer(self, longest_s: float, *, stop: bool = True) -> dict[str, Any]:
         """The result that the child prints within ``longest_s`` seconds, after it is asked to stop if ``stop``.
 
         Raises ``MachineError`` if there is none. The child has ended when this returns.
         """
-        process = self._process
-        if process is None:
-            raise MachineError(f"{self._what} was not started")
+        process = self._running()
         assert process.stdout
         try:
             if stop:

@@ -66,3 +66,18 @@ def test_a_child_that_does_not_end_is_killed() -> None:
     process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE, text=True)
     end_child(process)
     assert process.returncode == -9 and process.stdout and process.stdout.closed
+
+
+def test_a_child_is_told_lines_until_it_ends(module: Path) -> None:
+    module.write_text(
+        "import sys\nsys.stdin.readline()\nprint('ready', flush=True)\n"
+        "print(repr(sys.stdin.readline()).replace(\"'\", '\"'), flush=True)\n"
+    )
+    with Child(module.stem, {}, (), "the child", patience_s=5) as child:
+        assert child.pid > 0
+        child.tell("go")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert child.has_ended
+        child.tell("nobody listens")
+        assert child.answer(5, stop=False) == "go\n"
+    assert not child.has_ended

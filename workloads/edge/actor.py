@@ -1,0 +1,77 @@
+"""What the processes of an edge run have in common: settings, readiness, orders of the parent, and an event file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from railyard.child import read_settings
+from railyard.errors import RailyardError
+from railyard.timeline import Event
+
+_STDIN = 0
+
+
+class EventFile:
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - open as long as the process
+
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds."""
+        self._file.write(Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n")
+
+
+class Orders:
+    """The orders that the parent gives on standard input after the settings: a line ``go``, and ``stop`` or its end."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.stop = asyncio.Event()
+        self._rest = b""
+        asyncio.get_running_loop().add_reader(_STDIN, self._read)
+
+    def ready(self) -> None:
+        """Tell the parent that this process works."""
+        print("ready", flush=True)
+
+    def _read(self) -> None:
+        data = os.read(_STDIN, 4096)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if b"go" in lines:
+            self.go.set()
+        if not data or b"stop" in lines:
+            asyncio.get_running_loop().remove_reader(_STDIN)
+            self.stop.set()
+
+
+def run_actor(work: Callable[[dict[str, Any], Orders], Awaitable[None]]) -> None:
+    """Run ``work`` with the settings of this process, which is a ``Child``, until it returns or the parent says stop.
+
+    An error of Railyard's own is printed as one sentence, and the exit status is its.
+    """
+    settings = read_settings()
+    try:
+        asyncio.run(_until_stopped(work, settings))
+    except RailyardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None]], settings: dict[str, Any]) -> None:
+    orders = Orders()
+    working = asyncio.ensure_future(work(settings, orders))
+    stopping = asyncio.ensure_future(orders.stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+    else:
+        working.cancel()
+        await asyncio.wait((working,))
