@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from controllers.edge.policy import EdgePolicy, OpenJob
+from railyard.errors import ConfigError
 from workloads.edge.attributes import Attributes
 
 Sees = Literal["first", "all"]
 
 
 class Scheduler:
-    """Plans for a policy. ``sees`` is ``first`` for the authors' scheduler, which reads manager 0 only, or ``all``."""
+    """Plans for a policy. ``sees`` is ``first`` for the authors' scheduler, which reads manager 0 only, or ``all``.
+
+    It keeps no state that a restart would lose but what a policy remembers.
+    """
 
     def __init__(self, policy: EdgePolicy, sees: Sees = "all") -> None:
-        raise NotImplementedError
+        self._policy = policy
+        self._sees = sees
+        self._parts: list[Sequence[Attributes]] = []
+        self._clients: Sequence[Attributes] = ()
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Sequence[Attributes]], now: float) -> Any:
-        """The policy's plan; ``clients`` has one sequence per client manager. ControlError if it is not JSON data."""
-        raise NotImplementedError
+        """The policy's plan; ``ConfigError`` if it is not JSON data.
+
+        ``jobs`` are all registered jobs. ``clients`` has one sequence for each client manager; where each is the same
+        object as before, the policy gets the same object as before, too.
+        """
+        parts = list(clients[:1] if self._sees == "first" else clients)
+        if len(parts) != len(self._parts) or any(new is not old for new, old in zip(parts, self._parts, strict=True)):
+            self._parts = parts
+            self._clients = parts[0] if len(parts) == 1 else [client for part in parts for client in part]
+        plan = self._policy.plan(jobs, self._clients, now)
+        try:
+            json.dumps(plan, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"the plan of {type(self._policy).__name__} is not plain JSON data ({error}); "
+                "use numbers, strings, lists and dictionaries with strings for keys",
+                key="policy",
+            ) from None
+        return plan

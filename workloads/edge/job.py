@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from railyard.errors import ConfigError
 from workloads.edge.attributes import Attributes
@@ -14,7 +15,9 @@ class EdgeJob:
 
     A round is complete when ``demand`` clients have delivered an update. A client fits if its public attributes meet
     ``bounds`` and its private size is at least ``private_bound``; only the client itself knows the latter.
-    ``arrival_s`` is the real second at which the job registers, counted from the start of the run.
+    ``arrival_s`` is the real second at which the job registers, counted from the start of the run. A round starts
+    again if it has not enough clients after ``scheduling_s``, or not enough updates ``execution_s`` later (real
+    seconds).
     """
 
     name: str
@@ -24,6 +27,8 @@ class EdgeJob:
     rounds: int
     arrival_s: float = 0.0
     over_selection: float = 1.0
+    scheduling_s: float = 100.0
+    execution_s: float = 500.0
 
     def __post_init__(self) -> None:
         if self.demand < 1:
@@ -34,8 +39,49 @@ class EdgeJob:
             raise ConfigError(f"must be at least 1, not {self.over_selection:g}", key=f"{self.name}.over_selection")
         if not self.arrival_s >= 0:
             raise ConfigError(f"must be at least 0, not {self.arrival_s:g}", key=f"{self.name}.arrival_s")
+        if not (self.scheduling_s > 0 and self.execution_s > 0):
+            raise ConfigError("must be above 0, as the timers of a round", key=f"{self.name}.scheduling_s, execution_s")
 
     @property
     def selected(self) -> int:
         """The clients that a round asks for: the demand times the over-selection, rounded down."""
         return int(self.over_selection * self.demand + 1e-9)  # 1.1 × 10 is a little less than 11 in binary
+
+
+BASIC = Attributes(3, 2, 400, 4)
+MIDDLE = Attributes(6, 4, 800, 6)
+HIGH = Attributes(7, 6, 900, 7)
+HIGHEST = Attributes(9, 6, 1200, 8)
+"""The bounds of the authors' jobs, which 75 %, 50 %, 39.5 % and 25 % of their clients meet. They are nested."""
+
+FIVE_JOBS = tuple(
+    EdgeJob(f"job-{number}", demand, bounds, private, rounds=100, over_selection=1.2)
+    for number, (demand, bounds, private) in enumerate(
+        [(50, BASIC, 100), (100, BASIC, 100), (100, MIDDLE, 100), (200, MIDDLE, 100), (400, HIGH, 120)], start=1
+    )
+)
+"""The authors' five jobs, for 1,200 to 1,800 clients."""
+
+_TEN = (
+    [(0, 50, HIGHEST, 150), (906, 100, HIGHEST, 150), (4395, 200, HIGHEST, 150)]
+    + [(4488, 50, MIDDLE, 100), (7337, 100, MIDDLE, 100), (9050, 200, MIDDLE, 100)]
+    + [(9126, 50, BASIC, 100), (9820, 100, BASIC, 100), (11179, 200, BASIC, 100), (11305, 400, BASIC, 100)]
+)
+TEN_JOBS = tuple(
+    EdgeJob(f"job-{number}", demand, bounds, private, 150, float(arrival), 1.3, 2.0 * demand, 400.0)
+    for number, (arrival, demand, bounds, private) in enumerate(_TEN, start=1)
+)
+"""The authors' ten jobs, for 6,000 to 10,000 clients: their MobileNet profiles and their arrivals. Their scheduling
+timer is 2 s for each client of the demand."""
+
+
+def scaled_jobs(jobs: Sequence[EdgeJob], factor: float, rounds: int | None = None) -> tuple[EdgeJob, ...]:
+    """``jobs`` with demands times ``factor`` (rounded, at least 1) and, if given, other numbers of rounds.
+
+    >>> [job.demand for job in scaled_jobs(FIVE_JOBS, 1 / 32)]
+    [2, 3, 3, 6, 12]
+    """
+    return tuple(
+        replace(job, demand=max(1, round(job.demand * factor)), rounds=job.rounds if rounds is None else rounds)
+        for job in jobs
+    )

@@ -113,6 +113,11 @@ class JobTimers:
         return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time, self.ask_bound_s * time)
 
 
+def job_timers(job: EdgeJob, time: float = 1.0) -> JobTimers:
+    """The timers of ``job`` for a run of ``time`` emulated seconds per real second."""
+    return JobTimers(scheduling_s=job.scheduling_s, execution_s=job.execution_s).scaled(time)
+
+
 Phase = Literal["new", "scheduling", "closing", "putting", "executing", "done"]
 
 

@@ -1,0 +1,61 @@
+"""What no policy may do: offer a job twice, one that takes no clients, or one whose bounds the client does not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from controllers.edge.policy import EdgePolicy, OpenJob
+from controllers.edge.scheduler import Scheduler
+from railyard.errors import ConfigError, RailyardError
+from workloads.edge.attributes import Attributes
+from workloads.edge.job import EdgeJob
+
+MOST_REHEARSED = 500
+"""Clients of a rehearsal: more would not show more."""
+
+
+def checked_order(
+    policy: EdgePolicy, client: Attributes, eligible: Sequence[OpenJob], jobs: Sequence[OpenJob], plan: Any
+) -> list[OpenJob]:
+    """The policy's order for a client; ``ConfigError`` if it breaks a rule.
+
+    ``eligible`` are the open jobs whose bounds the client meets, ``jobs`` all registered jobs.
+    """
+    if policy.blind:
+        return [job for job in policy.order(client, jobs, plan) if client.meets(job.job.bounds)] if jobs else []
+    if not eligible:
+        return []
+    ordered = list(policy.order(client, eligible, plan))
+    allowed = {job.number for job in eligible}
+    seen: set[int] = set()
+    for job in ordered:
+        if job.number in seen:
+            raise _refused(policy, job, "twice to one client, which would bind it twice; order each job once")
+        if job.number not in allowed:
+            known = any(other.number == job.number and other.open for other in jobs)
+            why = "whose attributes do not meet the job's bounds" if known else "though the job takes no clients now"
+            raise _refused(policy, job, f"to a client {why}; order only the jobs that it is given")
+        seen.add(job.number)
+    return ordered
+
+
+def rehearse(policy: EdgePolicy, jobs: Sequence[EdgeJob], clients: Sequence[Attributes]) -> None:
+    """Let ``policy`` plan and order once with all jobs open, before a run; ``ConfigError`` if it breaks a rule.
+
+    Use an instance of its own for this, since a policy may remember what it did.
+    """
+    opened = [OpenJob(number, job, job.arrival_s, 0, job.selected, 0, 0) for number, job in enumerate(jobs)]
+    now = max((job.arrival_s for job in jobs), default=0.0)
+    try:
+        plan = Scheduler(policy).plan(opened, [clients], now)
+        for client in clients[:MOST_REHEARSED]:
+            checked_order(policy, client, [job for job in opened if client.meets(job.job.bounds)], opened, plan)
+    except RailyardError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{type(policy).__name__} failed: {type(error).__name__}: {error}", key="policy") from error
+
+
+def _refused(policy: EdgePolicy, job: OpenJob, why: str) -> ConfigError:
+    return ConfigError(f"{type(policy).__name__} offers job {job.job.name} {why}", key="policy")
