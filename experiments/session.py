@@ -1,4 +1,7 @@
-"""A fabric that is up, as a context manager: emulated network, controller and calls on its job channel."""
+"""A fabric that is up, as a context manager: emulated network, controller and calls on its job channel.
+
+A fabric whose switches all forward by themselves gets no controller.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +63,15 @@ class Session:
 
     @property
     def channel_path(self) -> str | None:
-        """Socket of the job channel; None with a remote controller, which has none."""
+        """Socket of the job channel; None with a remote controller, and on a fabric without controlled switches."""
         return None if self.controller is None else str(self.controller.files.channel)
 
     def netns_fds(self) -> list[int]:
         """File descriptors of the ranks' network namespaces, by rank."""
-        return [self.net.netns_fd(f"g{rank}") for rank in range(self.plan.ranks)]
+        return [self.net.netns_fd(host) for host in self.plan.hosts]
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one request on the job channel and return the reply; with a remote controller do nothing."""
+        """Send one request on the job channel and return the reply; without a controller of ours do nothing."""
         if self.controller is None:
             return {}
         self.check()
@@ -111,13 +114,16 @@ class Session:
         return complete
 
     def _connect(self) -> None:
+        controlled = self.plan.controlled
+        if not controlled.switches:
+            return
         if self.settings.controller == "remote":
             host, _, port = self.settings.remote.rpartition(":")
             self._stack.enter_context(Relay(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
             if not self.net.waitConnected(READY_TIMEOUT_S):
                 raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return
-        self._start_controller(ControllerFiles.written(self.folder, self.plan))
+        self._start_controller(ControllerFiles.written(self.folder, controlled))
 
     def _start_controller(self, files: ControllerFiles) -> None:
         self.controller = self._stack.enter_context(

@@ -15,11 +15,11 @@ from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 def plan(topo: Topo) -> FabricPlan:
     """The plan of the fabric that ``topo`` describes; the same topology always gives the same plan.
 
-    Raises ``ConfigError`` for a topology that is not a ``FabricTopo`` (``RailTopo``, ``RackTopo``): other topologies
-    can be emulated, but their hosts are not ranks.
+    Raises ``ConfigError`` for a topology that is not a ``FabricTopo`` (``RailTopo``, ``RackTopo``, ``EdgeTopo``): other
+    topologies can be emulated, but their hosts are not ranks.
     """
     if not isinstance(topo, FabricTopo):
-        raise ConfigError(f"{type(topo).__name__} has no plan; use a RailTopo or a RackTopo", key="topo")
+        raise ConfigError(f"{type(topo).__name__} has no plan; use a RailTopo, a RackTopo or an EdgeTopo", key="topo")
     ports: dict[str, list[HostPort]] = {name: [] for name in topo.switches()}
     links = []
     for _, _, link in topo.links(withInfo=True):
@@ -38,6 +38,7 @@ def plan(topo: Topo) -> FabricPlan:
         switches=tuple(sorted(switches, key=lambda switch: switch.dpid)),
         links=tuple(links),
         rack=topo.rack,
+        edge=topo.edge,
     )
 
 
@@ -69,4 +70,5 @@ def _switch(topo: FabricTopo, name: str, ports: list[HostPort]) -> SwitchPlan:
         network=info["network"],
         ports=tuple(sorted(ports, key=lambda port: port.number)),
         mesh=topo.mesh if info["kind"] == "ocs" and info["network"] == "rail" else None,
+        controlled=info.get("controlled", True),
     )

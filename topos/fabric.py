@@ -1,6 +1,6 @@
 """The base class of Railyard's Mininet topologies: hosts are ranks, and links have a rate, an MTU and a lane.
 
-``topos.rails`` and ``topos.racks`` build on it; ``topos.describe`` derives the plan from it.
+``topos.rails``, ``topos.racks`` and ``topos.edge`` build on it; ``topos.describe`` derives the plan from it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError
+from topos.edge_plan import EdgePlan
 from topos.options import link_parameters, rate, whole
 from topos.plan import MeshPlan, RackPlan
 
@@ -23,14 +24,18 @@ _FRONT_END_KIND = 3
 def mac_address(kind: int, index: int, port: int, far_end: bool = False) -> str:
     """The MAC address of the host's end of the link at port ``port`` of a switch, or of the switch's end (``far_end``).
 
-    ``kind`` is the kind of the switch (1 rail, 2 scale-up, 3 front-end, 4 node of a torus), ``index`` its number.
+    ``kind`` is the kind of the switch (1 rail, 2 scale-up, 3 front-end, 4 node of a torus,
+    5 trunk, 6 region, 7 control), ``index`` its number.
     """
     first = 0x06 if far_end else 0x02
     return ":".join(f"{b:02x}" for b in (first, kind, index >> 8, index & 255, port >> 8, port & 255))
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A topology whose hosts ``g{rank}`` are accelerators; subclasses set its attributes in ``build``."""
+    """A topology whose hosts are ranks, accelerators ``g{rank}`` by default.
+
+    Subclasses set its attributes in ``build``.
+    """
 
     fabric: str
     servers: int
@@ -42,6 +47,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     """Geometry of the racks; None on rails."""
     link_options: Mapping[str, Any] = MappingProxyType({})
     """Mininet's parameters ``delay``, ``jitter`` and ``loss`` of the links of the network "rail"."""
+    edge: EdgePlan | None = None
+    """Regions and servers of an edge network; None on other fabrics."""
     mesh: MeshPlan | None = None
     """Photonic mesh inside every optical rail; None where a rail can hold any matching."""
 
@@ -65,9 +72,13 @@ class FabricTopo(Topo):  # type: ignore[misc]
         """
         self.link_options = link_parameters(delay_ms, jitter_ms, loss)
 
+    def host_name(self, rank: int) -> str:
+        """The name of the host of ``rank``."""
+        return f"g{rank}"
+
     def add_rank(self, rank: int, ip: str) -> None:
-        """Add host ``g{rank}``; ``ip`` is the address of its first interface, with prefix length."""
-        self.addHost(f"g{rank}", ip=ip, rank=rank)
+        """Add the host of ``rank``; ``ip`` is the address of its first interface, with prefix length."""
+        self.addHost(self.host_name(rank), ip=ip, rank=rank)
 
     def add_switch(self, name: str, dpid: int, kind: str, network: str, **more: Any) -> None:
         """Add a switch; ``more`` are parameters of ``topos.kernel.nodes.RailSwitch``."""
@@ -107,13 +118,13 @@ class FabricTopo(Topo):  # type: ignore[misc]
         lane: int = 0,
         **more: Any,
     ) -> None:
-        """Add a link from host ``g{rank}`` to OpenFlow port ``number`` of ``switch``.
+        """Add a link from the host of ``rank`` to OpenFlow port ``number`` of ``switch``.
 
         The rate is passed as Mininet's own parameter ``bw``, so ``mn --link tc`` shapes the link as well; ``more`` are
         other parameters of Mininet's links (``topos.options.link_parameters``).
         """
         self.addLink(
-            f"g{rank}",
+            self.host_name(rank),
             switch,
             port2=number,
             intfName1=interface,

@@ -40,7 +40,9 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MOST_DELAY_MS = 10_000.0
 
 
-def link_parameters(delay_ms: object = 0.0, jitter_ms: object = 0.0, loss: object = 0.0) -> dict[str, Any]:
+def link_parameters(
+    delay_ms: object = 0.0, jitter_ms: object = 0.0, loss: object = 0.0, where: str = ""
+) -> dict[str, Any]:
     """Mininet's parameters of a link that delays and loses packets, each way; those that are 0 are left out.
 
     - ``delay_ms``: one way, up to 10,000 ms; ``jitter_ms``: a packet is delayed by up to so much less or more, evenly
@@ -48,13 +50,13 @@ def link_parameters(delay_ms: object = 0.0, jitter_ms: object = 0.0, loss: objec
     - ``loss``: share of the packets that are lost, in percent.
 
     The result has the keys ``delay`` and ``jitter`` (``5ms``) and ``loss`` (percent), as Mininet's ``TCLink`` and our
-    links take them. Raises ConfigError naming the option.
+    links take them. Raises ConfigError naming the option, with ``where`` before ``delay_ms`` and ``loss``.
     """
-    delay = number("delay_ms", delay_ms, 0, MOST_DELAY_MS, "ms")
+    delay = number(f"{where}delay_ms", delay_ms, 0, MOST_DELAY_MS, "ms")
     jitter = number("jitter_ms", jitter_ms, 0, MOST_DELAY_MS, "ms")
     if jitter > delay:
-        raise ConfigError(f"must be at most delay_ms ({delay:g} ms), not {jitter:g}", key="jitter_ms")
-    percent = number("loss", loss, 0, 100, "percent")
+        raise ConfigError(f"must be at most {where}delay_ms ({delay:g} ms), not {jitter:g}", key="jitter_ms")
+    percent = number(f"{where}loss", loss, 0, 100, "percent")
     given = {"delay": (delay, f"{delay:.9g}ms"), "jitter": (jitter, f"{jitter:.9g}ms"), "loss": (percent, percent)}
     return {key: written for key, (value, written) in given.items() if value}
 

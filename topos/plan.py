@@ -6,12 +6,16 @@ never changes during a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from topos.edge_plan import EdgePlan
+
 SwitchKind = Literal["ocs", "electrical"]
-Network = Literal["rail", "scale-up", "front-end"]
+Network = Literal["rail", "scale-up", "front-end", "access", "control"]
+"""``rail`` is the network whose circuits or routes a controller changes; on an edge network it is the trunk alone.
+``access`` are the switches of the regions, ``control`` is the switch between the root and the control plane."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class MeshPlan:
 class SwitchPlan:
     """One switch: its name, OpenFlow datapath id, kind, network and ports.
 
-    ``mesh`` is the photonic mesh inside an optical switch; None where the switch can hold any matching.
+    ``mesh`` is the photonic mesh inside an optical switch; None where the switch can hold any matching. A switch that
+    is not ``controlled`` learns addresses and forwards by itself, without a controller.
     """
 
     name: str
@@ -62,6 +67,7 @@ class SwitchPlan:
     network: Network
     ports: tuple[HostPort, ...]
     mesh: MeshPlan | None = None
+    controlled: bool = True
 
     def port(self, rank: int, lane: int) -> HostPort:
         """The port that lane ``lane`` of ``rank`` is connected to; ``KeyError`` if it is on another switch."""
@@ -73,7 +79,7 @@ class SwitchPlan:
 
 @dataclass(frozen=True)
 class SwitchLink:
-    """A link between two electrical switches: OpenFlow port ``a_port`` of ``a`` to ``b_port`` of ``b``, full duplex.
+    """A link between two switches: OpenFlow port ``a_port`` of ``a`` to ``b_port`` of ``b``, full duplex.
 
     ``delay_s`` is its propagation delay, one way, and ``loss_percent`` the share of the packets that it loses.
     """
@@ -118,8 +124,9 @@ class RackPlan:
 class FabricPlan:
     """The plan of a whole fabric.
 
-    ``links`` and ``rack`` describe a rack (``topos.racks``) and are empty on rails. The network "rail" carries the
-    scale-out traffic, on rails and in racks alike.
+    ``links`` are those between switches, of which rails have none. ``rack`` describes a rack (``topos.racks``) and
+    ``edge`` an edge network (``topos.edge``). The network "rail" carries the scale-out traffic, on rails and in racks
+    alike.
     """
 
     fabric: str
@@ -130,11 +137,38 @@ class FabricPlan:
     switches: tuple[SwitchPlan, ...]
     links: tuple[SwitchLink, ...] = ()
     rack: RackPlan | None = None
+    edge: EdgePlan | None = None
 
     @property
     def ranks(self) -> int:
         """Number of GPUs, each one host."""
         return self.servers * self.gpus_per_server
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The name of the host of every rank."""
+        names = {port.rank: port.host for switch in self.switches for port in switch.ports}
+        return tuple(names[rank] for rank in range(self.ranks))
+
+    @property
+    def controlled(self) -> FabricPlan:
+        """The plan as a controller gets it: the switches that it controls, which may be none.
+
+        A port of an edge network's trunk that leads to a region has the region's leaf server as its host.
+        """
+        if all(switch.controlled for switch in self.switches):
+            return self
+        switches = tuple(self._with_leaves(switch) for switch in self.switches if switch.controlled)
+        return replace(self, switches=switches, links=())
+
+    def _with_leaves(self, switch: SwitchPlan) -> SwitchPlan:
+        if self.edge is None or switch.network != "rail":
+            return switch
+        leaves = [self.host_ports(self.edge.leaf_rank(number))[0][1] for number in range(len(self.edge.regions))]
+        numbers = [region.trunk_port for region in self.edge.regions]
+        mbps = self.edge.trunk_mbps
+        ports = [replace(leaf, number=number, rate_mbps=mbps) for leaf, number in zip(leaves, numbers, strict=True)]
+        return replace(switch, ports=(*switch.ports, *ports))
 
     @property
     def delayed(self) -> bool:

@@ -56,6 +56,7 @@ PURE = (
     "railyard.protocol",
     "railyard.scale",
     "topos.client_rates",
+    "topos.edge_plan",
     "topos.plan",
     "topos.slices",
     "topos.torus",
@@ -156,7 +157,7 @@ def test_topologies_need_what_the_system_has_alone() -> None:
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(('pydantic', 'networkx', 'numpy', 'yaml', 'rich'), None))\n"
-        "import topos.rails, topos.racks, topos.describe\n"
+        "import topos.rails, topos.racks, topos.edge, topos.describe\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ _CONTROLLER = ("127.0.0.1", 6653)
 class Emulation(Mininet):  # type: ignore[misc]
     """A fabric emulated by Mininet and a private Open vSwitch.
 
-    - ``topo``: any Mininet topology; a ``RailTopo`` or a ``RackTopo`` also has a ``plan``;
+    - ``topo``: any Mininet topology; a ``RailTopo``, a ``RackTopo`` or an ``EdgeTopo`` also has a ``plan``;
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
     - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
     - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
@@ -119,6 +119,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._make_hosts()
             self._make_links()
             self.yard.add([self._bridge(switch) for switch in self.switches])
+            self.yard.forward(wiring.forwarding(self.switches))
             self._shape_switches()
             self._ready()
         except BaseException:
@@ -150,13 +151,15 @@ class Emulation(Mininet):  # type: ignore[misc]
             kernel.run(wiring.switch_shaping(self.switches))
 
     def _bridge(self, switch: RailSwitch) -> Bridge:
-        targets = () if self.openflow is None else (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)
+        targets: tuple[str, ...] = ()
+        if self.openflow is not None and switch.controlled:
+            targets = (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)
         return Bridge(
             name=switch.name,
             dpid=int(switch.dpid, 16),
             ports=tuple(BridgePort(intf.name, switch.ports[intf]) for intf in switch.intfList()),
             controllers=targets,
-            standalone=switch.learning and self.openflow is None,
+            standalone=switch.learning and not targets,
         )
 
     def _ready(self) -> None:
@@ -230,7 +233,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     def waitConnected(self, timeout: float | None = None, delay: float = 0.01) -> bool:
         """Wait until every bridge is connected to its controller; False if that takes longer than ``timeout`` s."""
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
-        expected = len(self.switches) if self.openflow else 0
+        expected = sum(switch.controlled for switch in self.switches) if self.openflow else 0
         while not self.yard.is_connected(expected):
             self.yard.check()
             if end is not None and time.monotonic() > end:

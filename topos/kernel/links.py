@@ -10,13 +10,16 @@ from typing import Any
 
 from mininet.link import Intf, Link
 
+from topos.kernel import tuning
+
 DEFAULT_MTU = 1500
 
 
 class RecordedIntf(Intf):  # type: ignore[misc]
     """An interface whose settings are recorded until the emulation makes it.
 
-    ``params`` may hold ``bw`` (rate, Mb/s) and ``mtu`` (bytes); Mininet's other parameters are accepted and ignored.
+    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` (bytes) and ``rto_min_ms``; Mininet's other parameters are
+    accepted and ignored.
     """
 
     made = False
@@ -33,6 +36,11 @@ class RecordedIntf(Intf):  # type: ignore[misc]
     def mtu(self) -> int:
         """MTU of the interface in bytes (default 1500)."""
         return int(self.params.get("mtu", DEFAULT_MTU))
+
+    @property
+    def rto_min_ms(self) -> int:
+        """Minimum retransmission time-out of TCP over the interface, in ms (default: that for its rate)."""
+        return int(self.params.get("rto_min_ms", tuning.rto_min_ms(self.rate_mbps, self.mtu)))
 
     def setMAC(self, macstr: str) -> Any:
         """Record the MAC address; as in Mininet once the interface exists."""

@@ -194,12 +194,13 @@ class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
     """A bridge of the private Open vSwitch; its shell is in the yard and its ``ovs-vsctl`` reaches that instance.
 
     ``kind`` is ``ocs`` (packets pass only over circuits) or ``electrical``; with ``learning`` and without a controller
-    the switch forwards like a plain Ethernet switch.
+    the switch forwards like a plain Ethernet switch. A switch that is not ``controlled`` gets no controller.
     """
 
     def __init__(self, name: str, **params: Any) -> None:
         self.kind = str(params.get("kind", "electrical"))
         self.learning = bool(params.get("learning", self.kind == "electrical"))
+        self.controlled = bool(params.get("controlled", True))
         self.controlIntf = None
         params["inNamespace"] = True  # in the yard; so there is no ``lo`` among its interfaces
         super().__init__(name, **params)

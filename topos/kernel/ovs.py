@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +166,29 @@ class PrivateOvs:
         command = ["ovs-ofctl", "-O", "OpenFlow14", "packet-out", f"unix:{place}", message]
         subprocess.run(command, capture_output=True, timeout=10, check=False)
         buffers.widen(self._children["ovs-vswitchd"].pid)
+
+    def forward(self, tables: Mapping[str, Mapping[str, int]]) -> None:
+        """Add to each bridge a table of MAC address -> OpenFlow port, which goes before what the bridge has learned.
+
+        Raises ``MachineError`` naming a bridge that refuses its table.
+        """
+        children = {}
+        for name in tables:
+            command = [
+                "ovs-ofctl",
+                "-O",
+                "OpenFlow14",
+                "--bundle",
+                "add-flows",
+                f"unix:{self.run_dir / name}.mgmt",
+                "-",
+            ]
+            children[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for name, child in children.items():
+            flows = "".join(f"priority=10,dl_dst={mac},actions=output:{port}\n" for mac, port in tables[name].items())
+            _, refused = child.communicate(flows, timeout=10)
+            if child.returncode:
+                raise MachineError(f"{name} did not take its forwarding table: {refused.strip()}")
 
     def is_connected(self, controllers: int) -> bool:
         """Whether at least ``controllers`` connections to controllers are established."""

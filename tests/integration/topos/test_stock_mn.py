@@ -61,3 +61,11 @@ def test_mn_starts_and_stops_racks() -> None:
 def test_place_with_a_comma_is_one_clear_error() -> None:
     said = mn("--topo", "rack,tenants=4x1@0,0", file="racks.py")
     assert "ConfigError: topo: write options as name=value" in said and "2x2@0:2" in said
+
+
+def test_mn_starts_and_stops_an_edge_network() -> None:
+    said = mn(
+        "--topo", "edge,clients=2,regions=2", "--switch", "ovsbr,datapath=user", script="pingall\n", file="edge.py"
+    )
+    assert "c0 -> c1 X leaf0 leaf1 root" in said, "clients know control by another address than that of its first port"
+    assert "completed in" in said

@@ -33,6 +33,7 @@ print(*names["topos"][{topo!r}](**{options!r}).switches())
         ("rails.py", "rails", {"servers": "4", "gpus": "1", "mesh": "3x3", "cell_latency_us": "0.5"}, "rail0"),
         ("racks.py", "rack", {"torus": "2x2", "server": "1", "fabric": "electrical-torus"}, "fe n0 n1 n2 n3"),
         ("racks.py", "morphlux", {"tenants": "1x2@1:0"}, "fe rack0"),
+        ("edge.py", "edge", {"clients": "4", "regions": "2", "trunk": "ocs"}, "ctl region0 region1 trunk"),
     ],
 )
 def test_mn_executes_the_text_of_a_file_from_any_folder_without_our_packages(
