@@ -23,6 +23,8 @@ from topos.kernel.namespaces import inside
 from topos.kernel.netlink import Netlink
 
 _RECEIVE_BYTES = 1 << 18
+_AT_FILTERS = 0xFFFFFFF1
+"""Parent of the queue that carries filters (clsact)."""
 _OTHERHOST = struct.Struct("=Q")
 _OTHERHOST_AT = 24 * 8
 """Offset of ``rx_otherhost_dropped``, the last field, in the kernel's ``struct rtnl_link_stats64``."""
@@ -69,10 +71,17 @@ class Counters(Netlink):
 
     def queue_drops(self) -> dict[str, int]:
         """Packets that the root queue (qdisc) of every interface has dropped, by name; without queue none."""
+        return self._drops(TC_H_ROOT)
+
+    def filter_drops(self) -> dict[str, int]:
+        """Packets that the filters of every interface have dropped (``topos.kernel.queues.lose``), by name."""
+        return self._drops(_AT_FILTERS)
+
+    def _drops(self, parent: int) -> dict[str, int]:
         found = {}
         for message in self._dump(RTM_GETQDISC, tcmsg, {}):
             name, stats = self.names.get(message["index"]), message.get_attr("TCA_STATS")
-            if message["parent"] == TC_H_ROOT and name is not None and stats is not None:
+            if message["parent"] == parent and name is not None and stats is not None:
                 found[name] = stats["drop"]
         return found
 

@@ -57,6 +57,7 @@ PURE = (
     "railyard.scale",
     "topos.client_rates",
     "topos.edge_plan",
+    "topos.kernel.holding",
     "topos.plan",
     "topos.slices",
     "topos.torus",

@@ -20,7 +20,8 @@ from mininet.topo import Topo
 from railyard.errors import ConfigError, MachineError
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
-from topos.kernel.links import RecordedLink
+from topos.kernel.link_delays import Choice, LinkDelays
+from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
@@ -36,6 +37,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``topo``: any Mininet topology; a ``RailTopo``, a ``RackTopo`` or an ``EdgeTopo`` also has a ``plan``;
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
     - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
+    - ``link_delay``: how delayed links hold packets, ``netem`` or ``relay`` (``auto``: netem where the kernel has it);
     - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
       switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
 
@@ -49,6 +51,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         run_dir: str | os.PathLike[str] | None = None,
         datapath: Datapath = "auto",
         openflow: tuple[str, int] | None = _CONTROLLER,
+        link_delay: Choice = "auto",
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -63,6 +66,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         try:
             self.yard = self._make_yard(run_dir, datapath)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
+            self.delays = LinkDelays((), link_delay)
             super().__init__(topo=topo, controller=None, **mininet)
         except BaseException:
             self._undo_all()
@@ -140,8 +144,12 @@ class Emulation(Mininet):  # type: ignore[misc]
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
         wiring.number_interfaces(self.links)
+        self.delays = LinkDelays(self.links, self.delays.choice)
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(wiring.link_requests(self.links, self._fds))
+        self.delays.make(self._fds, self.yard.netns_fd)
+        if self.delays.relay is not None:
+            self.run.add_child(self.delays.relay.pid)
         for name, requests in wiring.host_requests(self.hosts, self.switches):
             with Netlink(self._fds[name]) as kernel:
                 kernel.run(requests)
@@ -175,6 +183,11 @@ class Emulation(Mininet):  # type: ignore[misc]
             if host.params.get("defaultRoute"):
                 host.setDefaultRoute(host.params["defaultRoute"])
 
+    def check(self) -> None:
+        """Raise ``MachineError`` if a process of the network has ended: Open vSwitch, the relay of delayed links."""
+        self.yard.check()
+        self.delays.check()
+
     def cut(self, host_name: str) -> None:
         """Take all links of a host down at once, in a torus those of its node too (the chip's router fails with it).
 
@@ -185,6 +198,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         if host_name in self._cut:
             return
         self._cut.add(host_name)
+        self.delays.cut(self._ends_of(host))
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(wiring.cut_requests(wiring.own_ends(host, self.switches)))
         with Netlink(self._fds[host_name]) as kernel:
@@ -200,6 +214,13 @@ class Emulation(Mininet):  # type: ignore[misc]
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_up(intf.index, intf.name) for intf in wiring.own_ends(host, self.switches))
         self._cut.discard(host_name)
+        self.delays.mend(
+            self._ends_of(host), [end for name in self._cut for end in self._ends_of(self.nameToNode[name])]
+        )
+
+    def _ends_of(self, host: Any) -> list[RecordedIntf]:
+        """Ends of all links that fail with a host."""
+        return [*host.intfList(), *wiring.own_ends(host, self.switches)]
 
     def _known(self, host_name: str) -> Any:
         """The node of a host; raises ``ConfigError`` for an unknown host or a net that is not up."""
@@ -268,8 +289,11 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.yard.stop()
         self.run.end_children()
         try:
+            if self.delays.netns_fd is not None:
+                wiring.clear_links(self.delays.netns_fd, self.delays.interfaces)
             wiring.clear_links(self.yard.netns_fd, self._yard_interfaces())
         finally:
+            self.delays.close()
             for fd in self._fds.values():
                 os.close(fd)
             self._fds.clear()

@@ -6,19 +6,30 @@ applies (``ifconfig`` in the node's shell).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mininet.link import Intf, Link
 
+from railyard.errors import ConfigError
 from topos.kernel import tuning
+from topos.options import number, seconds
 
 DEFAULT_MTU = 1500
+
+
+class Way(NamedTuple):
+    """One direction of a link: its propagation delay, the jitter of it (seconds) and its random loss (percent)."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    loss_percent: float = 0.0
 
 
 class RecordedIntf(Intf):  # type: ignore[misc]
     """An interface whose settings are recorded until the emulation makes it.
 
-    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` (bytes) and ``rto_min_ms``; Mininet's other parameters are
+    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` (bytes), ``rto_min_ms``, and for packets that leave the interface
+    ``delay`` and ``jitter`` (times with unit, as in ``5ms``) and ``loss`` (percent). Mininet's other parameters are
     accepted and ignored.
     """
 
@@ -41,6 +52,14 @@ class RecordedIntf(Intf):  # type: ignore[misc]
     def rto_min_ms(self) -> int:
         """Minimum retransmission time-out of TCP over the interface, in ms (default: that for its rate)."""
         return int(self.params.get("rto_min_ms", tuning.rto_min_ms(self.rate_mbps, self.mtu)))
+
+    @property
+    def way(self) -> Way:
+        """The link in the direction of packets that leave this interface; ``ConfigError`` for bad parameters."""
+        delay, jitter = (seconds(key, self.params.get(key)) for key in ("delay", "jitter"))
+        if jitter > delay:
+            raise ConfigError(f"must be at most delay ({delay * 1e3:g} ms), not {jitter * 1e3:g} ms", key="jitter")
+        return Way(delay, jitter, number("loss", self.params.get("loss") or 0, 0, 100, "percent"))
 
     def setMAC(self, macstr: str) -> Any:
         """Record the MAC address; as in Mininet once the interface exists."""

@@ -92,10 +92,13 @@ def veth(end: VethEnd, peer: VethEnd, mtu: int, group: int = 0) -> NetlinkReques
     return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
 
 
-def link_up(index: int, name: str, largest_bytes: int | None = None) -> NetlinkRequest:
-    """Set an interface up; ``largest_bytes`` limits the size of the segments that the stack passes to it (TSO)."""
+def link_up(index: int, name: str, largest_bytes: int | None = None, *, single: bool = False) -> NetlinkRequest:
+    """Set an interface up; ``largest_bytes`` limits the size of the segments that the stack passes to it (TSO).
+
+    With ``single`` they are single frames, also those that come from elsewhere: larger ones are split before.
+    """
     fields = {"index": index, "flags": IFF_UP, "change": IFF_UP}
-    attributes = {} if largest_bytes is None else {"IFLA_GSO_MAX_SIZE": largest_bytes}
+    attributes = {"IFLA_GSO_MAX_SIZE": largest_bytes, "IFLA_GSO_MAX_SEGS": 1 if single else None}
     return _request(f"setting {name} up", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, attributes)
 
 

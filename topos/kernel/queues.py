@@ -1,4 +1,4 @@
-"""The queues of ports (Linux traffic control): token buckets, queues of links between switches, and delays.
+"""The queues of ports (Linux traffic control): token buckets, queues of links between switches, delays and drops.
 
 Streams that share a link between two switches wait in a queue of up to a second, as they would where senders are paused
 (RoCE on lossless Ethernet). An acknowledgement behind them in the queue would delay the stream in the other direction
@@ -13,8 +13,9 @@ a message, of which a fabric needs thousands.
 
 from __future__ import annotations
 
+import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
@@ -24,14 +25,20 @@ from topos.kernel.netlink import NetlinkRequest
 
 _BUCKET, _LINK, _DELAY = 0x10000, 0x7A0000, 0x7B0000
 """Handles of the queues; not 1: in the yard, since Open vSwitch takes that for one of its own."""
+_FILTERS, _AT_FILTERS, _INCOMING, _OUTGOING = 0xFFFF0000, 0xFFFFFFF1, 0xFFFFFFF2, 0xFFFFFFF3
+"""Handle and parent of the queue without packets (clsact) that carries filters, and the parents of its filters."""
 _SHARED, _DATA, _FIRST = (_LINK | minor for minor in (1, 2, 3))
 _ETHERNET = 1
-_ETH_P_IP = 0x0800
+_ETH_P_ALL, _ETH_P_IP = 0x0003, 0x0800
 _KIND, _OPTIONS = 1, 2  # TCA_... of linux/rtnetlink.h
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6  # TCA_TBF_... of linux/pkt_sched.h
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7  # TCA_HTB_... of linux/pkt_sched.h
-_NETEM_LATENCY64 = 10  # TCA_NETEM_LATENCY64 of linux/pkt_sched.h
-_BPF_CLASSID, _BPF_OPS_LEN, _BPF_OPS = 3, 4, 5  # TCA_BPF_... of linux/pkt_cls.h
+_NETEM_RATE, _NETEM_LATENCY64, _NETEM_JITTER64 = 6, 10, 11  # TCA_NETEM_... of linux/pkt_sched.h
+_BPF_ACT, _BPF_CLASSID, _BPF_OPS_LEN, _BPF_OPS, _BPF_FLAGS = 1, 3, 4, 5, 8  # TCA_BPF_... of linux/pkt_cls.h
+_BPF_DIRECT = 1  # TCA_BPF_FLAG_ACT_DIRECT of linux/pkt_cls.h
+_ACT_KIND, _ACT_OPTIONS = 1, 2  # TCA_ACT_... of linux/pkt_cls.h
+_MIRRED_PARMS, _REDIRECT = 2, 1  # TCA_MIRRED_PARMS, TCA_EGRESS_REDIR of linux/tc_act/tc_mirred.h
+_ACT_OK, _ACT_SHOT, _ACT_STOLEN = 0, 2, 4  # TC_ACT_... of linux/pkt_cls.h
 _MOST_32 = 0xFFFFFFFF
 _TICK_NS = 64
 """Nanoseconds per tick, the unit in which the kernel takes the depth of a bucket (as time at its rate) and delays."""
@@ -61,6 +68,26 @@ _WITHOUT_DATA = (
 """Classic BPF (code, jump if true, jump if false, value) that finds TCP segments without data."""
 
 
+_RANDOM = 0xFFFFF000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h
+
+
+def random_drop(loss_percent: float) -> tuple[tuple[int, int, int, int], ...]:
+    """Classic BPF (code, jump if true, jump if false, value) whose verdict drops packets at random.
+
+    A 32-bit random number below a threshold means drop; with 100 percent every packet is dropped.
+    """
+    threshold = round(loss_percent / 100 * 2**32)
+    if threshold >= 2**32:
+        return ((0x06, 0, 0, _ACT_SHOT),)
+    return ((0x20, 0, 0, _RANDOM), (0x35, 1, 0, threshold), (0x06, 0, 0, _ACT_SHOT), (0x06, 0, 0, _ACT_OK))
+
+
+def _program(instructions: Iterable[tuple[int, int, int, int]]) -> bytes:
+    """The attributes of a filter that runs classic BPF."""
+    packed = [struct.pack("=HBBI", *instruction) for instruction in instructions]
+    return _attribute(_BPF_OPS_LEN, struct.pack("=H", len(packed))) + _attribute(_BPF_OPS, b"".join(packed))
+
+
 def _attribute(kind: int, payload: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
 
@@ -71,6 +98,11 @@ def _message(kind: int, handle: int, parent: int, name: str, options: bytes, inf
     body += _attribute(_KIND, name.encode() + b"\0") + _attribute(_OPTIONS, options)
     flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
     return struct.pack("=IHHII", 16 + len(body), kind, flags, 0, 0) + body
+
+
+def _filter_of(protocol: int) -> int:
+    """The field ``info`` of a filter of priority 1 for packets of a protocol (an Ethernet type)."""
+    return 1 << 16 | socket.htons(protocol)
 
 
 def _for(index: int, message: bytes, what: str) -> NetlinkRequest:
@@ -116,11 +148,9 @@ def _class(handle: int, parent: int, rate: int, ceiling: int, burst_s: float, pr
 def _link(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[bytes, ...]:
     rate = round(rate_mbps * 1e6 / 8)
     burst_s = burst_bytes / rate
-    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _WITHOUT_DATA)
     queue = _attribute(_HTB_INIT, struct.pack("=5I", 3, 10, _DATA & 0xFFFF, 0, 0))
     without_data = _attribute(_BPF_CLASSID, struct.pack("=I", _FIRST))
-    without_data += _attribute(_BPF_OPS_LEN, struct.pack("=H", len(_WITHOUT_DATA))) + _attribute(_BPF_OPS, program)
-    (protocol,) = struct.unpack("=H", struct.pack("!H", _ETH_P_IP))
+    without_data += _program(_WITHOUT_DATA)
     return (
         _message(RTM_NEWQDISC, _LINK, TC_H_ROOT, "htb", queue),
         _class(_SHARED, _LINK, rate, rate, burst_s, 0),
@@ -128,7 +158,7 @@ def _link(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[bytes, 
         _class(_DATA, _SHARED, max(rate // 100, 1), rate, burst_s, 1),
         _class(_FIRST, _SHARED, rate, rate, burst_s, 0),
         _message(RTM_NEWQDISC, 0, _DATA, "bfifo", struct.pack("=I", limit_bytes)),
-        _message(RTM_NEWTFILTER, 0, _LINK, "bpf", without_data, info=1 << 16 | protocol),
+        _message(RTM_NEWTFILTER, 0, _LINK, "bpf", without_data, info=_filter_of(_ETH_P_IP)),
     )
 
 
@@ -142,11 +172,19 @@ def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_
     return (_for(index, message, what) for message in _link(rate_mbps, burst_bytes, limit_bytes))
 
 
-def delay_packets(index: int, name: str, delay_us: float) -> NetlinkRequest:
-    """Delay packets that leave interface ``index`` by ``delay_us`` microseconds, in place of any earlier delay."""
-    delay_ns = round(delay_us * 1e3)
-    options = struct.pack("=6I", min(delay_ns // _TICK_NS, _MOST_32), _MOST_DELAYED, 0, 0, 0, 0)
+def delay_packets(index: int, name: str, delay_us: float, jitter_us: float = 0.0) -> NetlinkRequest:
+    """Delay packets that leave interface ``index`` by ``delay_us`` microseconds, in place of any earlier delay.
+
+    The delay of a packet differs by up to ``jitter_us``, evenly distributed; packets keep their order, which netem sees
+    to where it has a rate (here the highest).
+    """
+    delay_ns, jitter_ns = round(delay_us * 1e3), round(jitter_us * 1e3)
+    ticks = (min(ns // _TICK_NS, _MOST_32) for ns in (delay_ns, jitter_ns))
+    options = struct.pack("=6I", next(ticks), _MOST_DELAYED, 0, 0, 0, next(ticks))
     options += _attribute(_NETEM_LATENCY64, struct.pack("=q", delay_ns))
+    if jitter_ns:
+        options += _attribute(_NETEM_JITTER64, struct.pack("=q", jitter_ns))
+        options += _attribute(_NETEM_RATE, struct.pack("=IiIi", _MOST_32, 0, 0, 0))
     message = _message(RTM_NEWQDISC, _DELAY, TC_H_ROOT, "netem", options)
     return _for(index, message, f"delaying packets of {name} by {delay_us:g} us")
 
@@ -156,3 +194,24 @@ def remove_delay(index: int, name: str) -> NetlinkRequest:
     body = struct.pack("=BxxxiIII", 0, 0, _DELAY, TC_H_ROOT, 0)
     message = struct.pack("=IHHII", 16 + len(body), RTM_DELQDISC, NLM_F_REQUEST, 0, 0) + body
     return _for(index, message, f"removing the delay of packets of {name}")
+
+
+def filters(index: int, name: str) -> NetlinkRequest:
+    """Let interface ``index`` have filters for incoming and outgoing packets (``redirect``, ``lose``)."""
+    return _for(index, _message(RTM_NEWQDISC, _FILTERS, _AT_FILTERS, "clsact", b""), f"preparing filters of {name}")
+
+
+def redirect(index: int, name: str, to: int) -> NetlinkRequest:
+    """Send packets that arrive at interface ``index`` out of interface ``to``."""
+    parameters = struct.pack("=5IiI", 0, 0, _ACT_STOLEN, 0, 0, _REDIRECT, to)
+    action = _attribute(_ACT_KIND, b"mirred\0") + _attribute(_ACT_OPTIONS, _attribute(_MIRRED_PARMS, parameters))
+    options = _attribute(_BPF_ACT, _attribute(1, action)) + _program(((0x06, 0, 0, _MOST_32),))
+    message = _message(RTM_NEWTFILTER, 0, _INCOMING, "bpf", options, info=_filter_of(_ETH_P_ALL))
+    return _for(index, message, f"forwarding packets of {name}")
+
+
+def lose(index: int, name: str, loss_percent: float) -> NetlinkRequest:
+    """Drop ``loss_percent`` percent of the packets that leave interface ``index``, at random and before its queue."""
+    options = _program(random_drop(loss_percent)) + _attribute(_BPF_FLAGS, struct.pack("=I", _BPF_DIRECT))
+    message = _message(RTM_NEWTFILTER, 0, _OUTGOING, "bpf", options, info=_filter_of(_ETH_P_ALL))
+    return _for(index, message, f"losing {loss_percent:g} % of the packets of {name}")

@@ -46,8 +46,8 @@ def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> VethEnd:
 
 
 def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that make all links."""
-    for link in links:
+    """Requests to the yard that make all links, except those that delay or lose packets (``topos.kernel.middles``)."""
+    for link in (link for link in links if not any(link.intf1.way) and not any(link.intf2.way)):
         switch, other = link.intf2, link.intf1
         if isinstance(other.node, RailSwitch):
             switch, other = other, switch
@@ -151,7 +151,8 @@ def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Itera
         requests = [netlink.link_up(LO_INDEX, "lo")]
         for intf, lane in _lanes(host):
             reach = reaches.get(_far(intf).node, _NOWHERE)
-            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_segment(intf)))
+            single = intf.way.loss_percent > 0
+            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_segment(intf), single=single))
             if intf.ip:
                 requests += _addressing(intf, lane)
                 requests += _routing(intf, lane)

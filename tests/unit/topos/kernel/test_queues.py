@@ -4,7 +4,16 @@ import struct
 
 import pytest
 
-from topos.kernel.queues import _WITHOUT_DATA, link_queue, token_bucket
+from topos.kernel.queues import (
+    _WITHOUT_DATA,
+    delay_packets,
+    filters,
+    link_queue,
+    lose,
+    random_drop,
+    redirect,
+    token_bucket,
+)
 
 
 def frame(payload: bytes, *, flags: int = 0x10, options: int = 12, protocol: int = 6, ip_options: int = 0) -> bytes:
@@ -79,3 +88,34 @@ def test_rate_beyond_32_bits_of_bytes_is_given_in_64() -> None:
     bucket = bytes(token_bucket(1, "g0-r0", 100_000, 1 << 20, 1 << 30).packed)
     assert struct.pack("=HHQ", 12, 4, 12_500_000_000) in bucket
     assert struct.pack("=HH", 12, 4) not in bytes(token_bucket(1, "g0-r0", 100, 1 << 20, 1 << 30).packed)
+
+
+@pytest.mark.parametrize("percent", [0.1, 1.0, 5.0, 50.0, 99.9999])
+def test_random_drop_compares_a_32_bit_number_with_the_share(percent: float) -> None:
+    (load, _, _, source), (jump, over, _, threshold), (_, _, _, first), (_, _, _, second) = random_drop(percent)
+    assert (load, source) == (0x20, 0xFFFFF038), "a 32-bit load of the kernel's random number"
+    assert (jump, over) == (0x35, 1), "from the threshold on, the first verdict is skipped"
+    assert threshold / 2**32 == pytest.approx(percent / 100, rel=1e-6)
+    assert (first, second) == (2, 0), "shot, ok"
+
+
+def test_all_or_nothing_is_lost() -> None:
+    assert random_drop(100) == ((0x06, 0, 0, 2),)
+    assert random_drop(0)[1][3] == 0
+
+
+def test_requests_of_delayed_links_are_well_formed() -> None:
+    requests = [
+        filters(7, "mid0a"),
+        redirect(7, "mid0a", 8),
+        lose(7, "mid0a", 0.5),
+        delay_packets(7, "mid0a", 5e3, 1e3),
+    ]
+    for request in requests:
+        assert struct.unpack_from("=I", request.packed)[0] == len(request.packed)
+        assert struct.unpack_from("=i", request.packed, 20)[0] == 7
+    assert struct.pack("=iI", 1, 8) in bytes(requests[1].packed), "redirected to interface 8"
+    netem = bytes(requests[3].packed)
+    assert struct.pack("=HHq", 12, 10, 5_000_000) in netem and struct.pack("=HHq", 12, 11, 1_000_000) in netem
+    assert struct.pack("=HH", 20, 6) in netem, "with a rate, netem keeps the order of packets that jitter"
+    assert struct.pack("=HH", 20, 6) not in bytes(delay_packets(7, "mid0a", 5e3).packed)

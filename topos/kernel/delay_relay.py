@@ -1,0 +1,222 @@
+"""Holds the frames of delayed links in a process of its own, for kernels without netem.
+
+The process reads frames from packet sockets at the inner ends of the links (``topos.kernel.middles``) and sends each
+from the opposite end when it is due. A hold counts from the kernel's time stamp of the arrival, so the time for which
+the process waits for a core is part of the hold and not added to it. Frames are not split or checked on the way: each
+is passed on with the kernel's notes about it (segments to be split, checksum to be filled in: ``PACKET_VNET_HDR``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from railyard.child import Child, read_settings
+from railyard.errors import MachineError
+from railyard.priority import set_priority
+from topos.kernel.holding import Holding, Lateness, Line
+from topos.kernel.namespaces import inside
+
+_PATIENCE_S = 1.0
+_ANSWER_S = 10.0
+_NICE = -20
+_SOL_PACKET, _PACKET_STATISTICS, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 6, 15, 23
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 32, 33, 35
+_BUFFER_BYTES = 8 << 20
+_LARGEST_FRAME = (1 << 16) + 64
+_TIMESPEC = struct.Struct("=qq")
+_CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
+_PARENT_S = 1.0
+"""Time between two looks at whether the parent still runs."""
+_SCAN_NS = 500_000
+_OLDEST_NS = 1_000_000_000
+_EARLY_NS = 30_000
+"""A frame may leave so much before it is due: waking up for it takes longer."""
+_CLOCK_MONOTONIC, _TFD_ABSOLUTE = 1, 1
+_STDIN = 0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DelayRelay(Child):
+    """The relay process; ``passages`` is ``topos.kernel.middles.Passage.for_relay`` of each way that it holds."""
+
+    def __init__(self, netns_fd: int, passages: list[dict[str, Any]], seed: int = 1) -> None:
+        settings = {"netns_fd": netns_fd, "passages": passages, "seed": seed}
+        super().__init__("topos.kernel.delay_relay", settings, [netns_fd], "the relay of delayed links",
+                         patience_s=_PATIENCE_S)  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Process id of the relay, which must run."""
+        assert self._process is not None
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if the relay has ended."""
+        if self._process is None or self._process.poll() is not None:
+            raise MachineError("the relay of delayed links ended during the run, so no packet crosses them any more")
+
+    def report(self) -> dict[str, Any]:
+        """``Lateness.report`` of the frames since the last report; ``MachineError`` if the relay has ended."""
+        self.check()
+        process = self._process
+        assert process is not None and process.stdin and process.stdout
+        try:
+            process.stdin.write("report\n")
+            process.stdin.flush()
+            answered = select.select([process.stdout], [], [], _ANSWER_S)[0]
+            found: dict[str, Any] = json.loads(process.stdout.readline() if answered else "")
+        except (BrokenPipeError, json.JSONDecodeError):
+            raise MachineError("the relay of delayed links does not answer") from None
+        return found
+
+
+def _packet_socket(interface: str) -> socket.socket:
+    """A packet socket for all frames that arrive at ``interface``, in the namespace of the calling thread."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    for level, option, value in (
+        (socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES),
+        (socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES),
+        (socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1),
+        (_SOL_PACKET, _PACKET_VNET_HDR, 1),
+        (_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1),
+    ):
+        opened.setsockopt(level, option, value)
+    opened.bind((interface, 0x0003))
+    opened.setblocking(False)
+    return opened
+
+
+class _Timer:
+    """A timer of the kernel that can be waited for with sockets and is exact to microseconds."""
+
+    def __init__(self) -> None:
+        self.fd = _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def set(self, at_ns: int | None) -> None:
+        """Fire at ``at_ns`` of the monotonic clock; None: never."""
+        seconds, ns = divmod(at_ns or 0, 1_000_000_000)
+        _libc.timerfd_settime(self.fd, _TFD_ABSOLUTE, struct.pack("=4q", 0, 0, seconds, ns), None)
+
+
+class _Relay:
+    """The running relay: its sockets, the frames that it holds, and the measured lateness."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        passages = settings["passages"]
+        names = dict.fromkeys(passage[end] for passage in passages for end in ("enters", "leaves"))
+        with inside(settings["netns_fd"]):
+            sockets = {name: _packet_socket(name) for name in names}
+        os.close(settings["netns_fd"])
+        uniform = random.Random(settings["seed"]).uniform
+        self._holding = Holding(
+            [Line(round(p["delay_s"] * 1e9), round(p["jitter_s"] * 1e9), p["room_bytes"], uniform) for p in passages]
+        )
+        self._into = {sockets[p["enters"]].fileno(): (n, sockets[p["enters"]]) for n, p in enumerate(passages)}
+        self._out = [sockets[p["leaves"]] for p in passages]
+        shortest_ns = min(round((p["delay_s"] - p["jitter_s"]) * 1e9) for p in passages)
+        self._scan_ns = min(_SCAN_NS, max(shortest_ns // 2, _EARLY_NS))
+        self._late = Lateness()
+        self._timer = _Timer()
+        self._buffer = bytearray(_LARGEST_FRAME)
+
+    def run(self) -> None:
+        """Relay frames until the parent asks for the end, or has ended."""
+        parent, wait, arrived = os.getppid(), select.epoll(), select.epoll()
+        for fd in self._into:
+            arrived.register(fd, select.EPOLLIN)
+        for fd in (_STDIN, self._timer.fd, arrived.fileno()):
+            wait.register(fd, select.EPOLLIN)
+        while True:
+            if self._wait(wait, arrived) or os.getppid() != parent:
+                return
+            for fd, _ in arrived.poll(0):
+                self._read(*self._into[fd])
+            self._send()
+
+    def _wait(self, wait: select.epoll, arrived: select.epoll) -> bool:
+        """Wait until there may be something to do; whether the parent asks for the end.
+
+        While frames are held, arrivals alone do not wake the process: it reads them when it sends, but at least every
+        ``_scan_ns``.
+        """
+        next_ns = self._holding.next_ns
+        wait.modify(arrived.fileno(), select.EPOLLIN if next_ns is None else 0)
+        if next_ns is not None:
+            next_ns = min(next_ns - _EARLY_NS, time.monotonic_ns() + self._scan_ns)
+        self._timer.set(next_ns)
+        for fd, _ in wait.poll(_PARENT_S):
+            if fd == _STDIN:
+                said = os.read(_STDIN, 4096)
+                if not said or b"stop" in said:
+                    return True
+                print(json.dumps(self._report()), flush=True)
+        return False
+
+    def _read(self, line: int, source: socket.socket) -> None:
+        """Take all frames that wait in a socket."""
+        buffers, view = [self._buffer], memoryview(self._buffer)
+        real_ns, now_ns = time.time_ns(), time.monotonic_ns()
+        while True:
+            try:
+                size, control, _, _ = source.recvmsg_into(buffers, _CONTROL_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:  # the interface is down, or the kernel cannot describe the frame
+                return
+            age_ns = 0
+            for _, _, data in control:
+                seconds, ns = _TIMESPEC.unpack_from(data)
+                age_ns = real_ns - seconds * 1_000_000_000 - ns
+            arrived_ns = now_ns - age_ns if age_ns < _OLDEST_NS else now_ns
+            if not self._holding.take(line, bytes(view[:size]), arrived_ns):
+                self._late.overflowed += 1
+
+    def _send(self) -> None:
+        """Send all frames that are due."""
+        now_ns = time.monotonic_ns()
+        for line, due_ns, frame in self._holding.due(now_ns + _EARLY_NS):
+            try:
+                self._out[line].send(frame)
+            except BlockingIOError:
+                self._late.overflowed += 1
+            except OSError:  # lost at random behind the socket, or the link is down
+                continue
+            self._late.add(time.monotonic_ns() - due_ns)
+
+    def _report(self) -> dict[str, Any]:
+        """The report since the last one; frames that the sockets had no room for count as overflowed."""
+        for _, source in self._into.values():
+            counters = source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+            self._late.overflowed += struct.unpack("=II", counters)[1]
+        found, self._late = self._late.report(), Lateness()
+        return found
+
+
+def main() -> None:
+    """Run the relay process: read settings as one line of JSON, then relay; ``report`` on a line asks for a report."""
+    settings = read_settings()
+    set_priority(_NICE)
+    gc.disable()  # nothing here refers to itself, and a collection would make frames late
+    try:
+        relay = _Relay(settings)
+    except OSError as error:
+        sys.exit(f"delayed links cannot be relayed: {error.strerror or error}")
+    print("ready", flush=True)
+    relay.run()
+
+
+if __name__ == "__main__":
+    main()
