@@ -27,6 +27,10 @@ class EventFile:
         """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds."""
         self._file.write(Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n")
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 class Orders:
     """The orders that the parent gives on standard input after the settings: a line ``go``, and ``stop`` or its end."""

@@ -48,31 +48,38 @@ class GetRequest(Message):
     round: Number
 
 
-class PushRequest(Message):
-    """Deliver a client's update, the payload. The answer: outcome (acknowledged, late, refused)."""
+class _StageRequest(Message):
+    """The fields of a request about an attempt of a round of a job."""
 
-    op: Literal["push"]
     job: Number
     round: Number
     attempt: Number = 0
+
+    @property
+    def stage(self) -> Stage:
+        """The attempt of the round."""
+        return Stage(self.round, self.attempt)
+
+
+class PushRequest(_StageRequest):
+    """Deliver a client's update, the payload. The answer: outcome (acknowledged, late, refused)."""
+
+    op: Literal["push"]
     client: Number
 
     @property
     def update(self) -> UpdateId:
         """The identity of the update."""
-        return UpdateId(self.job, Stage(self.round, self.attempt), self.client)
+        return UpdateId(self.job, self.stage, self.client)
 
 
-class SumRequest(Message):
+class SumRequest(_StageRequest):
     """Deliver the sum of the updates of ``clients``, in the order of addition. The answer: outcome, as of a push."""
 
     op: Literal["push_sum"]
     leaf: Number
     incarnation: Number
     number: Number
-    job: Number
-    round: Number
-    attempt: Number = 0
     clients: Annotated[list[Number], Field(min_length=1, max_length=MOST_IN_A_SUM)]
 
     @property
@@ -80,19 +87,11 @@ class SumRequest(Message):
         """The identity of the sum."""
         return SumId(self.leaf, self.incarnation, self.number)
 
-    @property
-    def stage(self) -> Stage:
-        """The attempt of a round that the updates belong to."""
-        return Stage(self.round, self.attempt)
 
-
-class PutRequest(Message):
+class PutRequest(_StageRequest):
     """Deliver the model of a round, which ends the round before and clears its sum; ``demand``: updates it needs."""
 
     op: Literal["put"]
-    job: Number
-    round: Number
-    attempt: Number = 0
     demand: Annotated[int, Field(ge=1)]
 
 

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workloads.edge.data_requests import Stage, SumId, UpdateId
+from workloads.edge.journal import Journal
+from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
+
+FIRST, SECOND = SumId(3, 0, 0), SumId(3, 0, 1)
+
+
+def added(client: int, payload: bytes = b"", job: int = 1) -> Added:
+    return Added(UpdateId(job, Stage(2, 1), client), payload)
+
+
+def write(folder: Path, *records: Record) -> None:
+    journal = Journal(folder)
+    journal.read()
+    for record in records:
+        journal.write(record)
+    journal.close()
+
+
+def read(folder: Path) -> list[Record]:
+    journal = Journal(folder)
+    try:
+        return journal.read()
+    finally:
+        journal.close()
+
+
+def test_records_come_back_in_order_over_incarnations(tmp_path: Path) -> None:
+    records: list[Record] = [Started(0), added(5, b"1234"), added(6, b"5678", job=2), Sealed(FIRST, 1)]
+    write(tmp_path / "leaf", *records)
+    more: list[Record] = [Started(1), added(7, b"abcd")]
+    write(tmp_path / "leaf", *more)
+    found = read(tmp_path / "leaf")
+    assert found == records + more
+    assert [record.payload for record in found if isinstance(record, Added)] == [b"1234", b"5678", b"abcd"]
+
+
+def test_numbers_are_deleted_when_their_sum_is_closed(tmp_path: Path) -> None:
+    write(tmp_path, added(5, b"1234"), added(6, b"5678"), Sealed(FIRST, 1), added(7, b"abcd"))
+    assert len(list(tmp_path.glob("*.update"))) == 3
+    write(tmp_path, Closed(FIRST), Sealed(SECOND, 1))
+    found = read(tmp_path)
+    assert [record.payload for record in found if isinstance(record, Added)] == [b"", b"", b"abcd"]
+    assert [file.read_bytes() for file in tmp_path.glob("*.update")] == [b"abcd"]
+
+
+@pytest.mark.parametrize("cut", [b"{", b'{"added":[1,2', b'{"started":1}'])
+def test_a_record_that_was_cut_short_was_never_written(tmp_path: Path, cut: bytes) -> None:
+    write(tmp_path, Started(0), added(5))
+    with (tmp_path / "records.jsonl").open("ab") as file:
+        file.write(cut)
+    (tmp_path / "1.update").write_bytes(b"without a record")
+    assert read(tmp_path) == [Started(0), added(5)]
+    assert not (tmp_path / "1.update").exists()
+    write(tmp_path, Started(1))
+    assert read(tmp_path) == [Started(0), added(5), Started(1)]
+
+
+def test_a_first_record_that_was_cut_short_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_bytes(b'{"star')
+    assert read(tmp_path) == []
+    write(tmp_path, Started(0))
+    assert read(tmp_path) == [Started(0)]

@@ -1,0 +1,91 @@
+"""The journal of a leaf server: what it has acknowledged and the root does not have yet, in a folder of the run.
+
+A record is written before the action that comes after it, so it survives the death of the process, at whatever moment.
+It is not forced to the disk (``fsync``), so it does not survive a loss of power. ``records.jsonl`` has a line for each
+record; the numbers of an update are a file of their own, which is deleted when the root has counted or refused them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from railyard.protocol import from_json, to_json
+from workloads.edge.data_requests import Stage, SumId, UpdateId
+from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
+
+
+class Journal:
+    """The journal in ``folder``, which is made if it does not exist. Call ``read`` before the first ``write``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "records.jsonl"
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._count = 0
+        self._open: dict[int, list[int]] = {}
+        """Job -> numbers of the updates in its open sum."""
+        self._sealed: dict[SumId, list[int]] = {}
+
+    def read(self) -> list[Record]:
+        """The records of earlier incarnations; updates that the root has counted or refused come without numbers."""
+        whole, _, cut_short = self._path.read_bytes().rpartition(b"\n")
+        if cut_short:
+            os.truncate(self._fd, len(whole) + 1 if whole else 0)
+        records = [self._decoded(from_json(line)) for line in whole.split(b"\n") if line]
+        kept = {number for numbers in (*self._open.values(), *self._sealed.values()) for number in numbers}
+        for file in self._folder.glob("*.update"):
+            if int(file.stem) not in kept:  # written when the process died, before its record, or closed
+                file.unlink()
+        return records
+
+    def write(self, record: Record) -> None:
+        """Append a record; when this returns, the record survives the death of the process."""
+        if isinstance(record, Added) and record.payload:
+            self._file(self._count).write_bytes(record.payload)
+        os.write(self._fd, to_json(self._encoded(record)) + b"\n")
+        for number in self._follow(record):
+            self._file(number).unlink(missing_ok=True)
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"{number}.update"
+
+    def _follow(self, record: Record) -> list[int]:
+        """Keep track of which updates are in which sum; returns those that are needed no more."""
+        if isinstance(record, Added):
+            self._open.setdefault(record.update.job, []).append(self._count)
+            self._count += 1
+        elif isinstance(record, Sealed):
+            self._sealed[record.sum_id] = self._open.pop(record.job)
+        elif isinstance(record, Closed):
+            return self._sealed.pop(record.sum_id)
+        return []
+
+    def _encoded(self, record: Record) -> dict[str, Any]:
+        if isinstance(record, Added):
+            return {"added": [record.update.job, *record.update.stage, record.update.client]}
+        if isinstance(record, Sealed):
+            return {"sealed": record.sum_id, "job": record.job}
+        return {"closed": record.sum_id} if isinstance(record, Closed) else {"started": record.incarnation}
+
+    def _decoded(self, entry: dict[str, Any]) -> Record:
+        record: Record
+        if "added" in entry:
+            job, round, attempt, client = entry["added"]
+            file = self._file(self._count)
+            payload = file.read_bytes() if file.exists() else b""
+            record = Added(UpdateId(job, Stage(round, attempt), client), payload)
+        elif "sealed" in entry:
+            record = Sealed(SumId(*entry["sealed"]), entry["job"])
+        elif "closed" in entry:
+            record = Closed(SumId(*entry["closed"]))
+        else:
+            record = Started(entry["started"])
+        self._follow(record)
+        return record
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
