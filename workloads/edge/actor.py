@@ -13,8 +13,12 @@ from typing import Any
 from railyard.child import read_settings
 from railyard.errors import RailyardError
 from railyard.timeline import Event
+from workloads.edge.endpoint import PATIENCE_S, Address, Client
+from workloads.edge.wire import EdgeError
 
 _STDIN = 0
+_UP_WITHIN_S = 8.0
+_TRY_EVERY_S = 0.02
 
 
 class EventFile:
@@ -79,3 +83,16 @@ async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None
     else:
         working.cancel()
         await asyncio.wait((working,))
+
+
+async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
+    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _UP_WITHIN_S
+    while True:
+        try:
+            return await Client.connect(netns_fd, address, patience_s=patience_s)
+        except EdgeError:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(_TRY_EVERY_S)

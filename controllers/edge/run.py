@@ -1,0 +1,195 @@
+"""What one edge run on packets consists of, and the settings of each of its processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from controllers.edge.baselines import partition, random_selection_timers
+from controllers.edge.control_actor import ControlSettings
+from controllers.edge.manager_actor import ManagerSettings
+from controllers.edge.scheduler import Sees
+from railyard.errors import ConfigError
+from topos.edge_plan import CONTROL, ROOT, EdgePlan
+from workloads.edge.client_actor import ClientSettings, Vanishing
+from workloads.edge.data_requests import Mode
+from workloads.edge.device import DeviceTimers
+from workloads.edge.job import EdgeJob
+from workloads.edge.job_actor import JobSettings
+from workloads.edge.leaf_actor import LeafSettings
+from workloads.edge.population import ClientProfile
+from workloads.edge.root_actor import RootSettings
+from workloads.edge.rounds import JobTimers
+
+CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT = 7000, 7001, 7100
+MOST_MANAGERS = 64
+_IDS_OF_AN_INCARNATION = 1_000_000
+_EVERYWHERE, _HERE = "0.0.0.0", "127.0.0.1"
+
+Settings = ControlSettings | ManagerSettings | RootSettings | LeafSettings | ClientSettings | JobSettings
+
+
+@dataclass(frozen=True)
+class EdgeRun:
+    """One edge run on packets.
+
+    ``netns_fds`` are the namespaces of the hosts by rank of ``plan``; the processes write to ``folder``. ``size`` is
+    that of a model on the emulated wire, in bytes. Timers are in real seconds, as is ``idle_s``, after which a leaf
+    flushes; ``time`` is emulated seconds per real second. In the topology ``star`` clients reach the root without leaf
+    servers. ``sees``: which client managers the scheduler sees; None: the first in the mode ``authors``, else all.
+    ``arbiter_port`` is the port at which the control host hands out an optical trunk; None: there is none.
+    """
+
+    plan: EdgePlan
+    netns_fds: tuple[int, ...]
+    folder: Path
+    jobs: tuple[EdgeJob, ...]
+    clients: tuple[ClientProfile, ...]
+    size: int
+    policy: str = "irs"
+    mode: Mode = "fixed"
+    topology: Literal["tree", "star"] = "tree"
+    managers: int = 1
+    time: float = 0.1
+    seed: int = 1
+    verify: bool = False
+    sees: Sees | None = None
+    idle_s: float = 10.0
+    device_timers: DeviceTimers = DeviceTimers()
+    job_timers: JobTimers = JobTimers()
+    vanishing: tuple[Vanishing, ...] = ()
+    arbiter_port: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.managers <= MOST_MANAGERS:
+            raise ConfigError(f"must be from 1 to {MOST_MANAGERS}, not {self.managers}", key="managers")
+        if len(self.clients) != self.plan.clients:
+            raise ConfigError(
+                f"must be {self.plan.clients}, as many as the network has, not {len(self.clients)}", key="clients"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the processes, those that others connect to first."""
+        regions = range(len(self.plan.regions))
+        leaves = [f"leaf{region}" for region in regions] if self.topology == "tree" else []
+        managers = [f"manager{number}" for number in range(self.managers)]
+        return ("control", "root", *managers, *leaves, "jobs", *(f"clients{region}" for region in regions))
+
+    @cached_property
+    def assigned(self) -> dict[int, str] | None:
+        """The job of each client under the policy ``static``; None under others."""
+        return partition(self.clients, self.jobs, self.seed) if self.policy == "static" else None
+
+    @cached_property
+    def client_timers(self) -> DeviceTimers:
+        """The timers of the clients, in seconds of the run."""
+        own = self.device_timers
+        timers = random_selection_timers(own) if self.policy == "random-selection" else own
+        return timers.scaled(self.time)
+
+
+def settings_of(run: EdgeRun, name: str, incarnation: int, events: Path) -> tuple[str, dict[str, Any], tuple[int, ...]]:
+    """(module, settings, descriptors) of the process ``name`` that writes its events to ``events``."""
+    kind = name.rstrip("0123456789")
+    number = int(name[len(kind) :] or 0)
+    module, settings, fds = _KINDS[kind](run, number, incarnation, str(events))
+    return module, asdict(settings), fds
+
+
+def _control(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd = run.netns_fds[CONTROL]
+    ports = tuple(range(FIRST_MANAGER_PORT, FIRST_MANAGER_PORT + run.managers))
+    sees = run.sees or ("first" if run.mode == "authors" else "all")
+    address = (_EVERYWHERE, CONTROL_PORT)
+    settings = ControlSettings(fd, address, events, run.policy, run.seed, sees, run.time, ports)
+    return "controllers.edge.control_actor", settings, (fd,)
+
+
+def _manager(run: EdgeRun, number: int, incarnation: int, _: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd = run.netns_fds[CONTROL]
+    settings = ManagerSettings(
+        fd,
+        (_EVERYWHERE, FIRST_MANAGER_PORT + number),
+        (_HERE, CONTROL_PORT),
+        number,
+        run.managers,
+        run.policy,
+        run.seed,
+        run.time,
+        incarnation * _IDS_OF_AN_INCARNATION,
+    )
+    return "controllers.edge.manager_actor", settings, (fd,)
+
+
+def _root(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd = run.netns_fds[ROOT]
+    settings = RootSettings(fd, (_EVERYWHERE, DATA_PORT), run.mode, run.size, events, run.verify)
+    return "workloads.edge.root_actor", settings, (fd,)
+
+
+def _leaf(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd, region = run.netns_fds[run.plan.leaf_rank(number)], run.plan.regions[number]
+    settings = LeafSettings(
+        number,
+        fd,
+        (region.leaf_ip, DATA_PORT),
+        (run.plan.root_ip, DATA_PORT),
+        run.mode,
+        run.size,
+        run.idle_s * run.time,
+        events,
+        journal=str(run.folder / f"journal-leaf{number}"),
+        verify=run.verify,
+        arbiter=None if run.arbiter_port is None else (region.control_ip, run.arbiter_port),
+    )
+    return "workloads.edge.leaf_actor", settings, (fd,)
+
+
+def _clients(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    region = run.plan.regions[number]
+    fds = tuple(run.netns_fds[run.plan.client_rank(client)] for client in region.clients)
+    settings = ClientSettings(
+        tuple(run.clients[client] for client in region.clients),
+        fds,
+        (region.control_ip, CONTROL_PORT),
+        (region.leaf_ip if run.topology == "tree" else run.plan.root_ip, DATA_PORT),
+        events,
+        run.size,
+        run.mode,
+        run.client_timers,
+        run.time,
+        run.seed,
+        run.verify,
+        run.assigned,
+        tuple(fault for fault in run.vanishing if fault.client in region.clients),
+    )
+    return "workloads.edge.client_actor", settings, fds
+
+
+def _jobs(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd = run.netns_fds[ROOT]
+    settings = JobSettings(
+        fd,
+        (run.plan.control_ip, CONTROL_PORT),
+        (_HERE, DATA_PORT),
+        events,
+        run.jobs,
+        run.size,
+        run.mode,
+        run.job_timers.scaled(run.time),
+        run.time,
+    )
+    return "workloads.edge.job_actor", settings, (fd,)
+
+
+_KINDS = {
+    "control": _control,
+    "manager": _manager,
+    "root": _root,
+    "leaf": _leaf,
+    "clients": _clients,
+    "jobs": _jobs,
+}
