@@ -1,0 +1,51 @@
+"""Leaf servers and the root as processes on the hosts of an edge network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from measure.live.edge.data_plane import DataHosts
+from measure.live.edge.leaf_kills import KillSettings, kill_leaves
+from measure.live.edge.request_times import ClientPath, request_times
+from topos.edge import EdgeTopo
+from topos.kernel.emulation import Emulation
+
+pytestmark = pytest.mark.root
+
+SIZE = 400_000
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[DataHosts]:
+    with Emulation(EdgeTopo(clients=6, regions=2, client_mbps=20), openflow=None) as net:
+        assert net.plan.edge is not None
+        yield DataHosts.of(net.plan.edge, [net.netns_fd(host) for host in net.plan.hosts])
+
+
+@pytest.mark.beside
+def test_fixed_loses_nothing_that_killed_leaf_servers_had_acknowledged(hosts: DataHosts, tmp_path: Path) -> None:
+    found = kill_leaves(hosts, KillSettings("fixed", rounds=4, size=SIZE, seed=1), tmp_path)
+    assert (found.kills, found.lost, found.twice, found.unanswered) == (4, 0, 0, 0)
+    assert found.acknowledged == 4 * 6 == found.counted + found.late
+    assert found.sums_right >= 3
+
+
+@pytest.mark.beside
+def test_authors_lose_what_killed_leaf_servers_had_acknowledged(hosts: DataHosts, tmp_path: Path) -> None:
+    found = kill_leaves(hosts, KillSettings("authors", rounds=4, size=SIZE, seed=1), tmp_path)
+    assert found.lost > 0
+    assert found.acknowledged == found.lost + found.counted
+
+
+@pytest.mark.timed
+def test_times_of_single_requests_are_those_of_the_links(hosts: DataHosts, tmp_path: Path) -> None:
+    path = ClientPath(access_mbps=20, trunk_mbps=100, access_rtt_s=0, trunk_rtt_s=0)
+    times = request_times(hosts, tmp_path, size=SIZE, repetitions=3)
+    assert len(times) == 3 * 7
+    for at, kind in {(time.at, time.kind) for time in times}:
+        measured = median(time.seconds for time in times if (time.at, time.kind) == (at, kind))
+        assert 0.95 < measured / path.ideal_s(at, kind, SIZE) < 1.05, (at, kind)
