@@ -14,6 +14,7 @@ from experiments.job_point import JobPoint
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
+from measure.live.link_delay import LinkDelayLog
 from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.metrics.point import Point, within
 from railyard.errors import ControlError, RailyardError
@@ -46,15 +47,19 @@ def agent_config(
 
 @dataclass
 class Counted:
-    """Readings of all counters of a fabric: events of queues and switches, and the counters of the rail ports."""
+    """Readings of all counters of a fabric: events of queues, switches and links, and counters of the rail ports."""
 
     session: Session
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
+    delays: LinkDelayLog | None = None
 
     def read(self) -> None:
-        """Read the counters of queues, switches and rails."""
+        """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
         session = self.session
+        self.delays, first = self.delays or LinkDelayLog(session.net.delays), self.delays is None
+        delayed = self.delays.read()
+        self.events += [] if first else delayed
         netns_fds = session.netns_fds()
         self.events += queue_events(dict(enumerate(netns_fds)), session.plan)
         self.events += switch_events(session.net.yard.netns_fd, session.plan)

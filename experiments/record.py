@@ -96,9 +96,11 @@ class Record:
         )
         self._results = Results.create(self._out, self._manifest)
 
-    def add_plan(self, name: str, plan: FabricPlan) -> None:
-        """Add the plan of fabric ``name`` to the manifest."""
+    def add_plan(self, name: str, plan: FabricPlan, link_delay: str = "none") -> None:
+        """Add the plan of fabric ``name`` to the manifest, and how the packets of its delayed links are held."""
         self._manifest["plans"][name] = asdict(plan)
+        if link_delay != "none":
+            self._manifest["link_delay"] = link_delay
         self.results.write_manifest(self._manifest)
 
     def add_events(self, events: Iterable[Event]) -> None:

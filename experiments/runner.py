@@ -124,7 +124,7 @@ class Runner:
         datapath = session.net.yard.datapath
         if not self.record.opened:
             self.record.open(datapath, **self.extra)
-        self.record.add_plan(fabric.name, session.plan)
+        self.record.add_plan(fabric.name, session.plan, session.net.delays.method)
         self.progress.fabric(fabric.name, datapath)
         return session
 

@@ -92,10 +92,11 @@ class Session:
         self._start_controller(self.controller.files)
 
     def check(self, patience_s: float = 0.0) -> None:
-        """Raise ``ControlError`` if the controller has ended.
+        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if the relay of delayed links has.
 
         A controller that is ending closes its sockets first: ``patience_s`` is how long to wait for its end.
         """
+        self.net.delays.check()
         if self.controller is None:
             return
         with suppress(subprocess.TimeoutExpired):

@@ -63,6 +63,10 @@ class Event:
     switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)
+    link     delay       method (netem or relay), frames, late_p50_s, late_p95_s, late_worst_s (how far from its due
+                         time a frame left a delayed link; None: not known), overflowed (frames lost for want of
+                         room) (interval)
+    link     lost        interface (the sender's), dropped (by the random loss of its link) (interval)
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
     link     cpu         busy (0..1 share of all cores), cores, switch_busy (cores used by the datapath),
                          switch_thread (0..1, its busiest thread; both None: kernel datapath) (interval)

@@ -80,6 +80,8 @@ class Limits:
     - ``message_s``: what a long transfer takes for the receiver's ``ready`` and the last acknowledgement, which no rate
       is counted over; and what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``:
       such a run shows the latency of the machine and cannot show a slow link.
+    - ``link_delay_s``: how far from its due time a frame may leave a delayed link at the p95; delays of wide-area links
+      are 5 ms and more, of which this is a fifth.
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
@@ -103,6 +105,7 @@ class Limits:
     noise_s: float = 0.003
     message_s: float = 0.002
     packet_floor: int = 2
+    link_delay_s: float = 0.001
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
@@ -115,6 +118,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         datapath_check(events, links, limits),
         *_timers(point, events, metrics, limits),
         _control(point, metrics, limits),
+        link_delay(point.plan.delayed, events, limits),
         _drops(point, events, metrics, limits),
         _retransmissions(point, events, metrics, limits),
         *_dark(point, metrics, limits),
@@ -245,6 +249,26 @@ def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     return Check(name, latency.p99, limit, "s", latency.p99 <= limit, says)
 
 
+def link_delay(delayed: bool, events: Iterable[Event], limits: Limits | None = None) -> Check:
+    """Check of how exactly packets left the delayed links, from ``link delay`` events; netem does not say it."""
+    name, limit = "link delay", (limits or Limits()).link_delay_s
+    if not delayed:
+        return does_not_apply(name, limit, "s", "no link has a delay")
+    found = [e for e in events if e.source == "link" and e.kind == "delay"]
+    overflowed = sum(e["overflowed"] for e in found)
+    known = [(e["late_p95_s"], e["late_worst_s"]) for e in found if e["late_p95_s"] is not None]
+    if found and not overflowed and all(e["method"] == "netem" for e in found):
+        return does_not_apply(name, limit, "s", "the kernel holds the packets (netem) and does not say how exactly")
+    if not known:
+        return not_measured(name, limit, "s", "nothing tells when packets left the delayed links")
+    off, worst = (max(column) for column in zip(*known, strict=True))
+    says = (
+        f"packets left delayed links {_ms(off)} off their time at the p95 (limit {_ms(limit)}), {_ms(worst)} at worst"
+    )
+    says += f"; {overflowed} found no room" if overflowed else ""
+    return Check(name, off, limit, "s", off <= limit and not overflowed, says)
+
+
 def _packets(point: Point, events: Iterable[Event]) -> float:
     """Packets that the job sent, by the bytes of its sockets or, if the point was cut short, of its messages."""
     kind, field = ("communicate", "sent_bytes") if point.cut_short else ("sockets", "bytes")
@@ -289,6 +313,8 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
     packets = _packets(point, events)
     if not packets:
         return not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
+    if point.plan.lossy:
+        return does_not_apply(name, limits.packet_share * 2, unit, "links lose packets on purpose, which explains them")
     if metrics.packets_lost:
         return does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
     share, limit = metrics.retransmissions / packets, max(limits.packet_share * 2, limits.packet_floor / packets)
@@ -344,6 +370,8 @@ def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
     if not predicted or step is None:
         return does_not_apply(name, limit, unit, "there is no prediction to compare with")
+    if point.plan.delayed or point.plan.lossy:
+        return does_not_apply(name, limit, unit, "the model has no link delay and no random loss, and links have some")
     off = step / predicted - 1
     limit = max(limit, limits.noise_s / point.scale.emulated_s(predicted))
     says = f"the step is {off:+.1%} off the model (limit {limit:.0%})"

@@ -46,13 +46,14 @@ def build_manifest(
     calibration: Mapping[str, Any] | None = None,
     datapath: str = "",
     openvswitch: str = "",
+    link_delay: str = "none",
     **more: Any,
 ) -> dict[str, Any]:
     """The manifest of a run as plain data.
 
     ``experiment`` is the resolved experiment, ``plans`` one plan for each fabric that its modes use. ``datapath`` is
-    ``kernel`` or ``netdev``, ``openvswitch`` the version in use (that of the system if empty). ``more`` is added as it
-    is and must be plain data.
+    ``kernel`` or ``netdev``, ``openvswitch`` the version in use (that of the system if empty), ``link_delay`` how
+    delayed links hold packets (``netem``, ``relay`` or ``none``). ``more`` is added as it is and must be plain data.
     """
     return {
         MARK: FORMAT,
@@ -62,6 +63,7 @@ def build_manifest(
         "scale": asdict(scale),
         "calibration": dict(calibration) if calibration is not None else None,
         "datapath": datapath,
+        "link_delay": link_delay,
         "versions": versions(openvswitch),
         "git": git_commit(ROOT),
         "plans": {plan.fabric: asdict(plan) for plan in plans},

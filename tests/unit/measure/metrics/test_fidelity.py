@@ -138,3 +138,61 @@ def test_a_step_far_from_the_model_is_not_faithful(make_point: Any, make_job: An
     assert metrics.step_time_s is not None
     metrics = replace(metrics, predicted_step_time_s=metrics.step_time_s * factor)
     assert _check(judge(job.point, job.timeline(), metrics), "model").ok is ok
+
+
+def _delayed(point: Any, **trouble: float) -> Any:
+    """The point with the first link of its first rail in trouble."""
+    rail, *rest = point.plan.switches
+    port, *ports = rail.ports
+    rail = replace(rail, ports=(replace(port, **trouble), *ports))
+    return replace(point, plan=replace(point.plan, switches=(rail, *rest)))
+
+
+def _held(late_p95_s: float | None = 0.0002, **more: Any) -> dict[str, Any]:
+    late = {"late_p50_s": late_p95_s, "late_p95_s": late_p95_s, "late_worst_s": late_p95_s}
+    return {"method": "relay", "frames": 100, **late, "overflowed": 0, **more}
+
+
+@pytest.mark.parametrize(
+    ("held", "ok", "says"),
+    [
+        (None, False, "not measured"),
+        (_held(), True, "0.2 ms off their time at the p95"),
+        (_held(0.0015), False, "1.5 ms off"),
+        (_held(overflowed=3), False, "3 found no room"),
+        (_held(None, frames=0), False, "not measured"),
+        (_held(None, method="netem", frames=None), True, "netem"),
+        (_held(None, method="netem", frames=None, overflowed=1), False, "not measured"),
+    ],
+)
+def test_packets_leave_delayed_links_in_time(
+    make_point: Any, make_job: Any, held: dict[str, Any] | None, ok: bool, says: str
+) -> None:
+    job = make_job(_delayed(make_point("electrical"), delay_s=0.005)).with_samples()
+    if held is not None:
+        job.add(job.start, "link", "delay", job.end, **held)
+    check = _check(_verdict(job), "link delay")
+    assert check.ok is ok and says in check.says
+
+
+def test_links_without_delay_need_no_relay(make_point: Any, make_job: Any) -> None:
+    check = _check(_verdict(make_job(make_point()).with_samples()), "link delay")
+    assert check.ok and check.value is None
+
+
+@pytest.mark.parametrize("trouble", [{"delay_s": 0.005}, {"loss_percent": 0.1}])
+def test_the_model_does_not_pretend_to_know_link_delay_or_loss(
+    make_point: Any, make_job: Any, trouble: dict[str, float]
+) -> None:
+    job = make_job(_delayed(make_point("electrical", predicted_step_time_s=1e9), **trouble)).with_samples()
+    check = _check(_verdict(job), "model")
+    assert check.ok and check.value is None and "the model has no link delay" in check.says
+
+
+def test_random_loss_explains_retransmissions(make_point: Any, make_job: Any) -> None:
+    job = make_job(_delayed(make_point("electrical"), loss_percent=1.0)).with_samples()
+    for e in job.events:
+        if e.kind == "sockets":
+            e.fields["retransmits"] = 500
+    check = _check(_verdict(job), "retransmissions")
+    assert check.ok and "on purpose" in check.says
