@@ -13,6 +13,7 @@ from experiments.bench.dark import dark_time
 from experiments.bench.links import links
 from experiments.bench.ring_all_reduce import highest_aggregate, ring_scaling
 from experiments.bench.slopes import slopes
+from experiments.bench.wide_area import delay, loss
 
 
 @dataclass(frozen=True)
@@ -33,5 +34,7 @@ BENCHES: dict[str, Benchmark] = {
     "rewire": Benchmark("64 ports rewired: request to barrier reply, and to the answer", rewire_64),
     "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", barrier_64),
     "dark": Benchmark("in-band dark time against the configured one", dark_time),
+    "delay": Benchmark("error of link delays of 5, 20, 50 ms on 8 links that carry 20 Mb/s each", delay),
+    "loss": Benchmark("packets that lossy links lose against the share asked for, 0.1 to 5 percent", loss),
     "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", slopes),
 }

@@ -17,7 +17,18 @@ from measure.results.row import Row
 from railyard.errors import RailyardError
 
 Name = Literal[
-    "links", "allreduce", "collectives", "stragglar", "ceiling", "bringup", "rewire", "barrier", "dark", "slopes"
+    "links",
+    "allreduce",
+    "collectives",
+    "stragglar",
+    "ceiling",
+    "bringup",
+    "rewire",
+    "barrier",
+    "dark",
+    "delay",
+    "loss",
+    "slopes",
 ]
 
 
@@ -38,7 +49,7 @@ def list_benchmarks(experiment: Bench, console: Console) -> int:
 
 
 class Bench(Experiment[BenchSettings]):
-    """Benchmarks of Railyard on this machine: links, collectives, bring-up, control plane, dark time, slopes.
+    """Benchmarks of Railyard on this machine: links and their delay, collectives, bring-up, control plane, slopes.
 
     A machine with other load gives worse values: compare ratios, and repeat the run. The exit status is 1 if a
     measurement did not keep its limit or could not be made.

@@ -54,11 +54,6 @@ class NumberedStreams(Child):
         fds = {stream.netns_fd for stream in streams}
         super().__init__("measure.live.numbered", settings, fds, "the sender of numbered packets")
 
-    @property
-    def ended(self) -> bool:
-        """Whether all packets have been sent."""
-        return self._process is None or self._process.poll() is not None
-
     def sent(self) -> list[int]:
         """Wait for the end, and return how many packets of each stream have left their host."""
         found: list[int] = self.answer(_LONGEST_S, stop=False)["sent"]
