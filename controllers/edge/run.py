@@ -21,7 +21,6 @@ from workloads.edge.job_actor import JobSettings
 from workloads.edge.leaf_actor import LeafSettings
 from workloads.edge.population import ClientProfile
 from workloads.edge.root_actor import RootSettings
-from workloads.edge.rounds import JobTimers
 
 CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT = 7000, 7001, 7100
 MOST_MANAGERS = 64
@@ -36,10 +35,11 @@ class EdgeRun:
     """One edge run on packets.
 
     ``netns_fds`` are the namespaces of the hosts by rank of ``plan``; the processes write to ``folder``. ``size`` is
-    that of a model on the emulated wire, in bytes. Timers are in real seconds, as is ``idle_s``, after which a leaf
-    flushes; ``time`` is emulated seconds per real second. In the topology ``star`` clients reach the root without leaf
-    servers. ``sees``: which client managers the scheduler sees; None: the first in the mode ``authors``, else all.
-    ``arbiter_port`` is the port at which the control host hands out an optical trunk; None: there is none.
+    that of a model on the emulated wire, in bytes. ``time`` is emulated seconds per real second; in real seconds are
+    ``device_timers``, ``idle_s``, after which a leaf flushes, and ``poll_s``, between two questions of a job for its
+    sum. In the topology ``star`` clients reach the root without leaf servers. ``sees``: which client managers the
+    scheduler sees; None: the first in the mode ``authors``, else all. ``arbiter_port`` is the port at which the control
+    host hands out an optical trunk; None: there is none.
     """
 
     plan: EdgePlan
@@ -57,8 +57,8 @@ class EdgeRun:
     verify: bool = False
     sees: Sees | None = None
     idle_s: float = 10.0
+    poll_s: float = 5.0
     device_timers: DeviceTimers = DeviceTimers()
-    job_timers: JobTimers = JobTimers()
     vanishing: tuple[Vanishing, ...] = ()
     arbiter_port: int | None = None
 
@@ -179,8 +179,8 @@ def _jobs(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tu
         run.jobs,
         run.size,
         run.mode,
-        run.job_timers.scaled(run.time),
         run.time,
+        run.poll_s,
     )
     return "workloads.edge.job_actor", settings, (fd,)
 

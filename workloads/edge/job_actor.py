@@ -18,7 +18,7 @@ from workloads.edge.data_client import RETRIES, DataClient
 from workloads.edge.data_requests import Mode, Stage
 from workloads.edge.endpoint import Address
 from workloads.edge.job import EdgeJob
-from workloads.edge.rounds import JobAction, JobRounds, JobTimers
+from workloads.edge.rounds import JobAction, JobRounds, job_timers
 from workloads.edge.wire import EdgeError
 
 
@@ -27,7 +27,7 @@ class JobSettings:
     """What the process needs.
 
     ``control`` is the address of the job manager, ``root`` that of the root server; a model has ``size`` bytes.
-    ``timers`` are seconds of the run, ``time`` is emulated seconds per real second.
+    ``time`` is emulated seconds per real second, ``poll_s`` the real seconds between two questions for the sum.
     """
 
     netns_fd: int | None
@@ -37,8 +37,8 @@ class JobSettings:
     jobs: tuple[EdgeJob, ...]
     size: int
     mode: Mode
-    timers: JobTimers
     time: float
+    poll_s: float
 
 
 class JobRun:
@@ -46,7 +46,8 @@ class JobRun:
 
     def __init__(self, job: EdgeJob, settings: JobSettings, manager: JobClient, events: EventFile) -> None:
         self._settings = settings
-        self._rounds = JobRounds(job, replace(settings.timers, ask_bound_s=inf))  # the job manager tells it unasked
+        timers = replace(job_timers(job), poll_s=settings.poll_s, ask_bound_s=inf)  # the job manager tells it unasked
+        self._rounds = JobRounds(job, timers.scaled(settings.time))
         self._manager = manager
         retries = RETRIES[settings.mode].scaled(settings.time)
         self._root = DataClient(settings.netns_fd, settings.root, settings.size, retries=retries)
