@@ -1,0 +1,1 @@
+"""Edge runs without packets: the policy layer in virtual time, and what transfers take by formula."""

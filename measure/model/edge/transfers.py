@@ -1,0 +1,76 @@
+"""What edge transfers cost by formula: seconds of one GET or PUSH, and bytes on the link of the root server.
+
+A connection is open before a transfer begins, so one round trip is counted: the request there and the first byte of
+the answer back (GET), or the last byte there and the acknowledgement back (PUSH). The payload moves at the goodput of
+the slowest link (``railyard.scale.goodput_share``). TCP's slow start is left out, which costs short transfers over
+long delays some round trips more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from railyard.scale import MTU_BYTES, goodput_share
+
+Mode = Literal["authors", "fixed"]
+
+
+def transfer_s(size_bytes: float, rate_mbps: float, round_trip_s: float, mtu_bytes: int = MTU_BYTES) -> float:
+    """Seconds of a GET or PUSH of ``size_bytes`` whose slowest link has ``rate_mbps``."""
+    return size_bytes * 8 / (rate_mbps * 1e6 * goodput_share(mtu_bytes)) + round_trip_s
+
+
+def get_s(
+    size_bytes: float,
+    access_mbps: float,
+    access_round_trip_s: float,
+    *,
+    trunk_mbps: float | None = None,
+    trunk_round_trip_s: float = 0.0,
+    mtu_bytes: int = MTU_BYTES,
+) -> float:
+    """Seconds of a GET at a leaf that holds the model (``trunk_mbps`` None) or first fetches all of it over the trunk.
+
+    A leaf stores and forwards, so the two transfers of a miss follow each other.
+    """
+    warm = transfer_s(size_bytes, access_mbps, access_round_trip_s, mtu_bytes)
+    return warm if trunk_mbps is None else warm + transfer_s(size_bytes, trunk_mbps, trunk_round_trip_s, mtu_bytes)
+
+
+def root_get_s(
+    size_bytes: float,
+    access_mbps: float,
+    trunk_mbps: float,
+    round_trip_s: float,
+    mtu_bytes: int = MTU_BYTES,
+) -> float:
+    """Seconds of a GET or PUSH of one client at the root itself, alone on the trunk; ``round_trip_s`` is end to end."""
+    return transfer_s(size_bytes, min(access_mbps, trunk_mbps), round_trip_s, mtu_bytes)
+
+
+def root_bytes(clients_per_region: Sequence[int], size_bytes: float, topology: str, mode: Mode) -> tuple[float, float]:
+    """Least and most payload bytes that leave the root to hand out one model; both are equal where the law is exact.
+
+    In a star each client fetches the model from the root. In a tree of mode ``fixed`` each leaf with a client fetches
+    it once. In mode ``authors`` each request that finds the leaf without the model fetches it: once a leaf if the
+    clients come one after the other, once a client if they come together. What the updates bring to the root is the
+    same number of bytes in a star, and one sum for each flush in a tree.
+    """
+    together = sum(clients_per_region) * size_bytes
+    apart = sum(1 for clients in clients_per_region if clients) * size_bytes
+    if topology == "star":
+        return together, together
+    return (apart, apart) if mode == "fixed" else (apart, together)
+
+
+def hand_out_s(
+    clients_per_region: Sequence[int],
+    size_bytes: float,
+    trunk_mbps: float,
+    topology: str,
+    mtu_bytes: int = MTU_BYTES,
+) -> float:
+    """Least seconds for which the root's link is busy handing out one model, in mode ``fixed``: bytes / goodput."""
+    most = root_bytes(clients_per_region, size_bytes, topology, "fixed")[1]
+    return transfer_s(most, trunk_mbps, 0.0, mtu_bytes)
