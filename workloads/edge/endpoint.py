@@ -51,6 +51,7 @@ class Connection:
         self._most_payload = most_payload
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
+        self._low_water = 1
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send a frame; returns when the socket has taken it. ``OSError`` if the connection is broken."""
@@ -98,11 +99,19 @@ class Connection:
         payload[: len(early)] = early
         view, have = memoryview(payload), len(early)
         while have < size:
+            self._wake_at(min(size - have, _CHUNK_BYTES))
             count = await self._loop.sock_recv_into(self._sock, view[have:])
             if not count:
                 raise EdgeError("a connection broke off in the middle of a frame")
             have += count
+        self._wake_at(1)
         return payload
+
+    def _wake_at(self, size: int) -> None:
+        """Let the kernel wake this process when so many bytes have arrived, and not for each packet."""
+        if size != self._low_water:
+            self._low_water = size
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def shut(self) -> None:
         """Make pending calls of ``send`` and ``receive`` end; the socket stays open."""

@@ -8,7 +8,7 @@ import pytest
 
 from railyard.errors import ControlError, MachineError
 from workloads.edge.endpoint import Client, Pool, Reply, Server, serve
-from workloads.edge.wire import EdgeError, EdgeRefused, Frame
+from workloads.edge.wire import EdgeError, EdgeRefused, Frame, encode
 
 HERE = ("127.0.0.1", 0)
 MOST = 1 << 20
@@ -105,6 +105,22 @@ def test_noise_ends_its_connection_only() -> None:
         await client.close()
 
     with_server(test)
+
+
+def test_an_answer_that_breaks_off_is_an_error() -> None:
+    async def run() -> None:
+        with socket.create_server(HERE) as listener:
+            client = await Client.connect(None, listener.getsockname(), most_payload=MOST)
+            call = asyncio.create_task(client.call("echo"))
+            await asyncio.sleep(0)
+            with listener.accept()[0] as peer:
+                peer.sendall(encode(bytes(MOST), op="echo") + bytes(MOST // 10))
+                await asyncio.sleep(0.02)
+                assert not call.done()
+            with pytest.raises(EdgeError, match=r"broke off in the middle of a frame|reset"):
+                await call
+
+    asyncio.run(run())
 
 
 def test_connections_above_the_bound_are_refused() -> None:
