@@ -49,6 +49,7 @@ PURE = (
     "controllers.edge.scheduler",
     "controllers.edge.simple",
     "controllers.edge.tiers",
+    "controllers.edge.trunk",
     "controllers.engine",
     "controllers.policies",
     "measure.metrics",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from workloads.edge.journal import Journal
 from workloads.edge.leaf import Actions, LeafServer
 from workloads.edge.root_actor import check_size
 from workloads.edge.server_actions import Fetch, Flush, Record, ServerAction
-from workloads.edge.trunk_gate import TrunkGate
+from workloads.edge.trunk_gate import LONGEST_WAIT_S, TrunkGate
 from workloads.edge.update import as_bytes
 from workloads.edge.wire import EdgeError, Frame, Payload, read
 
@@ -64,10 +65,10 @@ class LeafActor(DataActor):
         self._zeros = bytes(0 if given.verify else given.size)
         self._root = Pool(given.netns_fd, given.root, most_payload=given.size, patience_s=given.patience_s)
         self._pools = [self._root]
-        self._gate: AbstractAsyncContextManager[None] = nullcontext()
+        self._turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         if given.arbiter is not None:
-            self._pools.append(Pool(given.netns_fd, given.arbiter, patience_s=given.patience_s))
-            self._gate = TrunkGate(self._pools[-1], given.leaf)
+            self._pools.append(Pool(given.netns_fd, given.arbiter, patience_s=LONGEST_WAIT_S))
+            self._turn = TrunkGate(self._pools[-1], given.leaf, given.size).turn
         self._timer: asyncio.TimerHandle | None = None
         self._server = LeafServer(
             given.leaf,
@@ -127,7 +128,7 @@ class LeafActor(DataActor):
         model: Payload | None = None
         why = ""
         try:
-            async with self._gate:
+            async with self._turn():
                 reply = await self._root.call("get", job=fetch.job, round=fetch.round)
             if not reply.fields.get("absent"):
                 check_size(len(reply.payload), self._size)
@@ -141,7 +142,7 @@ class LeafActor(DataActor):
         fields = {**flush.sum_id._asdict(), "job": flush.job, **flush.stage._asdict(), "clients": flush.clients}
         outcome: str | None = None
         try:
-            async with self._gate:
+            async with self._turn():
                 reply = await self._root.call("push_sum", payload, **fields)
             outcome = reply.fields["outcome"]
         except EdgeError:

@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from workloads.edge.endpoint import Pool
-from workloads.edge.wire import EdgeError
+from workloads.edge.wire import EdgeError, Message
+
+LONGEST_WAIT_S = 600.0
+"""Patience of the pool of connections to the arbiter: a request is answered when its turn has come."""
+_Whole = Annotated[int, Field(ge=0)]
+
+
+class AcquireRequest(Message):
+    """Leaf server of ``region`` wants to transfer ``bytes``; answered with a ``token`` when it may."""
+
+    op: Literal["acquire"]
+    region: _Whole
+    bytes: _Whole
+
+
+class ReleaseRequest(Message):
+    """The transfer of ``token`` is over; answered at once."""
+
+    op: Literal["release"]
+    token: _Whole
+
+
+TrunkRequest = Annotated[AcquireRequest | ReleaseRequest, Field(discriminator="op")]
 
 
 class TrunkGate:
-    """``async with gate`` around each transfer with the root; transfers at the same time share the circuit.
+    """``async with gate.turn()`` around each transfer of ``size`` bytes with the root.
 
-    ``arbiter`` is the server that hands the circuit out: it answers ``acquire`` (region) when the region has the
-    circuit, and ``release`` (region) at once. Raises ``EdgeError`` if the arbiter is gone.
+    ``arbiter`` leads to the server that hands the circuit out (``controllers.edge.trunk_actor``); its patience should
+    be ``LONGEST_WAIT_S``.
     """
 
-    def __init__(self, arbiter: Pool, region: int) -> None:
+    def __init__(self, arbiter: Pool, region: int, size: int) -> None:
         self._arbiter = arbiter
         self._region = region
-        self._users = 0
-        self._turn = asyncio.Lock()
+        self._size = size
 
-    async def __aenter__(self) -> None:
-        async with self._turn:
-            if not self._users:
-                await self._arbiter.call("acquire", region=self._region)
-            self._users += 1
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        async with self._turn:
-            self._users -= 1
-            if not self._users:
-                with suppress(EdgeError):
-                    await self._arbiter.call("release", region=self._region)
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn of the region, which ends with the block; ``EdgeError`` if the arbiter is gone."""
+        granted = await self._arbiter.call("acquire", region=self._region, bytes=self._size)
+        try:
+            yield
+        finally:
+            with suppress(EdgeError):
+                await self._arbiter.call("release", token=granted.fields["token"])

@@ -17,8 +17,9 @@ from workloads.edge.endpoint import Address, Reply, Server, serve
 from workloads.edge.leaf_actor import LeafActor, LeafSettings
 from workloads.edge.root import RootServer
 from workloads.edge.root_actor import root_actor
+from workloads.edge.trunk_gate import AcquireRequest, TrunkRequest
 from workloads.edge.update import as_bytes, check_sum, draw
-from workloads.edge.wire import EdgeError, EdgeRefused, Frame
+from workloads.edge.wire import EdgeError, EdgeRefused, Frame, read
 
 SIZE, SEED, JOB = 40_000, 5, 3
 HERE = ("127.0.0.1", 0)
@@ -190,8 +191,13 @@ def test_with_an_optical_trunk_transfers_ask_for_the_circuit_and_give_it_back(tm
     asked: list[tuple[str, int]] = []
 
     async def arbiter(frame: Frame) -> Reply:
-        asked.append((frame.fields["op"], frame.fields["region"]))
-        return Reply({})
+        request = read(TrunkRequest, frame)
+        if isinstance(request, AcquireRequest):
+            assert request.bytes == SIZE
+            asked.append(("acquire", request.region))
+        else:
+            asked.append(("release", request.token))
+        return Reply({"token": 7})
 
     async def run() -> None:
         server = await serve(None, HERE, arbiter)
@@ -206,4 +212,4 @@ def test_with_an_optical_trunk_transfers_ask_for_the_circuit_and_give_it_back(tm
         await server.close()
 
     asyncio.run(run())
-    assert asked == [("acquire", 0), ("release", 0)] * 2
+    assert asked == [("acquire", 0), ("release", 7)] * 2

@@ -1,0 +1,141 @@
+"""The arbiter's process with a real optical trunk: who sends when, and the time of a round beside its formula."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from controllers.edge import trunk_actor
+from experiments.session import Session
+from experiments.settings import PacketSettings
+from measure.live.delivery import delivery, read_port_counters
+from measure.model.edge_trunk import shared_round_s, turns_round_s
+from railyard.child import Child
+from railyard.scale import goodput_share
+from railyard.timeline import read_events
+from topos.edge import EdgeTopo
+from topos.edge_plan import CONTROL, ROOT, EdgePlan
+from workloads.edge.endpoint import Pool, Reply, serve
+from workloads.edge.trunk_gate import LONGEST_WAIT_S, TrunkGate
+from workloads.edge.wire import Frame
+
+pytestmark = pytest.mark.root
+REGIONS, MBPS, MTU = 3, 50.0, 1500
+SIZE = 925_000
+TRANSFER_S = SIZE * 8 / (MBPS * 1e6) / goodput_share(MTU)
+PORT = 7800
+
+
+def network(trunk: str) -> EdgeTopo:
+    return EdgeTopo(clients=REGIONS, regions=REGIONS, trunk=trunk, trunk_mbps=MBPS)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PacketSettings(), network("ocs")) as running:
+        yield running
+
+
+def edge_of(session: Session) -> EdgePlan:
+    assert session.plan.edge is not None
+    return session.plan.edge
+
+
+@contextmanager
+def arbiter(session: Session, policy: str, delay_s: float, slot_s: float = 0.0) -> Iterator[Path]:
+    """The process of the arbiter while the block runs; its events."""
+    control = session.net.netns_fd(session.plan.hosts[CONTROL])
+    events = session.folder / f"trunk-{policy}-{delay_s:g}.jsonl"
+    settings = {
+        "netns_fd": control,
+        "address": ["0.0.0.0", PORT],
+        "events": str(events),
+        "channel": session.channel_path,
+        "ports": [region.trunk_port for region in edge_of(session).regions],
+        "policy": policy,
+        "mbps": MBPS * goodput_share(MTU),
+        "delay_s": delay_s,
+        "slot_s": slot_s,
+    }
+    with Child(trunk_actor.MODULE, settings, [control], "the arbiter", patience_s=2.0):
+        yield events
+
+
+async def _root(frame: Frame) -> Reply:
+    return Reply({}, bytes(SIZE)) if frame.fields["op"] == "get" else Reply({})
+
+
+def rounds_s(session: Session, work_s: float, count: int) -> list[float]:
+    """Seconds of rounds in which each leaf fetches a model and, ``work_s`` later, flushes as much.
+
+    Over an optical trunk the leaves ask for their turns.
+    """
+    edge, netns_fds = edge_of(session), session.netns_fds()
+
+    async def leaf(root: Pool, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        async with turn():
+            assert len((await root.call("get")).payload) == SIZE
+        await asyncio.sleep(work_s)
+        async with turn():
+            await root.call("push", bytes(SIZE))
+
+    async def run() -> list[float]:
+        server = await serve(netns_fds[ROOT], (edge.root_ip, PORT), _root, most_payload=SIZE)
+        pools: list[Pool] = []
+        leaves = []
+        for number, region in enumerate(edge.regions):
+            fd = netns_fds[edge.leaf_rank(number)]
+            root = Pool(fd, (edge.root_ip, PORT), most_payload=SIZE)
+            gate = Pool(fd, (region.control_ip, PORT), patience_s=LONGEST_WAIT_S)
+            leaves.append((root, TrunkGate(gate, number, SIZE).turn if edge.trunk == "ocs" else nullcontext))
+            pools += [root, gate]
+        took = []
+        for _ in range(count):
+            began = time.monotonic()
+            await asyncio.gather(*(leaf(*given) for given in leaves))
+            took.append(time.monotonic() - began)
+        for pool in pools:
+            await pool.close()
+        await server.close()
+        return took
+
+    return asyncio.run(run())
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("policy", ["rotor", "demand", "phase"])
+def test_leaves_take_turns_on_an_optical_trunk(session: Session, policy: str) -> None:
+    before = read_port_counters(session.plan, session.netns_fds())
+    with arbiter(session, policy, 0.02, slot_s=2 * TRANSFER_S) as file:
+        rounds_s(session, 0.1, 2)
+    moved = delivery(before, read_port_counters(session.plan, session.netns_fds()))
+    payload = 2 * REGIONS * SIZE
+    assert payload < moved.sent_bytes < 1.15 * payload and payload < moved.received_bytes < 1.15 * payload
+    circuits = [event for event in read_events(file) if event.kind == "trunk"]
+    assert sum(circuit["bytes"] for circuit in circuits) == 2 * payload
+    assert sum(circuit["transfers"] for circuit in circuits) == 4 * REGIONS
+    assert {circuit["region"] for circuit in circuits} == set(range(REGIONS))
+    for earlier, later in pairwise(circuits):
+        assert earlier.end is not None and earlier.end + 0.02 <= later.t, "two circuits at once"
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("delay_s", [0.02, 0.1])
+def test_a_round_of_turns_takes_what_the_formula_says(session: Session, delay_s: float) -> None:
+    work_s = 0.8
+    with arbiter(session, "phase", delay_s):
+        (first, *_) = rounds_s(session, work_s, 1)
+    assert first == pytest.approx(turns_round_s(REGIONS, TRANSFER_S, work_s, delay_s), rel=0.05)
+
+
+@pytest.mark.timed
+def test_a_round_over_an_electrical_trunk_takes_what_the_formula_says() -> None:
+    with Session(PacketSettings(), network("electrical")) as running:
+        took = rounds_s(running, 0.8, 2)
+    assert min(took) == pytest.approx(shared_round_s(REGIONS, TRANSFER_S, 0.8), rel=0.05)
