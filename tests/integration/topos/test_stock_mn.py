@@ -33,6 +33,14 @@ def test_mn_starts_and_stops_it() -> None:
     assert "completed in" in said
 
 
+def test_mn_reads_the_delay_of_links() -> None:
+    topo = "rails,servers=2,gpus=1,fabric=electrical,delay_ms=5,jitter_ms=1,loss=0.1"
+    plain = mn("--topo", topo, "--switch", "ovsbr,datapath=user", script="links\n")
+    assert "g0-r0<->rail0-eth1 (OK OK)" in plain and "completed in" in plain
+    shaped = mn("--topo", topo, "--link", "tc", "--switch", "ovsbr,datapath=user", script="links\n")
+    assert "5ms delay" in shaped and "0.10000% loss" in shaped
+
+
 def test_impossible_shape_is_one_clear_error() -> None:
     assert "ConfigError: servers: must be a whole number" in mn("--topo", "rails,servers=0")
 

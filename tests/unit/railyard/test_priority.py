@@ -33,3 +33,15 @@ def test_the_leader_of_a_session_takes_it_along() -> None:
     assert int(nice) == 5
     assert not group.strip() or group.split()[-1] == "5"
     assert os.getpriority(os.PRIO_PROCESS, 0) != 5
+
+
+def test_real_time_is_of_this_process_and_not_of_its_children_and_a_refusal_is_no_error() -> None:
+    program = (
+        "import os, subprocess, sys; from railyard.priority import set_real_time; set_real_time()\n"
+        "print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, flush=True)\n"
+        "subprocess.run([sys.executable, '-c', 'import os; print(os.sched_getscheduler(0))'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    own, child = map(int, done.stdout.split())
+    assert own == (os.SCHED_RR if os.geteuid() == 0 else os.SCHED_OTHER)
+    assert child == os.SCHED_OTHER
