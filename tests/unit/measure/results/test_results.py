@@ -11,6 +11,7 @@ import pytest
 from measure.results.manifest import build_manifest, groups_of, plans_of, scale_of
 from measure.results.results import EVENTS, MANIFEST, SUMMARY, TABLE, Results, check_folder, plain
 from railyard.errors import ConfigError
+from railyard.scale import Scale
 from railyard.timeline import Event
 
 
@@ -105,3 +106,9 @@ def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) 
 def test_plain_data_is_strict_json() -> None:
     value = plain({"a": float("inf"), "b": (1, Path("x")), 3: float("nan"), "c": 0.1 + 0.2})
     assert json.loads(json.dumps(value, allow_nan=False)) == {"a": None, "b": [1, "x"], "3": None, "c": 0.3}
+
+
+def test_the_manifest_says_how_delayed_links_hold_packets() -> None:
+    plain: dict[str, Any] = {"experiment": {}, "seed": 0, "scale": Scale(1.0), "plans": [], "groups": {}}
+    assert build_manifest(**plain)["link_delay"] == "none"
+    assert build_manifest(**plain, link_delay="relay")["link_delay"] == "relay"
