@@ -11,7 +11,9 @@ from controllers.edge.baselines import partition, random_selection_timers
 from controllers.edge.control_actor import ControlSettings
 from controllers.edge.manager_actor import ManagerSettings
 from controllers.edge.scheduler import Sees
+from controllers.edge.trunk_actor import TrunkSettings
 from railyard.errors import ConfigError
+from railyard.scale import goodput_share
 from topos.edge_plan import CONTROL, ROOT, EdgePlan
 from workloads.edge.client_actor import ClientSettings, Vanishing
 from workloads.edge.data_requests import Mode
@@ -22,12 +24,29 @@ from workloads.edge.leaf_actor import LeafSettings
 from workloads.edge.population import ClientProfile
 from workloads.edge.root_actor import RootSettings
 
-CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT = 7000, 7001, 7100
+CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT, TRUNK_PORT = 7000, 7001, 7100, 7200
 MOST_MANAGERS = 64
 _IDS_OF_AN_INCARNATION = 1_000_000
 _EVERYWHERE, _HERE = "0.0.0.0", "127.0.0.1"
 
-Settings = ControlSettings | ManagerSettings | RootSettings | LeafSettings | ClientSettings | JobSettings
+Settings = (
+    TrunkSettings | ControlSettings | ManagerSettings | RootSettings | LeafSettings | ClientSettings | JobSettings
+)
+
+
+@dataclass(frozen=True)
+class TrunkTurns:
+    """How the regions take turns on an optical trunk (``controllers.edge.trunk``), in emulated seconds.
+
+    ``channel`` is the path of the job channel of the session, ``mtu`` that of the links.
+    """
+
+    channel: str
+    policy: str
+    delay_s: float
+    slot_s: float = 0.0
+    guard_s: float = 0.0
+    mtu: int = 1500
 
 
 @dataclass(frozen=True)
@@ -38,8 +57,8 @@ class EdgeRun:
     that of a model on the emulated wire, in bytes. ``time`` is emulated seconds per real second; in real seconds are
     ``device_timers``, ``idle_s``, after which a leaf flushes, and ``poll_s``, between two questions of a job for its
     sum. In the topology ``star`` clients reach the root without leaf servers. ``sees``: which client managers the
-    scheduler sees; None: the first in the mode ``authors``, else all. ``arbiter_port`` is the port at which the control
-    host hands out an optical trunk; None: there is none.
+    scheduler sees; None: the first in the mode ``authors``, else all. ``turns`` are those on an optical trunk;
+    None: the trunk is electrical.
     """
 
     plan: EdgePlan
@@ -60,7 +79,7 @@ class EdgeRun:
     poll_s: float = 5.0
     device_timers: DeviceTimers = DeviceTimers()
     vanishing: tuple[Vanishing, ...] = ()
-    arbiter_port: int | None = None
+    turns: TrunkTurns | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.managers <= MOST_MANAGERS:
@@ -70,13 +89,21 @@ class EdgeRun:
                 f"must be {self.plan.clients}, as many as the network has, not {len(self.clients)}", key="clients"
             )
 
+        if (self.turns is not None) != (self.plan.trunk == "ocs"):
+            raise ConfigError(
+                f"are for an optical trunk, which needs them; the trunk is {self.plan.trunk}", key="turns"
+            )
+        if self.turns is not None and self.topology == "star":
+            raise ConfigError("must be tree with an optical trunk: only leaf servers ask for a turn", key="topology")
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the processes, those that others connect to first."""
         regions = range(len(self.plan.regions))
         leaves = [f"leaf{region}" for region in regions] if self.topology == "tree" else []
         managers = [f"manager{number}" for number in range(self.managers)]
-        return ("control", "root", *managers, *leaves, "jobs", *(f"clients{region}" for region in regions))
+        trunk = [] if self.turns is None else ["trunk"]
+        return ("control", "root", *trunk, *managers, *leaves, "jobs", *(f"clients{region}" for region in regions))
 
     @cached_property
     def assigned(self) -> dict[int, str] | None:
@@ -106,6 +133,24 @@ def _control(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings,
     address = (_EVERYWHERE, CONTROL_PORT)
     settings = ControlSettings(fd, address, events, run.policy, run.seed, sees, run.time, ports)
     return "controllers.edge.control_actor", settings, (fd,)
+
+
+def _trunk(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
+    fd, turns = run.netns_fds[CONTROL], run.turns
+    assert turns is not None
+    settings = TrunkSettings(
+        fd,
+        (_EVERYWHERE, TRUNK_PORT),
+        events,
+        turns.channel,
+        tuple(region.trunk_port for region in run.plan.regions),
+        turns.policy,
+        run.plan.trunk_mbps * goodput_share(turns.mtu),
+        turns.delay_s,
+        turns.slot_s,
+        turns.guard_s,
+    )
+    return "controllers.edge.trunk_actor", settings, (fd,)
 
 
 def _manager(run: EdgeRun, number: int, incarnation: int, _: str) -> tuple[str, Settings, tuple[int, ...]]:
@@ -143,7 +188,7 @@ def _leaf(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Settings
         events,
         journal=str(run.folder / f"journal-leaf{number}"),
         verify=run.verify,
-        arbiter=None if run.arbiter_port is None else (region.control_ip, run.arbiter_port),
+        arbiter=None if run.turns is None else (region.control_ip, TRUNK_PORT),
     )
     return "workloads.edge.leaf_actor", settings, (fd,)
 
@@ -187,6 +232,7 @@ def _jobs(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tu
 
 _KINDS = {
     "control": _control,
+    "trunk": _trunk,
     "manager": _manager,
     "root": _root,
     "leaf": _leaf,

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from controllers.edge.processes import EdgeProcesses
-from controllers.edge.run import EdgeRun
+from controllers.edge.run import EdgeRun, TrunkTurns
+from experiments.session import Session
+from experiments.settings import PacketSettings
 from railyard.errors import AgentError
 from railyard.timeline import Event
 from topos.edge import EdgeTopo
@@ -144,3 +146,21 @@ def test_a_process_that_ends_by_itself_is_an_error_and_all_others_end(net: Emula
             processes.wait(10)
     assert not [name for name, pid in pids.items() if os.path.exists(f"/proc/{pid}")]
     assert len(pids) == 8
+
+
+def test_the_jobs_finish_over_an_optical_trunk_whose_regions_take_turns(tmp_path: Path) -> None:
+    topo = EdgeTopo(clients=8, regions=2, client_mbps=20, trunk="ocs")
+    with Session(PacketSettings(), topo) as session:
+        turns = TrunkTurns(session.channel_path or "", "phase", delay_s=0.01)
+        with EdgeProcesses(edge_run(session.net, tmp_path, turns=turns)) as processes:
+            processes.go()
+            assert processes.wait(60) == []
+        events = processes.events()
+    assert rounds_done(events) == {0: 2, 1: 2}
+    for event in of(events, "sum"):
+        check_sum(event, 1, SIZE)
+    carried, flushes = of(events, "trunk"), of(events, "flush")
+    assert {event["region"] for event in carried} == {0, 1}
+    assert sum(event["transfers"] for event in carried) >= len(flushes) + 4
+    for flush in flushes:
+        assert any(c["region"] == flush["leaf"] and c.t <= (flush.end or 0) <= (c.end or 0) + 0.05 for c in carried)
