@@ -143,6 +143,8 @@ def does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
 def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     """Median share of the line rate that long transfers reached; where none is long, of the longest tenth."""
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
+    if point.plan.delayed or point.plan.lossy:
+        return does_not_apply(name, limit, unit, "transfers wait for link delay or lost packets, which no rate counts")
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
     known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
     if not known:

@@ -185,8 +185,10 @@ def test_the_model_does_not_pretend_to_know_link_delay_or_loss(
     make_point: Any, make_job: Any, trouble: dict[str, float]
 ) -> None:
     job = make_job(_delayed(make_point("electrical", predicted_step_time_s=1e9), **trouble)).with_samples()
-    check = _check(_verdict(job), "model")
+    verdict = _verdict(job)
+    check = _check(verdict, "model")
     assert check.ok and check.value is None and "the model has no link delay" in check.says
+    assert _check(verdict, "link rate").value is None, "nor is the rate of transfers that wait for packets under way"
 
 
 def test_random_loss_explains_retransmissions(make_point: Any, make_job: Any) -> None:
