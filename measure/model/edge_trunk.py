@@ -66,7 +66,12 @@ def rotor_round_s(
 
 
 def shared_round_s(regions: int, transfer_s: float, work_s: float) -> float:
-    """Seconds of a round when all regions share an electrical trunk fairly: 2 R transfers and the work between."""
+    """Seconds of a round when all regions share an electrical trunk fairly: 2 R transfers and the work between.
+
+    TCP shares less evenly, and a leaf that has its model sooner flushes beside the work of the others: measured rounds
+    of 3 regions were 1 to 10 % shorter. No round is shorter than with turns that cost nothing,
+    ``turns_round_s(R, s, work, 0)``.
+    """
     return 2 * regions * transfer_s + work_s
 
 
