@@ -51,13 +51,12 @@ class Child:
             start_new_session=True,
             text=True,
         )
-        assert process.stdin and process.stdout
+        assert process.stdin
         try:
             with suppress(BrokenPipeError):  # the child has ended already; the missing ``ready`` is reported below
                 process.stdin.write(json.dumps(self._settings) + "\n")
                 process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], _START_S)
-            if not ready or process.stdout.readline() != "ready\n":
+            if self.line(_START_S) != "ready\n":
                 raise MachineError(f"{self._what} did not start; its message is above")
         except BaseException:
             self._process = None
@@ -94,17 +93,21 @@ class Child:
         Raises ``MachineError`` if there is none. The child has ended when this returns.
         """
         process = self._running()
-        assert process.stdout
         try:
             if stop:
                 _request_stop(process)
-            printed, _, _ = select.select([process.stdout], [], [], longest_s)
-            result: dict[str, Any] = json.loads(process.stdout.readline() if printed else "")
+            result: dict[str, Any] = json.loads(self.line(longest_s))
         except json.JSONDecodeError:
             raise MachineError(f"{self._what} ended without a result; its message is above") from None
         finally:
             self.close()
         return result
+
+    def line(self, longest_s: float) -> str:
+        """The next line that the child prints within ``longest_s`` seconds; empty if there is none or it has ended."""
+        stdout = self._running().stdout
+        assert stdout
+        return stdout.readline() if select.select([stdout], [], [], longest_s)[0] else ""
 
     def close(self) -> None:
         """Ask the child to stop and end it; does nothing if it does not run."""

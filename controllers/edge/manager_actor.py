@@ -26,7 +26,7 @@ from workloads.edge.attributes import Attributes
 from workloads.edge.endpoint import Address, Pool, Reply, serve
 from workloads.edge.wire import Frame
 
-MOST_CLIENTS = 8192
+MOST_CLIENTS = 16384
 _ACCEPTS_AT_ONCE = 8
 _JOBS: TypeAdapter[list[OpenJob]] = TypeAdapter(list[OpenJob])
 

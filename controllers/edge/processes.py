@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,10 +57,11 @@ class _Progress:
 
 
 class EdgeProcesses:
-    """The processes of ``run``; use it in a ``with`` statement, or call ``start`` and ``stop``."""
+    """The processes of ``run``, or those in ``names``. A context manager; otherwise call ``start`` and ``stop``."""
 
-    def __init__(self, run: EdgeRun) -> None:
+    def __init__(self, run: EdgeRun, names: Sequence[str] | None = None) -> None:
         self.run = run
+        self._names = run.names if names is None else tuple(names)
         self._processes: dict[str, _Process] = {}
         self._files: list[Path] = []
         self._progress: _Progress | None = None
@@ -68,7 +69,7 @@ class EdgeProcesses:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all processes."""
-        return tuple(self._processes)
+        return self._names
 
     @property
     def pids(self) -> dict[str, int]:
@@ -79,7 +80,7 @@ class EdgeProcesses:
         """Start all processes at the same time; returns when each works. ``MachineError`` if one does not start."""
         self.run.folder.mkdir(parents=True, exist_ok=True)
         try:
-            for name in self.run.names:
+            for name in self._names:
                 self._processes[name] = self._made(name, 0)
             self._progress = _Progress(self._events_file("jobs", 0))
             with ThreadPoolExecutor(len(self._processes)) as pool:
