@@ -24,6 +24,8 @@ PATIENCE_S = 30.0
 """Default longest time of one call, and the time after which an unreachable peer counts as gone."""
 _CHUNK_BYTES = 64 << 10
 _BACKLOG = 512
+_CONGESTION_CONTROLS = (b"cubic", b"reno")
+"""The first that the kernel has is used, whatever the machine's default is."""
 _TCP_USER_TIMEOUT = 18
 """include/uapi/linux/tcp.h; Python has the name from 3.6 on, but not on every platform that mypy checks."""
 
@@ -47,6 +49,10 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(PATIENCE_S))
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(1000 * PATIENCE_S))
+        for name in _CONGESTION_CONTROLS:
+            with suppress(OSError):  # the kernel does not have it
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+                break
         self._sock = sock
         self._most_payload = most_payload
         self._loop = asyncio.get_running_loop()

@@ -9,10 +9,12 @@ from statistics import median
 import pytest
 
 from measure.live.edge.data_plane import DataHosts
+from measure.live.edge.handout import hand_out
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
 from measure.live.edge.request_times import ClientPath, request_times
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
+from workloads.edge.data_requests import Mode
 
 pytestmark = pytest.mark.root
 
@@ -39,6 +41,23 @@ def test_authors_lose_what_killed_leaf_servers_had_acknowledged(hosts: DataHosts
     found = kill_leaves(hosts, KillSettings("authors", rounds=4, size=SIZE, seed=1), tmp_path)
     assert found.lost > 0
     assert found.acknowledged == found.lost + found.counted
+
+
+@pytest.mark.beside
+def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(hosts: DataHosts, tmp_path: Path) -> None:
+    tree = hand_out(hosts, tmp_path / "tree", mode="fixed", size=SIZE)
+    assert 2 <= tree.copies < 2.02 and tree.hits == 0
+    star = hand_out(hosts, tmp_path / "star", mode="fixed", size=SIZE, leaves=False)
+    assert 6 <= star.copies < 6.12
+    first_alone = [0.0, 0.0] + [1.0] * 4  # when the others ask, the leaf servers have the model
+    cases: tuple[tuple[Mode, list[float] | None, int, int], ...] = (
+        ("authors", None, 6, 0),
+        ("authors", first_alone, 2, 4),
+    )
+    for mode, delays, copies, hits in cases:
+        tree = hand_out(hosts, tmp_path / f"{copies}", mode=mode, size=SIZE, delays_s=delays)
+        assert copies <= tree.copies < 1.02 * copies and tree.hits == hits
+    assert len(tree.client_s) == 6 and tree.seconds > 1.0
 
 
 @pytest.mark.timed
