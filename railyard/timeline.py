@@ -79,8 +79,11 @@ class Event:
     edge     get         client, job, round, bytes, hit (the leaf held the model; None: no leaf) (interval)
     edge     train       client, job, round, late_s (how late the timer fired) (interval)
     edge     push        client, job, round, bytes, outcome (acknowledged, late, lost, refused) (interval)
-    edge     flush       leaf, job, round, count, clients (whose updates the sum holds), outcome (interval)
+    edge     flush       leaf, job, round, count, clients (whose updates the sum holds), outcome (acknowledged; late:
+                         noted, in fixed; refused, dropped: nobody was told, in authors) (interval)
     edge     sum         job, round, count, crc, order (lists of clients in the order of addition, or None)
+    edge     cleared     job, round, count, clients (whose updates the root had and no job got: the round
+                         was started again, or they came after the answer)
     edge     round       job, round, scheduling_s, response_s, clients, attempt (interval: from the first
                          request until the round is complete)
     edge     timeout     job, round, phase (scheduling, execution: the round starts again)

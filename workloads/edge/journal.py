@@ -1,8 +1,9 @@
 """The journal of a leaf server: what it has acknowledged and the root does not have yet, in a folder of the run.
 
 A record is written before the action that comes after it, so it survives the death of the process, at whatever moment.
-It is not forced to the disk (``fsync``), so it does not survive a loss of power. ``records.jsonl`` has a line for each
-record; the numbers of an update are a file of their own, which is deleted when the root has counted or refused them.
+It is not forced to the disk, so it does not survive a loss of power: ``fdatasync`` of an update of 0.9 MB took 8 ms,
+during which the server would do nothing else, and the write alone 0.3 ms. ``records.jsonl`` has a line for each record;
+the numbers of an update are a file of their own, which is deleted when the root has counted or refused them.
 """
 
 from __future__ import annotations
