@@ -41,8 +41,9 @@ class EdgeMetrics:
     up downloads, training and uploads, wasted ones included, within the run. ``utilisation`` is ``busy_s`` per second
     of the run and client that had any work, ``active_s`` is ``busy_s`` per client that checked in (another definition
     of utilisation; ``active_share`` relates it to the length of the run). ``scheduling_s`` and ``response_s`` are means
-    over completed rounds: first REQUEST until the round had its clients, and from then until it was complete.
-    ``scheduling_attempt_s`` divides the same seconds by all attempts, as the authors of Propius report them.
+    over completed rounds: REQUEST of the attempt that succeeded until it had its clients, and from then until the round
+    was complete. ``scheduling_attempt_s`` is the mean over all attempts, those that timed out before they had their
+    clients included, as the authors of Propius report it.
     """
 
     length_s: float
@@ -112,6 +113,8 @@ class EdgeMeter:
         self._finished: dict[int, float] = {}
         self._rounds: Counter[int] = Counter()
         self._repeated: Counter[int] = Counter()
+        self._requested: dict[int, float] = {}
+        self._timed_out_s = 0.0
         self._scheduling: list[float] = []
         self._response: list[float] = []
         self._clients: set[int] = set()
@@ -146,8 +149,12 @@ class EdgeMeter:
                 self._registered.setdefault(job, at)
             case "finished":
                 self._finished[job] = at
+            case "request":
+                self._requested[job] = at
             case "timeout":
                 self._repeated[job] += 1
+                if event["phase"] == "scheduling":
+                    self._timed_out_s += at - self._requested.get(job, at)
                 self._counts[f"timeout {event['phase']}"] += 1
             case "round":
                 self._rounds[job] += 1
@@ -163,6 +170,7 @@ class EdgeMeter:
         length = end - min(self._registered.values(), default=end)
         busy, with_work, everyone = self._busy.total(end), len(self._busy.clients), len(self._clients)
         count, rounds = self._counts, len(self._scheduling)
+        tried_s = sum(self._scheduling) + self._timed_out_s
         return EdgeMetrics(
             length_s=length,
             jobs=jobs,
@@ -182,7 +190,7 @@ class EdgeMeter:
             repeated_scheduling=count["timeout scheduling"],
             repeated_execution=count["timeout execution"],
             scheduling_s=_mean(self._scheduling),
-            scheduling_attempt_s=_per(sum(self._scheduling), rounds + count["timeout scheduling"]) if rounds else None,
+            scheduling_attempt_s=_per(tried_s, rounds + count["timeout scheduling"]),
             response_s=_mean(self._response),
             scheduling=quantiles(self._scheduling),
             response=quantiles(self._response),

@@ -92,5 +92,5 @@ def test_a_job_that_the_manager_has_forgotten_registers_anew_and_repeats_its_rou
 
 
 def test_timers_are_those_of_the_job_and_scale() -> None:
-    assert job_timers(TEN_JOBS[2]) == JobTimers(400.0, 400.0)
+    assert job_timers(TEN_JOBS[0]) == JobTimers(400.0, 400.0)
     assert JobTimers().scaled(0.5) == JobTimers(50.0, 250.0, 2.5, 0.5)
