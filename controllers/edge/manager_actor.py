@@ -24,7 +24,7 @@ from workloads.edge import wire
 from workloads.edge.actor import Orders, connect_when_up, run_actor
 from workloads.edge.attributes import Attributes
 from workloads.edge.endpoint import Address, Pool, Reply, serve
-from workloads.edge.wire import Frame
+from workloads.edge.wire import EdgeRefused, Frame
 
 MOST_CLIENTS = 16384
 _ACCEPTS_AT_ONCE = 8
@@ -50,7 +50,10 @@ class ManagerSettings:
 
 
 class ManagerServer:
-    """Answers check-ins by the pure client manager, and forwards accepts to the job manager."""
+    """Answers check-ins by the pure client manager, and forwards accepts to the job manager.
+
+    ``failed`` has the error of the policy, if it fails.
+    """
 
     def __init__(self, settings: ManagerSettings) -> None:
         self._settings = settings
@@ -68,18 +71,27 @@ class ManagerServer:
         self._control = Pool(settings.netns_fd, settings.control)
         self._accepts = asyncio.Semaphore(_ACCEPTS_AT_ONCE)
         self.has_jobs = asyncio.Event()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def handle(self, frame: Frame) -> Reply:
         """Answer one request; ``EdgeRefused`` for one that is wrong."""
         request = wire.read(messages.ManagerRequest, frame)
         if isinstance(request, messages.CheckInRequest):
-            known = self._manager.check_in(request.client, Attributes(*request.attributes), time.monotonic())
-            offers = [(offer.job, offer.private_bound, offer.name) for offer in known.offers]
-            return Reply({"client": known.client, "offers": offers})
+            return Reply(self._check_in(request))
         if isinstance(request, messages.AcceptRequest):
             async with self._accepts:
                 return await self._control.call("bind", job=request.job, client=request.client, device=request.device)
         return Reply({})
+
+    def _check_in(self, request: messages.CheckInRequest) -> dict[str, Any]:
+        try:
+            known = self._manager.check_in(request.client, Attributes(*request.attributes), time.monotonic())
+        except Exception as error:  # of the policy, which a user may have written
+            if not self.failed.done():
+                self.failed.set_exception(error)
+            raise EdgeRefused("the policy of the client manager has failed") from error
+        offers = [(offer.job, offer.private_bound, offer.name) for offer in known.offers]
+        return {"client": known.client, "offers": offers}
 
     async def follow(self) -> None:
         """Keep jobs and plan as new as the control actor's, for ever. ``EdgeError`` if the control actor is gone."""
@@ -123,7 +135,7 @@ async def _work(plain: dict[str, Any], orders: Orders) -> None:
     server = await serve(settings.netns_fd, settings.address, manager.handle, most_connections=MOST_CLIENTS)
     try:
         orders.ready()
-        await asyncio.gather(following, manager.report())
+        await asyncio.gather(following, manager.report(), manager.failed)
     finally:
         following.cancel()
         await server.close()

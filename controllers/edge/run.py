@@ -88,6 +88,11 @@ class EdgeRun:
             raise ConfigError(
                 f"must be {self.plan.clients}, as many as the network has, not {len(self.clients)}", key="clients"
             )
+        for fault in self.vanishing:
+            if fault.client >= len(self.clients):
+                raise ConfigError(
+                    f"there is no client {fault.client}; name one below {len(self.clients)}", key="vanishing"
+                )
 
         if (self.turns is not None) != (self.plan.trunk == "ocs"):
             raise ConfigError(

@@ -11,6 +11,7 @@ import pytest
 
 from controllers.edge.control_actor import ControlServer, ControlSettings
 from controllers.edge.manager_actor import ManagerServer, ManagerSettings
+from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 from workloads.edge.actor import EventFile
 from workloads.edge.attributes import Attributes
@@ -186,3 +187,27 @@ def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(t
             await jobs.register(JOB)
 
     play(tmp_path, scene)
+
+
+OWN = """
+from controllers.edge.policy import EdgePolicy
+
+class Twice(EdgePolicy):
+    def order(self, client, jobs, plan):
+        return [*jobs, *jobs]
+"""
+
+
+def test_a_policy_that_fails_ends_the_manager_and_the_client_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+
+    async def scene(world: World) -> None:
+        jobs, client = world.jobs(), world.client(0)
+        await jobs.request(await jobs.register(JOB), 0, 2, 0)
+        with pytest.raises(EdgeRefused, match="the policy of the client manager has failed"):
+            while not await client.check_in(STRONG):
+                await asyncio.sleep(0.005)
+        with pytest.raises(ConfigError, match="Twice"):
+            await world.manager.failed
+
+    play(tmp_path, scene, f"{tmp_path / 'own.py'}:Twice")
