@@ -139,7 +139,7 @@ class EdgeMeter:
                 self._counts["offers"] += event["offers"]
             case "get":
                 self._counts["hits" if event.get("hit") else "misses"] += 1
-            case "push" | "flush" | "sum" | "round" | "timeout":
+            case "push" | "flush" | "cleared" | "sum" | "round" | "timeout":
                 self._updates.add(event)
 
     def _job(self, event: Event, at: float) -> None:

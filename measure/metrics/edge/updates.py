@@ -19,9 +19,9 @@ class UpdateCounts:
     """What became of the updates of a run; all are numbers of updates.
 
     ``acknowledged`` uploads were confirmed to their client. Of these, ``lost`` reached no sum although their round was
-    completed and nobody reported them late, ``discarded`` belonged to an attempt of a round that timed out, and
-    ``twice`` counts each time beyond the first that a sum held a client's update of a round. ``late`` uploads or parts
-    of a leaf's sum came after their round and were reported so. ``refused`` and ``broken`` uploads were never
+    completed and no server reported them late or cleared, ``discarded`` belonged to an attempt of a round that timed
+    out, and ``twice`` counts each time beyond the first that a sum held a client's update of a round. ``late`` uploads
+    or parts of a leaf's sum came after their round and were reported so. ``refused`` and ``broken`` uploads were never
     acknowledged: the server declined them, or they did not arrive.
     """
 
@@ -44,7 +44,7 @@ class _Round:
 
 
 class Updates:
-    """Takes the events ``push``, ``flush``, ``sum``, ``round`` and ``timeout`` in the order in which they happened.
+    """Takes the events ``push``, ``flush``, ``cleared``, ``sum``, ``round`` and ``timeout`` in order of time.
 
     The clients whose updates a sum holds are those of its field ``order`` where there is one, else those of the
     flushes that the root counted, else (no leaf in the run: the root itself acknowledges) those of the acknowledged
@@ -67,6 +67,8 @@ class Updates:
                     self._round(event).acknowledged.append(event["client"])
             case "flush":
                 self._flush(event)
+            case "cleared":
+                self._round(event).reported += event["clients"]
             case "sum" if event.get("order") is not None:
                 self._round(event).order = list(_flat(event["order"]))
             case "round":

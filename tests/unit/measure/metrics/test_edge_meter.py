@@ -110,6 +110,12 @@ def test_the_order_of_a_sum_tells_what_it_holds() -> None:
     assert (counts.lost, counts.twice) == (0, 1)
 
 
+def test_an_update_that_the_root_had_of_an_older_attempt_and_cleared_is_not_lost() -> None:
+    cleared = event("cleared", 20, job=0, round=0, count=1, clients=[2])
+    events = [*ONE_ROUND[:-2], flush([1], "acknowledged"), cleared, *ONE_ROUND[-2:]]
+    assert edge_metrics(events).updates.lost == 0
+
+
 def test_updates_of_an_attempt_that_timed_out_are_discarded() -> None:
     again = [event("timeout", 20.5, job=0, round=0, phase="execution"), *work(3, 21, 29), done(10, 30, 1, 2)]
     counts = edge_metrics([*ONE_ROUND[:-2], *again]).updates
