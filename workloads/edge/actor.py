@@ -17,6 +17,8 @@ from workloads.edge.endpoint import PATIENCE_S, Address, Client
 from workloads.edge.wire import EdgeError
 
 _STDIN = 0
+_STOP_WITHIN_S = 0.3
+"""All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
 _UP_WITHIN_S = 8.0
 _TRY_EVERY_S = 0.02
 
@@ -77,12 +79,14 @@ async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None
     working = asyncio.ensure_future(work(settings, orders))
     stopping = asyncio.ensure_future(orders.stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        working.result()
-    else:
+    if working.done() and not stopping.done():
+        await asyncio.wait((stopping,), timeout=_STOP_WITHIN_S)
+    if stopping.done():
         working.cancel()
-        await asyncio.wait((working,))
+        await asyncio.gather(working, return_exceptions=True)
+    else:
+        stopping.cancel()
+        working.result()
 
 
 async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:

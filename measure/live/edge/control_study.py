@@ -37,15 +37,17 @@ class ControlLoad:
     """Check-ins in a closed loop of ``clients`` clients, each with one request under way at a time.
 
     ``bytes_per_check_in`` are bytes on the links of the control plane's host, headers and acks of TCP included, both
-    directions together. ``cores``: processor seconds per second of ``control``, ``managers`` and ``load``.
+    directions together; None if the clients were ``near``, on the control plane's own host, so that no switch takes
+    part. ``cores``: processor seconds per second of ``control``, ``managers`` and ``load``.
     """
 
     managers: int
     clients: int
+    near: bool
     check_ins_per_s: float
     p50_ms: float
     p99_ms: float
-    bytes_per_check_in: float
+    bytes_per_check_in: float | None
     cores: dict[str, float]
 
 
@@ -96,25 +98,30 @@ def accept_rush(run: EdgeRun, accepts: int = 10_000, generators: int = 4) -> Acc
 
 
 def control_load(
-    run: EdgeRun, clients: Sequence[int] = (1, 8, 64, 256), seconds: float = 2.0, generators: int = 2
+    run: EdgeRun,
+    clients: Sequence[int] = (1, 8, 64, 256),
+    seconds: float = 2.0,
+    generators: int = 2,
+    near: bool = False,
 ) -> list[ControlLoad]:
     """The check-ins that ``run.managers`` client managers take from each number of ``clients`` in a closed loop.
 
-    Each job of ``run`` has a round open all the time.
+    Each job of ``run`` has a round open all the time. The clients check in over the network, or, if they are ``near``,
+    from the control plane's own host, which shows what the managers take where switches are not the limit.
     """
     found = []
     with _control_plane(run) as processes:
         asyncio.run(_open_rounds(run, [_NO_END for _ in run.jobs]))
         for count in clients:
             with ExitStack() as stack:
-                children = _loads(run, "check-ins", count, min(generators, count), seconds)
+                children = _loads(run, "check-ins", count, min(generators, count), seconds, near)
                 loads = [stack.enter_context(child) for child in children]
                 _connected(loads)
-                found.append(_one_load(run, processes, loads, count))
+                found.append(_one_load(run, processes, loads, count, near))
     return found
 
 
-def _one_load(run: EdgeRun, processes: EdgeProcesses, loads: Sequence[Child], clients: int) -> ControlLoad:
+def _one_load(run: EdgeRun, processes: EdgeProcesses, loads: Sequence[Child], clients: int, near: bool) -> ControlLoad:
     """Run the closed loops of ``loads``, which are connected."""
     pids = {"control": [processes.pids["control"]], "load": [load.pid for load in loads]}
     pids["managers"] = [pid for name, pid in processes.pids.items() if name.startswith("manager")]
@@ -130,10 +137,11 @@ def _one_load(run: EdgeRun, processes: EdgeProcesses, loads: Sequence[Child], cl
     return ControlLoad(
         managers=run.managers,
         clients=clients,
+        near=near,
         check_ins_per_s=taken.size / answers[0]["lasted"],
         p50_ms=1e3 * float(np.percentile(taken, 50)),
         p99_ms=1e3 * float(np.percentile(taken, 99)),
-        bytes_per_check_in=moved / sum(answer["check_ins"] for answer in answers),
+        bytes_per_check_in=None if near else moved / sum(answer["check_ins"] for answer in answers),
         cores=cores,
     )
 
@@ -163,9 +171,11 @@ async def _open_rounds(run: EdgeRun, demands: Sequence[int]) -> dict[int, int]:
     return asked
 
 
-def _loads(run: EdgeRun, kind: Kind, clients: int, generators: int, seconds: float = 0.0) -> Iterator[Child]:
+def _loads(
+    run: EdgeRun, kind: Kind, clients: int, generators: int, seconds: float = 0.0, near: bool = False
+) -> Iterator[Child]:
     """Processes that share ``clients`` clients; more of them than the run has share the namespaces of the run's."""
-    everyone = [_load_client(run, number, kind) for number in range(clients)]
+    everyone = [_load_client(run, number, kind, near) for number in range(clients)]
     for index in range(generators):
         mine = tuple(everyone[index::generators])
         settings = asdict(LoadSettings(kind, mine, seconds, seconds / 4))
@@ -173,13 +183,15 @@ def _loads(run: EdgeRun, kind: Kind, clients: int, generators: int, seconds: flo
         yield Child("measure.live.edge.control_load", settings, fds, "a load on the control plane", patience_s=2.0)
 
 
-def _load_client(run: EdgeRun, number: int, kind: Kind) -> LoadClient:
+def _load_client(run: EdgeRun, number: int, kind: Kind, near: bool) -> LoadClient:
     """Client ``number`` of a load; those that accept are eligible for all jobs."""
     profile = run.clients[number % len(run.clients)]
     region = run.plan.regions[run.plan.region_of(profile.number)]
     fd = run.netns_fds[run.plan.client_rank(profile.number)]
     best = Attributes(*(max(values) for values in zip(*(job.bounds for job in run.jobs), strict=True)))
     attributes = best if kind == "accepts" else profile.attributes
+    if near:
+        return LoadClient(number, run.netns_fds[CONTROL], ("127.0.0.1", CONTROL_PORT), attributes)
     return LoadClient(number, fd, (region.control_ip, CONTROL_PORT), attributes)
 
 

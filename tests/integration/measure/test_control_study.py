@@ -50,8 +50,11 @@ def test_a_rush_of_accepts_fills_each_demand_and_exceeds_none(run: EdgeRun, poli
 
 def test_check_ins_in_a_closed_loop_are_counted_and_timed(run: EdgeRun) -> None:
     one, eight = control_load(run, clients=(1, 8), seconds=0.4)
+    (near,) = control_load(run, clients=(8,), seconds=0.4, near=True)
     assert (one.clients, eight.clients, one.managers) == (1, 8, 2)
+    assert near.near and near.bytes_per_check_in is None and near.check_ins_per_s > 20
     for load in (one, eight):
+        assert load.bytes_per_check_in is not None
         assert load.check_ins_per_s > 20
         assert 0 < load.p50_ms <= load.p99_ms
         assert 250 < load.bytes_per_check_in < 1500

@@ -64,3 +64,13 @@ def test_an_actor_ends_with_its_parent(module: Path, tmp_path: Path) -> None:
     settings = '{"events": "%s", "fails": false}\n' % (tmp_path / "events.jsonl")
     done = subprocess.run([sys.executable, module], input=settings, text=True, env=child_environment(), timeout=20)
     assert done.returncode == 0
+
+
+def test_an_error_that_the_end_of_the_others_causes_is_not_reported(
+    module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Child(module.stem, {"events": str(tmp_path / "e"), "fails": True}, (), "the actor", patience_s=5) as actor:
+        actor.tell("go\nstop")
+        ended = os.waitid(os.P_PID, actor.pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None and ended.si_status == 0
+    assert capfd.readouterr().err == ""
