@@ -63,8 +63,10 @@ def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(hosts: Data
 @pytest.mark.timed
 def test_times_of_single_requests_are_those_of_the_links(hosts: DataHosts, tmp_path: Path) -> None:
     path = ClientPath(access_mbps=20, trunk_mbps=100, access_rtt_s=0, trunk_rtt_s=0)
-    times = request_times(hosts, tmp_path, size=SIZE, repetitions=3)
+    size = 1_000_000
+    times = request_times(hosts, tmp_path, size=size, repetitions=3)
     assert len(times) == 3 * 7
     for at, kind in {(time.at, time.kind) for time in times}:
         measured = median(time.seconds for time in times if (time.at, time.kind) == (at, kind))
-        assert 0.95 < measured / path.ideal_s(at, kind, SIZE) < 1.05, (at, kind)
+        ratio = measured / path.ideal_s(at, kind, size)
+        assert 0.94 < ratio < 1.05, (at, kind, ratio)  # after a pause a bucket lets some 15 ms of its rate pass at once
