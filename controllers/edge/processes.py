@@ -23,6 +23,8 @@ from railyard.timeline import Event, read_events
 
 _PATIENCE_S = 2.0
 _LOOK_EVERY_S = 0.05
+_STARTING_AT_ONCE = 16
+"""More would share the cores for so long that the last ones are not ready in time."""
 _TOLD = "jobs", "clients"
 """Beginnings of the names of the processes that wait for the start."""
 
@@ -77,13 +79,13 @@ class EdgeProcesses:
         return {name: process.child.pid for name, process in self._processes.items() if not process.killed}
 
     def start(self) -> EdgeProcesses:
-        """Start all processes at the same time; returns when each works. ``MachineError`` if one does not start."""
+        """Start the processes, many at a time; returns when each works. ``MachineError`` if one does not start."""
         self.run.folder.mkdir(parents=True, exist_ok=True)
         try:
             for name in self._names:
                 self._processes[name] = self._made(name, 0)
             self._progress = _Progress(self._events_file("jobs", 0))
-            with ThreadPoolExecutor(len(self._processes)) as pool:
+            with ThreadPoolExecutor(_STARTING_AT_ONCE) as pool:
                 list(pool.map(lambda process: process.child.start(), self._processes.values()))
         except BaseException:
             self.stop()

@@ -34,7 +34,7 @@ ANY, ONE = Attributes(1, 1, 1, 1), Attributes(5, 5, 5, 5)
 CLIENTS = tuple(
     ClientProfile(number, number % 2, ONE if number == 0 else ANY, 100.0, 10.0 + number, 20.0) for number in range(8)
 )
-JOBS = (EdgeJob("a", 2, ANY, 0, 2), EdgeJob("b", 3, ANY, 0, 2, over_selection=1.34))
+JOBS = (EdgeJob("a", 2, ANY, 0, 2), EdgeJob("b", 3, ANY, 0, 2, arrival_s=5.0, over_selection=1.34))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,8 @@ def test_the_jobs_finish_and_the_sums_are_right(net: Emulation, tmp_path: Path, 
     for event in of(events, "sum"):
         check_sum(event, run.seed, SIZE)
     assert len(of(events, "sum")) == 4
-    assert {event["name"] for event in of(events, "registered")} == {"a", "b"}
+    first, second = of(events, "registered")
+    assert (first["name"], second["name"]) == ("a", "b") and second.t - began >= 5 * TIME > first.t - began
     assert len(of(events, "request")) == len(of(events, "scheduled")) == 4 and len(of(events, "finished")) == 2
     bound = Counter((event["job"], event["round"]) for event in of(events, "bound"))
     assert bound == {(0, 0): 2, (0, 1): 2, (1, 0): 4, (1, 1): 4}
