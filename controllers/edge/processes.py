@@ -18,7 +18,7 @@ from types import TracebackType
 
 from controllers.edge.run import EdgeRun, settings_of
 from railyard.child import Child
-from railyard.errors import AgentError, RailyardError
+from railyard.errors import AgentError, ConfigError, RailyardError
 from railyard.timeline import Event, read_events
 
 _PATIENCE_S = 2.0
@@ -81,6 +81,8 @@ class EdgeProcesses:
     def start(self) -> EdgeProcesses:
         """Start the processes, many at a time; returns when each works. ``MachineError`` if one does not start."""
         self.run.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.run.folder.glob("edge-*.jsonl")):
+            raise ConfigError(f"{self.run.folder} holds the events of another edge run; name a new one", key="folder")
         try:
             for name in self._names:
                 self._processes[name] = self._made(name, 0)

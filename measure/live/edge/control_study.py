@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal
 
 import numpy as np
@@ -153,7 +155,9 @@ def _bytes(counters: Counters) -> int:
 
 @contextmanager
 def _control_plane(run: EdgeRun) -> Iterator[EdgeProcesses]:
-    """The control plane of ``run`` without servers, clients and jobs."""
+    """The control plane of ``run`` without servers, clients and jobs, in a new folder inside the run's."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    run = replace(run, folder=Path(mkdtemp(prefix="control-", dir=run.folder)))
     names = [name for name in run.names if name.startswith(("control", "manager"))]
     with EdgeProcesses(run, names) as processes:
         yield processes

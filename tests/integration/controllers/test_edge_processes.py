@@ -16,7 +16,7 @@ from controllers.edge.processes import EdgeProcesses
 from controllers.edge.run import EdgeRun, TrunkTurns
 from experiments.session import Session
 from experiments.settings import PacketSettings
-from railyard.errors import AgentError
+from railyard.errors import AgentError, ConfigError
 from railyard.timeline import Event
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
@@ -145,6 +145,8 @@ def test_a_process_that_ends_by_itself_is_an_error_and_all_others_end(net: Emula
         os.kill(pids["leaf1"], signal.SIGKILL)
         with pytest.raises(AgentError, match="the process leaf1 of the edge run has ended by itself"):
             processes.wait(10)
+    with pytest.raises(ConfigError, match="holds the events of another edge run"):
+        EdgeProcesses(edge_run(net, tmp_path)).start()
     assert not [name for name, pid in pids.items() if os.path.exists(f"/proc/{pid}")]
     assert len(pids) == 8
 
