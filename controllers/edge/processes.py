@@ -95,11 +95,12 @@ class EdgeProcesses:
         return self
 
     def go(self) -> float:
-        """Start the jobs and switch the clients on; the time, in monotonic seconds."""
+        """Start the jobs and switch the clients on; the time before that, in monotonic seconds."""
+        now = time.monotonic()
         for name, process in self._processes.items():
             if name.startswith(_TOLD):
                 process.child.tell("go")
-        return time.monotonic()
+        return now
 
     def wait(self, timeout_s: float, on_round: OnRound | None = None) -> list[int]:
         """Wait until all jobs are complete, ``timeout_s`` seconds at most; the numbers of the jobs that are not.
