@@ -45,6 +45,7 @@ ENTRIES = (
     Entry("failover", "experiments.failover.experiment:Failover", "LUMION", "recovery from a dead accelerator"),
     Entry("server-fabric", "experiments.server_fabric.experiment:ServerFabric", "MORPHLUX",
           "steered ports: iperf3, epochs, recovery"),
+    Entry("propius", "experiments.propius.experiment:Propius", "Propius", "jobs that share edge clients, by policy"),
     Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
           "fragmentation and spares of 64 racks", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",

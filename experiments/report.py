@@ -155,8 +155,10 @@ def show(
             if not packets:
                 console.print()
     if predicted:
-        return
-    for finding in (*report.findings(rows, settings), *(verdict_lines(rows, report.point) if packets else ())):
+        rows = [row for row in rows if row.get("computed")]
+    measured = judged(rows)
+    verdict = verdict_lines(measured, report.point) if packets and measured else ()
+    for finding in (*(report.findings(rows, settings) if rows else ()), *verdict):
         console.print(finding, highlight=False, markup=False)
 
 
@@ -186,9 +188,20 @@ FAITHFUL = Column("faithful", "faithful", left=True)
 
 
 def exit_status(rows: Iterable[Row]) -> int:
-    """0 if every point is faithful, else ``NOT_FAITHFUL_EXIT_STATUS``; a run without points is not faithful."""
+    """0 if every point is faithful, else ``NOT_FAITHFUL_EXIT_STATUS``; a run without rows is not faithful.
+
+    Rows that were computed without packets have no verdict.
+    """
     rows = list(rows)
+    if rows and all(row.get("computed") for row in rows):
+        return 0
+    rows = judged(rows)
     return 0 if rows and all(row["faithful"] for row in rows) else NOT_FAITHFUL_EXIT_STATUS
+
+
+def judged(rows: Iterable[Row]) -> list[Row]:
+    """The rows that have a verdict: those that were measured on packets."""
+    return [row for row in rows if not row.get("computed")]
 
 
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:

@@ -39,6 +39,7 @@ class MeasuredRow(ResultRow):
     time_scale: Annotated[float, "emulated seconds per real second"] = 1.0
     faithful: Annotated[bool | None, "whether every check of the verdict was kept; empty for a prediction"] = None
     verdict: Annotated[str, "the verdict in words, with the failed checks"] = "not measured"
+    computed: Annotated[bool, "whether the row was computed without packets, so that it has no verdict"] = False
     checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
 
     misdelivered: Annotated[int | None, "packets that a host received for another host"] = None

@@ -56,7 +56,8 @@ class DataHosts:
 class DataPlane:
     """The servers, from ``with`` on; models and updates have ``size`` bytes, times are seconds of the run.
 
-    Events and journals are files in ``folder``. ``leaves`` False: a star, whose clients talk to the root.
+    Events and journals are files in ``folder``. ``leaves`` False: a star, whose clients talk to the root. ``arbiters``
+    are the addresses by which the leaves reach the arbiter of an optical trunk; none: the trunk is electrical.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class DataPlane:
         idle_s: float,
         verify: bool = False,
         leaves: bool = True,
+        arbiters: Sequence[Address] = (),
     ) -> None:
         self.hosts = hosts
         self.size = size
@@ -88,6 +90,7 @@ class DataPlane:
                 events=str(folder / f"leaf{region}.jsonl"),
                 journal=str(folder / f"journal{region}"),
                 verify=verify,
+                arbiter=arbiters[region] if arbiters else None,
             )
             for region, (fd, ip) in enumerate(zip(hosts.leaf_fds, hosts.leaf_ips, strict=True))
             if leaves

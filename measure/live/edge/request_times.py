@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from measure.live.edge.data_plane import DataHosts, DataPlane
-from railyard.scale import goodput_bytes_per_s
 from workloads.edge.data_client import DataClient, Retries
 from workloads.edge.data_requests import Mode, Stage, UpdateId
 from workloads.edge.wire import EdgeError
@@ -45,31 +44,6 @@ class RequestTime:
     kind: Kind
     repetition: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class ClientPath:
-    """The links between a client and the root: rates in Mb/s, round-trip times in seconds of the run."""
-
-    access_mbps: float
-    trunk_mbps: float
-    access_rtt_s: float
-    trunk_rtt_s: float
-    mtu: int = 1500
-
-    def ideal_s(self, at: Place, kind: Kind, size: int) -> float:
-        """Least time of a request for a model or an update of ``size`` bytes: size / rate and the round trips.
-
-        A leaf server stores the whole model before it sends it on, so a cold GET is the sum of two transfers. To the
-        root, packets follow each other over both links, so the slower link counts.
-        """
-        access, trunk = (
-            size / goodput_bytes_per_s(mbps / 1000, self.mtu) for mbps in (self.access_mbps, self.trunk_mbps)
-        )
-        if at == "root":
-            return max(access, trunk) + self.access_rtt_s + self.trunk_rtt_s
-        fetch = trunk + self.trunk_rtt_s if kind == "get_cold" else 0.0
-        return access + self.access_rtt_s + fetch
 
 
 def request_times(

@@ -19,7 +19,9 @@ OF_JOBS = ("registered", "request", "scheduled", "round", "timeout", "finished")
 
 @dataclass(frozen=True)
 class JobTime:
-    """One job: ``finished_s`` and ``jct_s`` (completion time: registered to finished) are None if it did not finish.
+    """One job: ``job`` is its number, ``name`` its name ("" where none was recorded).
+
+    ``finished_s`` and ``jct_s`` (completion time: registered to finished) are None if it did not finish.
 
     ``repeated`` counts the attempts at a round that timed out.
     """
@@ -30,6 +32,7 @@ class JobTime:
     jct_s: float | None
     rounds: int
     repeated: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class EdgeMeter:
         self._busy = _Busy()
         self._counts: Counter[str] = Counter()
         self._registered: dict[int, float] = {}
+        self._names: dict[int, str] = {}
         self._finished: dict[int, float] = {}
         self._rounds: Counter[int] = Counter()
         self._repeated: Counter[int] = Counter()
@@ -147,6 +151,7 @@ class EdgeMeter:
         match event.kind:
             case "registered":
                 self._registered.setdefault(job, at)
+                self._names[job] = event.get("name", "")
             case "finished":
                 self._finished[job] = at
             case "request":
@@ -208,7 +213,7 @@ class EdgeMeter:
     def _job_time(self, job: int) -> JobTime:
         began, ended = self._registered[job], self._finished.get(job)
         jct = None if ended is None else ended - began
-        return JobTime(job, began, ended, jct, self._rounds[job], self._repeated[job])
+        return JobTime(job, began, ended, jct, self._rounds[job], self._repeated[job], self._names[job])
 
 
 def edge_metrics(events: Iterable[Event]) -> EdgeMetrics:

@@ -23,7 +23,7 @@ from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from measure.model.edge.run import EdgeRun
+from measure.model.edge.run import VirtualRun
 from workloads.edge.device import DeviceTimers
 from workloads.edge.job import TEN_JOBS, EdgeJob
 from workloads.edge.population import ClientProfile, drawn
@@ -64,10 +64,10 @@ def authors_run(
     online_share: float = ONLINE_SHARE,
     speed_by_rank: float = SPEED_BY_RANK,
     until_s: float = 400_000.0,
-) -> EdgeRun:
+) -> VirtualRun:
     """The run of ``clients`` clients, a share of which is switched on all the time."""
     online = drawn(round(clients * online_share), seed)
-    return EdgeRun(
+    return VirtualRun(
         jobs,
         faster_by_rank(online, speed_by_rank, seed),
         policy,

@@ -16,7 +16,7 @@ from workloads.edge.population import ClientProfile
 
 
 @dataclass(frozen=True)
-class EdgeRun:
+class VirtualRun:
     """What to simulate; all times are real seconds.
 
     ``policy`` is a name of ``controllers.edge.catalog`` or a user's own. ``until_s`` ends a run whose jobs do not all
@@ -36,7 +36,7 @@ class EdgeRun:
 
 
 @dataclass(frozen=True)
-class EdgeOutcome:
+class VirtualOutcome:
     """What a simulated run gave: its metrics, and its events if they were asked for.
 
     ``skipped`` check-ins were left out, since nothing could come of them. ``root_down_bytes`` and ``root_up_bytes``

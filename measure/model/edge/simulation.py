@@ -27,7 +27,7 @@ from measure.model.edge.clock import Clock
 from measure.model.edge.idle import Idle
 from measure.model.edge.jobs import SimulatedJob, SimulatedJobs
 from measure.model.edge.plane import Plane
-from measure.model.edge.run import EdgeOutcome, EdgeRun
+from measure.model.edge.run import VirtualOutcome, VirtualRun
 from railyard.timeline import Event
 from workloads.edge.device import Accept, Action, Binding, CheckIn, Device, Get, Outcome, Push, Train, Wait
 from workloads.edge.job import EdgeJob
@@ -40,13 +40,13 @@ DRAIN_S = 120.0
 """So many seconds after the last job finished no update is under way any more."""
 
 
-def simulate(run: EdgeRun, *, keep_events: bool = False) -> EdgeOutcome:
+def simulate(run: VirtualRun, *, keep_events: bool = False) -> VirtualOutcome:
     """Simulate ``run`` until its last job finishes; ``ConfigError`` if its policy cannot be loaded."""
     return _Simulation(run, keep_events).run()
 
 
 class _Simulation:
-    def __init__(self, run: EdgeRun, keep_events: bool) -> None:
+    def __init__(self, run: VirtualRun, keep_events: bool) -> None:
         self.input = run
         self.clock = Clock()
         self.events: list[Event] | None = [] if keep_events else None
@@ -91,7 +91,7 @@ class _Simulation:
         """Each manager draws for itself, the first one as the policy given does."""
         return self.policy if number == 0 else load_edge_policy(self.input.policy, self.input.seed + number)
 
-    def run(self) -> EdgeOutcome:
+    def run(self) -> VirtualOutcome:
         for job in self.input.jobs:
             timers = replace(job_timers(job), poll_s=self.input.poll_s, ask_bound_s=inf)
             if self.input.network.topology == "flat":
@@ -104,7 +104,7 @@ class _Simulation:
         self._play()
         self._drain()
         end = min(self.clock.now, self.input.until_s)
-        return EdgeOutcome(
+        return VirtualOutcome(
             self.meter.result(),
             tuple(sorted(self.events or (), key=lambda event: event.t)),
             self.skipped + self.idle.skipped(end),

@@ -9,16 +9,17 @@ from statistics import median
 import pytest
 
 from measure.live.edge.data_plane import DataHosts
-from measure.live.edge.handout import hand_out
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
-from measure.live.edge.request_times import ClientPath, request_times
+from measure.live.edge.one_round import RoundSettings, one_round
+from measure.live.edge.request_times import request_times
+from measure.model.edge.transfers import get_s, root_get_s
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
 from workloads.edge.data_requests import Mode
 
 pytestmark = pytest.mark.root
 
-SIZE = 400_000
+SIZE, MTU = 400_000, 1500
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +46,29 @@ def test_authors_lose_what_killed_leaf_servers_had_acknowledged(hosts: DataHosts
 
 @pytest.mark.beside
 def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(hosts: DataHosts, tmp_path: Path) -> None:
-    tree = hand_out(hosts, tmp_path / "tree", mode="fixed", size=SIZE)
-    assert 2 <= tree.copies < 2.02 and tree.hits == 0
-    star = hand_out(hosts, tmp_path / "star", mode="fixed", size=SIZE, leaves=False)
-    assert 6 <= star.copies < 6.12
-    first_alone = [0.0, 0.0] + [1.0] * 4  # when the others ask, the leaf servers have the model
-    cases: tuple[tuple[Mode, list[float] | None, int, int], ...] = (
-        ("authors", None, 6, 0),
-        ("authors", first_alone, 2, 4),
+    first_alone = (0.0, 0.0, *[1.0] * 4)  # when the others ask, the leaf servers have the model
+    cases: tuple[tuple[bool, Mode, tuple[float, ...], int, int], ...] = (
+        (True, "fixed", (), 2, 0),
+        (False, "fixed", (), 6, 6),
+        (True, "authors", (), 6, 0),
+        (True, "authors", first_alone, 2, 4),
     )
-    for mode, delays, copies, hits in cases:
-        tree = hand_out(hosts, tmp_path / f"{copies}", mode=mode, size=SIZE, delays_s=delays)
-        assert copies <= tree.copies < 1.02 * copies and tree.hits == hits
-    assert len(tree.client_s) == 6 and tree.seconds > 1.0
+    for number, (leaves, mode, delays_s, copies, hits) in enumerate(cases):
+        given = RoundSettings(mode, leaves, SIZE, 0.1, 0.1, delays_s=delays_s)
+        found = one_round(hosts, given, tmp_path / f"{number}")
+        assert copies <= found.root.sent / SIZE < 1.02 * copies
+        assert sum(event["hit"] for event in found.events if event.kind == "get") == hits
+        assert found.round_s > found.hand_out_s > 0
 
 
 @pytest.mark.timed
 def test_times_of_single_requests_are_those_of_the_links(hosts: DataHosts, tmp_path: Path) -> None:
-    path = ClientPath(access_mbps=20, trunk_mbps=100, access_rtt_s=0, trunk_rtt_s=0)
     size = 1_000_000
     times = request_times(hosts, tmp_path, size=size, repetitions=3)
     assert len(times) == 3 * 7
     for at, kind in {(time.at, time.kind) for time in times}:
         measured = median(time.seconds for time in times if (time.at, time.kind) == (at, kind))
-        ratio = measured / path.ideal_s(at, kind, size)
+        trunk = 100.0 if kind == "get_cold" else None
+        at_leaf = get_s(size, 20, 0, trunk_mbps=trunk, mtu_bytes=MTU)
+        ratio = measured / (root_get_s(size, 20, 100, 0, MTU) if at == "root" else at_leaf)
         assert 0.94 < ratio < 1.05, (at, kind, ratio)  # after a pause a bucket lets some 15 ms of its rate pass at once

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controllers.edge.catalog import EDGE_POLICIES
 from measure.model.edge.authors import authors_run, faster_by_rank
 from measure.model.edge.plane import Network
-from measure.model.edge.run import EdgeOutcome, EdgeRun
+from measure.model.edge.run import VirtualOutcome, VirtualRun
 from measure.model.edge.simulation import simulate
 from workloads.edge.job import FIVE_JOBS, TEN_JOBS, EdgeJob, scaled_jobs
 from workloads.edge.population import drawn, stratified
@@ -23,11 +23,15 @@ STAR = replace(TREE, topology="star")
 JOBS = scaled_jobs(FIVE_JOBS, 1 / 32, rounds=3)
 
 
-def small(policy: str = "irs", network: Network = TREE, clients: int = 48, seed: int = 1, managers: int = 1) -> EdgeRun:
-    return EdgeRun(JOBS, stratified(clients, 4, seed), policy, seed, managers=managers, network=network, until_s=20_000)
+def small(
+    policy: str = "irs", network: Network = TREE, clients: int = 48, seed: int = 1, managers: int = 1
+) -> VirtualRun:
+    return VirtualRun(
+        JOBS, stratified(clients, 4, seed), policy, seed, managers=managers, network=network, until_s=20_000
+    )
 
 
-def check_conservation(run: EdgeRun, outcome: EdgeOutcome) -> None:
+def check_conservation(run: VirtualRun, outcome: VirtualOutcome) -> None:
     """No round has more clients than it asked for, none twice; each binding ends in one way; nobody works at once."""
     bound: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     asked: dict[tuple[int, int], int] = {}
@@ -109,7 +113,7 @@ def test_star_moves_each_model_to_each_client_and_tree_to_each_leaf_once() -> No
     assert tree.root_down_bytes <= 4 * size * tree.metrics.rounds < star.root_down_bytes
 
 
-def _coalesced(outcome: EdgeOutcome) -> float:
+def _coalesced(outcome: VirtualOutcome) -> float:
     """Misses that waited for the fetch of another client."""
     return outcome.metrics.get_misses - outcome.root_down_bytes / STAR.model_bytes
 
@@ -132,7 +136,7 @@ def test_the_flat_server_starts_a_round_when_its_clients_are_bound() -> None:
 def test_left_out_check_ins_are_counted() -> None:
     """Nine clients that nobody wants ask 6 times in 30 s each."""
     job = EdgeJob("job", 1, FIVE_JOBS[0].bounds, 1e9, rounds=1)
-    outcome = simulate(EdgeRun([job], stratified(9, 1, 1), "fifo", until_s=3000))
+    outcome = simulate(VirtualRun([job], stratified(9, 1, 1), "fifo", until_s=3000))
     assert outcome.skipped + outcome.metrics.check_ins == pytest.approx(9 * 6 * 100, rel=0.02)
 
 

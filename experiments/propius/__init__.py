@@ -1,0 +1,1 @@
+"""The Propius experiment: collaborative-learning jobs that share edge clients (arXiv 2510.19617)."""

@@ -1,0 +1,83 @@
+"""The studies of the control plane: check-ins at saturation, and accepts in a rush, over sockets between hosts.
+
+Both are in wall-clock time: they show what this control plane carries on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from controllers.edge.run import EdgeRun
+from experiments.point_run import Counted, counted
+from experiments.propius.network import edge_fabric
+from experiments.propius.packet_run import PacketPoint, edge_run, events_of
+from experiments.propius.row import PropiusRow
+from experiments.propius.settings import PropiusSettings
+from experiments.runner import Runner
+from experiments.session import Session
+from measure.live.edge.control_study import accept_rush, control_load
+from measure.metrics.fidelity import Check, Verdict
+from workloads.edge.population import stratified
+
+MANAGERS = (1, 2, 4)
+POLICY = "fifo"
+
+
+def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
+    """Check-ins in closed loops of more and more clients, for 1, 2 and 4 client managers."""
+    for managers in MANAGERS:
+        _, run = _started(runner, settings, managers)
+        runner.progress.begin(f"check-ins, {managers} client managers")
+        for found in control_load(run, settings.at_once, settings.load_s):
+            row = _row(settings, "control", managers)
+            row.concurrency, row.checkins_per_s = found.clients, found.check_ins_per_s
+            row.p50_wall_ms, row.p99_wall_ms = found.p50_ms, found.p99_ms
+            row.checkin_bytes = found.bytes_per_check_in
+            row.judge(_saturated(found.cores))
+            yield row
+
+
+def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
+    """Many accepts at the same moment: no job gets more clients than it asked for."""
+    session, run = _started(runner, settings, settings.managers)
+    folder, counters = session.folder / f"accepts{runner.next_number()}", Counted(session)
+    folder.mkdir(mode=0o700)
+    runner.progress.begin(f"{settings.accepts} accepts at the same moment")
+    with counted(session, folder / "sampler.jsonl", counters):
+        found = accept_rush(run, settings.accepts)
+    events = events_of(folder, counters)
+    runner.record.add_events(events)
+    row = _row(settings, "accept", settings.managers)
+    row.demand, row.accepted, row.refused = sum(found.demands.values()), sum(found.bound.values()), found.refused
+    row.above_demand = sum(max(0, count - found.demands[job]) for job, count in found.bound.items())
+    row.time_s = found.seconds
+    says = f"{row.above_demand} clients above a demand, {found.failed} accepts without an answer"
+    wrong = row.above_demand + found.failed + (1 if found.exceeds else 0)
+    row.judge(Verdict(wrong == 0, (Check("accepts", wrong, 0, "accepts", wrong == 0, says),)))
+    yield row
+
+
+def _row(settings: PropiusSettings, study: str, managers: int) -> PropiusRow:
+    row = PropiusRow(
+        study=study, policy=POLICY, managers=managers, clients=settings.clients, jobs=len(settings.five_jobs())
+    )
+    row.at(settings.scale.scale(), settings.seed)
+    return row
+
+
+def _started(runner: Runner, settings: PropiusSettings, managers: int) -> tuple[Session, EdgeRun]:
+    """A session, and the run of which only the control plane is started."""
+    fabric = edge_fabric(settings, settings.clients)
+    profiles = stratified(settings.clients, settings.regions, settings.seed)
+    session = runner.session(fabric)
+    point = PacketPoint(fabric, settings.five_jobs(), profiles, POLICY, settings.seed)
+    run = edge_run(settings, session, point, session.folder / f"control{runner.next_number()}")
+    return session, replace(run, managers=managers)
+
+
+def _saturated(cores: dict[str, float]) -> Verdict:
+    """The verdict of a closed loop: saturation is what it looks for, so busy processors are no fault of it."""
+    said = ", ".join(f"{name} {busy:.2f}" for name, busy in cores.items())
+    check = Check("load", sum(cores.values()), 0, "cores", True, f"processor time per second: {said}")
+    return Verdict(True, (check,))

@@ -1,0 +1,175 @@
+"""One run on packets: the processes of an edge run on a fabric that is up, its events, metrics and verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from controllers.edge.processes import EdgeProcesses
+from controllers.edge.run import EdgeRun
+from experiments.job_point import Fabric
+from experiments.point_run import Counted, counted
+from experiments.propius.settings import Mode, PropiusSettings
+from experiments.runner import Runner
+from experiments.session import Session
+from measure.live.edge.root_link import RootBytes, read_root
+from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
+from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
+from measure.metrics.fidelity import Verdict, link_delay
+from railyard.errors import VerifyError
+from railyard.timeline import Event, read_events
+from topos.edge_plan import ROOT
+from workloads.edge.client_actor import Vanishing
+from workloads.edge.job import EdgeJob
+from workloads.edge.population import ClientProfile
+from workloads.edge.update import check_sum
+
+_DRAIN_REAL_S = 15.0
+"""After the last round leaves may still flush what came late: idle time and a transfer."""
+Beside = Callable[[Session, EdgeProcesses], AbstractContextManager[object]]
+"""What goes on beside a run: faults and other traffic."""
+
+
+@dataclass(frozen=True)
+class PacketPoint:
+    """One run: ``policy`` on ``fabric`` with ``jobs`` and ``profiles``. ``lossy``: links lose packets on purpose.
+
+    ``disturbed``: something fails, or other traffic uses the links, so rates say nothing about this machine.
+    """
+
+    fabric: Fabric
+    jobs: tuple[EdgeJob, ...]
+    profiles: Sequence[ClientProfile]
+    policy: str
+    seed: int
+    mode: Mode = "fixed"
+    topology: Literal["tree", "star"] = "tree"
+    case: str = ""
+    lossy: bool = False
+    disturbed: bool = False
+    vanishing: tuple[Vanishing, ...] = ()
+
+
+@dataclass(frozen=True)
+class PacketResult:
+    """What a run gave: ``sums`` are (wrong, checked) with ``--verify``; ``unfinished`` counts the jobs cut short."""
+
+    events: tuple[Event, ...]
+    metrics: EdgeMetrics
+    root: RootBytes
+    sums: tuple[int, int] | None
+    counted: Counted
+    unfinished: int
+
+
+def play(
+    runner: Runner,
+    settings: PropiusSettings,
+    point: PacketPoint,
+    title: str,
+    beside: Beside = lambda session, processes: nullcontext(),
+) -> PacketResult:
+    """Bring the fabric up if it is not, and run all processes until the jobs have finished or the time is over."""
+    session = runner.session(point.fabric)
+    number = runner.next_number()
+    folder = session.folder / f"edge{number}"
+    run = edge_run(settings, session, point, folder)
+    rounds = sum(job.rounds for job in point.jobs)
+    runner.progress.begin(title, None, rounds)
+    counters = Counted(session)
+    done = 0
+
+    def on_round(*_: int) -> None:
+        nonlocal done
+        done += 1
+        runner.progress.step(done)
+
+    scale, processes, began = settings.scale.scale(), EdgeProcesses(run), time.monotonic()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with processes, counted(session, folder / "sampler.jsonl", counters):
+            before = read_root(run.netns_fds[ROOT])
+            with beside(session, processes):
+                processes.go()
+                unfinished = processes.wait(scale.emulated_s(settings.longest_s), on_round)
+            time.sleep(scale.emulated_s(_DRAIN_REAL_S))
+            root = read_root(run.netns_fds[ROOT]).since(before)
+    finally:
+        events = events_of(folder, counters)
+        fields = {"point": number, "mode": title, "fabric": session.plan.fabric}
+        runner.record.add_events([Event(began, "run", "point", time.monotonic(), fields), *events])
+        runner.progress.done()
+    return PacketResult(
+        tuple(events),
+        edge_metrics(events),
+        root,
+        checked_sums(settings, point.seed, run.size, events),
+        counters,
+        len(unfinished),
+    )
+
+
+def events_of(folder: Path, counters: Counted) -> list[Event]:
+    """The events that the processes of a run have left, and those of sampler and counters, in order of time."""
+    noted = (event for path in sorted(folder.glob("*.jsonl")) for event in read_events(path))
+    return sorted([*noted, *counters.events], key=lambda event: event.t)
+
+
+def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequence[Event]) -> tuple[int, int] | None:
+    """(wrong, checked) sums of the root, each computed again bit by bit; None without ``--verify``."""
+    if not settings.verify:
+        return None
+    sums = [event for event in events if event.source == "edge" and event.kind == "sum"]
+    wrong = 0
+    for event in sums:
+        try:
+            check_sum(event, seed, size)
+        except VerifyError:
+            wrong += 1
+    return wrong, len(sums)
+
+
+def edge_run(settings: PropiusSettings, session: Session, point: PacketPoint, folder: Path) -> EdgeRun:
+    """The processes of a point on a session that is up."""
+    plan, scale = session.plan.edge, settings.scale.scale()
+    assert plan is not None, "the fabric is an edge network"
+    return EdgeRun(
+        plan=plan,
+        netns_fds=tuple(session.netns_fds()),
+        folder=folder,
+        jobs=point.jobs,
+        clients=tuple(point.profiles),
+        size=emulated_size(settings),
+        policy=point.policy,
+        mode=point.mode,
+        topology=point.topology,
+        managers=settings.managers,
+        time=scale.time,
+        seed=point.seed,
+        verify=settings.verify,
+        vanishing=point.vanishing,
+    )
+
+
+def emulated_size(settings: PropiusSettings) -> int:
+    """Bytes of a model on the emulated wire: a whole number of float32 values."""
+    return max(4, settings.scale.scale().emulated_bytes(settings.object_bytes) // 4 * 4)
+
+
+def verdict_of(
+    settings: PropiusSettings, point: PacketPoint, found: PacketResult, expected: Sequence[Expected] = ()
+) -> Verdict:
+    """The verdict on a run; ``expected``: measured values beside those of the model."""
+    delays = settings.access_delay_ms + (settings.trunk_delay_ms if point.topology == "star" else 0.0)
+    links = EdgeLinks(
+        [profile.rate_mbps for profile in point.profiles],
+        settings.scale.scale().emulated_s(2 * delays / 1e3),
+        bottleneck=point.topology == "tree" and not point.disturbed,
+        lossy=point.lossy,
+    )
+    more = [link_delay(found.counted.session.plan.delayed, found.events)]
+    return judge_edge(found.events, links, expected, sums=found.sums, more=more)

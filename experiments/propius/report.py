@@ -1,0 +1,225 @@
+"""Report of the Propius experiment: a table for each study, findings on ratios and laws, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from experiments.propius.seeds import merged, ratios
+from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
+from measure.results.row import Row
+
+_LAYERS = {"packets": "on packets", "virtual": "in virtual time, no packets"}
+
+
+def _of(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
+    """A function that reads a number of a row, multiplied by ``factor``."""
+    return lambda row: None if row[name] is None else row[name] * factor
+
+
+def _ratio(top: str, bottom: str) -> Callable[[Row], float | None]:
+    return lambda row: row[top] / row[bottom] if row[top] is not None and row[bottom] else None
+
+
+def _finished(row: Row) -> str | None:
+    return None if row["finished"] is None else f"{row['finished']:g} of {row['jobs']:g}"
+
+
+_POLICY = (
+    Column("policy", "policy", left=True),
+    Column("clients", "clients", "d"),
+    Column("seeds", "seeds", "d", wide=True),
+)
+_STARVED = Column("starved", lambda row: row["starved"] or "-", left=True)
+_COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
+    "jct": (
+        "Job completion time",
+        (
+            *_POLICY,
+            Column("JCT\ns", "jct_s", ".0f"),
+            Column("model\ns", "predicted_jct_s", ".0f"),
+            Column("off\n%", lambda row: off_percent(row["jct_s"], row["predicted_jct_s"]), "+.0f"),
+            Column("authors\ns", "paper_jct_s", ".0f"),
+            Column("off\n%", lambda row: off_percent(row["jct_s"], row["paper_jct_s"]), "+.0f"),
+            Column("kind", "paper_kind", left=True, wide=True),
+            Column("finished", _finished),
+            _STARVED,
+            FAITHFUL,
+        ),
+    ),
+    "utilisation": (
+        "Utilisation: busy time over the length of the run, of the clients with work and of all clients",
+        (
+            *_POLICY,
+            Column("clients\nwith work", "utilisation", ".0%"),
+            Column("all\nclients", "active_share", ".0%"),
+            Column("run\ns", "run_s", ".0f"),
+            FAITHFUL,
+        ),
+    ),
+    "throughput": (
+        "Throughput: clients bound to a job, and clients of completed rounds",
+        (
+            *_POLICY,
+            Column("bound\n/ s", "bindings_per_s", ".3f"),
+            Column("useful\n/ s", "useful_per_s", ".3f"),
+            Column("rounds\nrepeated", "rounds_repeated", ".0f"),
+            FAITHFUL,
+        ),
+    ),
+    "delays": (
+        "Scheduling delay and response time of a round, mean",
+        (
+            *_POLICY,
+            Column("scheduling\ns", "scheduling_delay_s", ".1f"),
+            Column("model\ns", "predicted_scheduling_delay_s", ".1f"),
+            Column("authors\ns", "paper_scheduling_delay_s", ".1f"),
+            Column("response\ns", "response_time_s", ".1f"),
+            Column("model\ns", "predicted_response_time_s", ".1f"),
+            Column("authors\ns", "paper_response_time_s", ".1f"),
+            FAITHFUL,
+        ),
+    ),
+    "tree": (
+        "Bytes on the root's link, all clients of one round starting together",
+        (
+            Column("topology", "topology", left=True),
+            Column("mode", "mode", left=True),
+            Column("clients", "clients", "d"),
+            Column("sent\nMB", _of("root_bytes", 1e-6), ".2f"),
+            Column("law\nMB", _of("predicted_root_bytes", 1e-6), ".2f"),
+            Column("sent /\nlaw", _ratio("root_bytes", "predicted_root_bytes"), ".3f"),
+            Column("received\nMB", _of("root_received_bytes", 1e-6), ".2f"),
+            Column("hand-out\ns", "time_s", ".1f", wide=True),
+            FAITHFUL,
+        ),
+    ),
+    "micro": (
+        "GET and PUSH of the whole model by one client, at real size and in real time",
+        (
+            Column("operation", "operation", left=True),
+            Column("server", "server", left=True),
+            Column("delay\nms", "delay_ms", "g"),
+            Column("time\ns", "time_s", ".4f"),
+            Column("formula\ns", "predicted_time_s", ".4f"),
+            Column("time /\nform.", _ratio("time_s", "predicted_time_s"), ".3f"),
+            FAITHFUL,
+        ),
+    ),
+    "control": (
+        "Check-ins at saturation (wall-clock time of this machine)",
+        (
+            Column("managers", "managers", "d"),
+            Column("at once", "concurrency", "d"),
+            Column("check-ins\n/ s", "checkins_per_s", ".0f"),
+            Column("p50\nms", "p50_wall_ms", ".2f"),
+            Column("p99\nms", "p99_wall_ms", ".2f"),
+            Column("bytes", "checkin_bytes", ".0f"),
+            FAITHFUL,
+        ),
+    ),
+    "accept": (
+        "Concurrent accepts over sockets",
+        (
+            Column("managers", "managers", "d"),
+            Column("accepts", lambda row: (row["accepted"] or 0) + (row["refused"] or 0), "d"),
+            Column("demand", "demand", "d"),
+            Column("granted", "accepted", "d"),
+            Column("refused", "refused", "d"),
+            Column("above the\ndemand", "above_demand", "d"),
+            FAITHFUL,
+        ),
+    ),
+    "trouble": (
+        "Faults: acknowledged updates and what became of them",
+        (
+            Column("case", "case", left=True),
+            Column("mode", "mode", left=True),
+            Column("kills", "kills", "d", wide=True),
+            Column("ackn.", "updates_acknowledged", "d"),
+            Column("lost", "updates_lost", "d"),
+            Column("twice", "updates_twice", "d"),
+            Column("late", "updates_late", "d"),
+            Column("wrong\nsums", "wrong_sums", "d", wide=True),
+            Column("JCT\ns", "jct_s", ".0f"),
+            Column("jobs", _finished),
+            FAITHFUL,
+        ),
+    ),
+    "trunk": (
+        "One round over an optical trunk whose regions take turns, and over an electrical one",
+        (
+            Column("trunk", "policy", left=True),
+            Column("delay\nms", "delay_ms", "g"),
+            Column("round\ns", "time_s", ".2f"),
+            Column("formula\ns", "predicted_time_s", ".2f"),
+            Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
+            Column("sent\nMB", _of("root_bytes", 1e-6), ".2f"),
+            FAITHFUL,
+        ),
+    ),
+}
+_BY_SEED = ("jct", "utilisation", "throughput", "delays")
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[Table]:
+    for study, (title, columns) in _COLUMNS.items():
+        of_study = [row for row in rows if row["study"] == study]
+        for layer, where in _LAYERS.items():
+            mine = [row for row in of_study if row["layer"] == layer]
+            if mine:
+                said = f"{title} ({where})" if study in _BY_SEED else title
+                yield Table(said, columns, merged(mine) if study in _BY_SEED else mine)
+
+
+def _point(row: Row) -> str:
+    """The name of a row's point in the verdict."""
+    what = (row["case"], row["operation"], row["policy"], row["mode"], row["topology"])
+    words = [row["study"], *(word for word in what if word), f"{row['clients']} clients"]
+    return ", ".join(words)
+
+
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    for layer, where in _LAYERS.items():
+        mine = [row for row in rows if row["layer"] == layer]
+        for study, column, name in (
+            ("jct", "jct_s", "JCT"),
+            ("delays", "scheduling_delay_s", "scheduling delay"),
+            ("delays", "response_time_s", "response time"),
+        ):
+            yield from _ratio_lines([row for row in mine if row["study"] == study], column, name, where)
+    yield from _trunk_line([row for row in rows if row["study"] == "trunk"])
+    yield from _trouble_lines([row for row in rows if row["study"] == "trouble"])
+
+
+def _ratio_lines(rows: Sequence[Row], column: str, name: str, where: str) -> Iterator[str]:
+    for above in ("random-client", "random", "static"):
+        found = ratios(rows, column, above, "irs")
+        if found:
+            said = "; ".join(f"{clients} clients {each}" for clients, each in found.items())
+            yield f"{name}, {above} / irs, {where}: {said}."
+
+
+def _trunk_line(rows: Sequence[Row]) -> Iterator[str]:
+    yield from (f"{sentence}." for sentence in dict.fromkeys(row["finding"] for row in rows if row["finding"]))
+
+
+def _trouble_lines(rows: Iterable[Row]) -> Iterator[Text]:
+    fixed = [row for row in rows if row["mode"] == "fixed"]
+    if fixed:
+        acknowledged, lost, twice = (
+            sum(row[key] or 0 for row in fixed) for key in ("updates_acknowledged", "updates_lost", "updates_twice")
+        )
+        said = f"fixed: {lost} of {acknowledged} acknowledged updates lost, {twice} counted twice."
+        yield Text(said, "bold red" if lost or twice else "green")
+
+
+def _figures(recorded: Recorded) -> Iterator[Drawn]:
+    from experiments.propius.figures import propius_figures
+
+    yield from propius_figures(recorded.rows)
+
+
+REPORT = Report(tables=_tables, point=_point, findings=_findings, figures=_figures)

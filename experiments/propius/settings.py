@@ -1,0 +1,156 @@
+"""Settings of the Propius experiment: jobs that share edge clients (arXiv 2510.19617), with every model byte moved.
+
+Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views of the same runs, policy by policy.
+``tree`` and ``micro`` measure the data plane, ``control`` and ``accept`` the control plane, ``trouble`` faults, and
+``trunk`` an optical switch in the place of the trunk.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from experiments.settings import Delay, Option, PacketSettings, ScaleSection
+from workloads.edge.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
+
+Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "micro", "control", "accept", "trouble", "trunk"]
+STUDIES: tuple[Study, ...] = get_args(Study)
+POLICY_STUDIES: tuple[Study, ...] = ("jct", "utilisation", "throughput", "delays")
+"""Four views of the same runs."""
+Mode = Literal["authors", "fixed"]
+TroubleCase = Literal["none", "leaf-killed", "manager-restarted", "client-vanishes", "trunk-loss", "background"]
+CASES: tuple[TroubleCase, ...] = get_args(TroubleCase)
+
+Turns = Literal["phase", "demand", "rotor"]
+Clients = Annotated[int, Field(ge=2, le=128)]
+Loss = Annotated[float, Field(ge=0, le=20)]
+Rate = Annotated[float, Field(gt=0, le=10_000)]
+
+
+class PropiusScale(ScaleSection):
+    """Scale of the experiment: rates stay as they are; sizes, compute times, timers and link delays are divided."""
+
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1")] = Field(
+        default=1.0, description=ScaleSection.model_fields["rate"].description
+    )
+    time: Annotated[float, Option("--time", "X")] = Field(
+        default=0.1, gt=0, le=1000, description=ScaleSection.model_fields["time"].description
+    )
+
+
+class PropiusSettings(PacketSettings):
+    """Settings of the Propius experiment, in real units."""
+
+    studies: Annotated[tuple[Study, ...], Option("--study", "NAME,...")] = Field(
+        default=STUDIES, min_length=1, description="studies to measure"
+    )
+    policies: Annotated[tuple[str, ...], Option(metavar="NAME,...")] = Field(
+        default=("static", "random-client", "fifo", "srsf", "irs"),
+        min_length=1,
+        description="policies of the policy studies, or FILE.py:Class of your own",
+    )
+    loads: Annotated[tuple[Clients, ...], Option(metavar="N,...")] = Field(
+        default=(44, 66, 96), min_length=1, description="numbers of clients of the policy studies"
+    )
+    clients: Clients = Field(default=48, description="number of clients of the other studies")
+    regions: int = Field(default=4, ge=1, le=32, description="number of regions, each with a leaf server")
+    managers: int = Field(default=2, ge=1, le=8, description="number of client managers")
+    rounds: int = Field(default=4, ge=1, le=1000, description="rounds of each job")
+    demand: int = Field(default=8, ge=1, le=128, description="updates of a round of each job of the policy studies")
+    longest_s: Annotated[float, Option("--longest", "S")] = Field(
+        default=10_000.0, gt=0, le=1e6, description="a run on packets ends after this time, in s of the real system"
+    )
+    seeds: int = Field(default=1, ge=1, le=100, description="runs of each point of the policy studies, each seed + 1")
+    modes: Annotated[tuple[Mode, ...], Option(metavar="NAME,...")] = Field(
+        default=("authors", "fixed"), min_length=1, description="parameter servers of the studies tree and trouble"
+    )
+    cases: Annotated[tuple[TroubleCase, ...], Option(metavar="NAME,...")] = Field(
+        default=CASES, min_length=1, description="cases of the study trouble"
+    )
+    kills: int = Field(default=50, ge=1, le=1000, description="leaf servers that are killed in study trouble")
+    model_mb: Annotated[float, Option("--model-mb", "MB")] = Field(
+        default=9.252, gt=0, le=1000, description="size of the model, in MB"
+    )
+    trunk_mbps: Annotated[Rate, Option("--trunk-mbps", "MBPS")] = Field(
+        default=100.0, description="rate of the root's port and of each region's trunk link, in Mb/s"
+    )
+    access_delay_ms: Annotated[Delay, Option("--access-delay", "MS")] = Field(
+        default=20.0, description="one-way delay of an access link, in ms"
+    )
+    trunk_delay_ms: Annotated[Delay, Option("--trunk-delay", "MS")] = Field(
+        default=20.0, description="one-way delay of a trunk link, in ms"
+    )
+    access_loss: Annotated[Loss, Option(metavar="PERCENT")] = Field(
+        default=0.0, description="random loss of access links, in percent"
+    )
+    trunk_loss: Annotated[Loss, Option(metavar="PERCENT")] = Field(
+        default=0.0, description="random loss of trunk links, in percent"
+    )
+    losses: Annotated[tuple[Loss, ...], Option(metavar="PERCENT,...")] = Field(
+        default=(0.1, 1.0), min_length=1, description="losses of the trunk in study trouble, in percent"
+    )
+    micro_delays_ms: Annotated[tuple[Delay, ...], Option("--micro-delays", "MS,...")] = Field(
+        default=(5.0, 20.0, 50.0), min_length=1, description="one-way delays of study micro, in ms of wall-clock time"
+    )
+    micro_mb: Annotated[float, Option("--micro-mb", "MB")] = Field(
+        default=9.252, gt=0, le=100, description="size of the model in study micro, in MB"
+    )
+    repetitions: int = Field(default=3, ge=1, le=100, description="repetitions of each request of study micro")
+    delays_ms: Annotated[tuple[Delay, ...], Option("--delays", "MS,...")] = Field(
+        default=(0.0, 500.0, 1000.0, 2000.0, 3000.0),
+        min_length=1,
+        description="reconfiguration delays of study trunk, in ms",
+    )
+    virtual_clients: Annotated[tuple[int, ...], Option("--virtual-clients", "N,...")] = Field(
+        default=(6000, 10000), description="numbers of clients of the authors' runs repeated in virtual time"
+    )
+    virtual_rounds: Annotated[int, Option("--virtual-rounds", "N")] = Field(
+        default=150, ge=1, le=1000, description="rounds of each job in virtual time"
+    )
+    slow_trunk_mbps: Annotated[Rate, Option("--slow-trunk-mbps", "MBPS")] = Field(
+        default=25.0, description="rate of the trunk links in study trunk, in Mb/s"
+    )
+    turns: Annotated[tuple[Turns, ...], Option(metavar="NAME,...")] = Field(
+        default=("phase", "demand", "rotor"), min_length=1, description="policies of the optical trunk"
+    )
+    accepts: int = Field(default=10_000, ge=1, le=100_000, description="concurrent accepts of study accept")
+    at_once: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], Option("--at-once", "N,...")] = Field(
+        default=(1, 8, 64, 256), min_length=1, description="clients that check in at the same time in study control"
+    )
+    load_s: Annotated[float, Option("--load-seconds", "S")] = Field(
+        default=3.0, ge=0.2, le=60, description="time of each load of study control, in s of wall-clock time"
+    )
+    scale: PropiusScale = PropiusScale()
+
+    @field_validator("virtual_clients")
+    @classmethod
+    def _population(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        for count in value:
+            if not 100 <= count <= 20_000:
+                raise ValueError(f"each number of clients must be from 100 to 20000, not {count}")
+        return value
+
+    @model_validator(mode="after")
+    def _regions_have_clients(self) -> PropiusSettings:
+        if self.regions > min(self.clients, *self.loads):
+            raise ValueError(f"{self.regions} regions need at least as many clients; use fewer regions")
+        return self
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the model in the real system, a whole number of float32 values."""
+        return round(self.model_mb * 1e6) // 4 * 4
+
+    @property
+    def micro_bytes(self) -> int:
+        """Bytes of the model in study ``micro``, on the wire."""
+        return round(self.micro_mb * 1e6) // 4 * 4
+
+    def jobs(self) -> tuple[EdgeJob, ...]:
+        """The jobs of the policy studies: five of the same demand on nested bounds, which contend for clients."""
+        return contending_jobs(self.demand, self.rounds)
+
+    def five_jobs(self) -> tuple[EdgeJob, ...]:
+        """The authors' five jobs with 1/32 of their demands, of the studies ``control``, ``accept`` and ``trouble``."""
+        return scaled_jobs(FIVE_JOBS, 1 / 32, self.rounds)

@@ -1,0 +1,111 @@
+"""Rows of the policy studies in virtual time: as predictions of runs on packets, and at the authors' sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.propius.row import PropiusRow
+from experiments.propius.settings import Mode, PropiusSettings
+from measure.metrics.edge.meter import EdgeMetrics
+from measure.model.edge.authors import MANAGERS, PUBLISHED, authors_run
+from measure.model.edge.plane import Network
+from measure.model.edge.run import VirtualOutcome, VirtualRun
+from measure.model.edge.simulation import simulate
+from workloads.edge.job import TEN_JOBS, EdgeJob, scaled_jobs
+from workloads.edge.population import stratified
+
+KIND = "measured by the authors; their clients sleep for compute and transfers"
+ROUNDS = TEN_JOBS[0].rounds
+_PUBLISHED_AS = {"random-client": "random"}
+"""The authors' random order behaves as one that is drawn for each client (``measure.model.edge.authors``)."""
+
+
+def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, mode: Mode = "fixed") -> VirtualOutcome:
+    """The run on packets in virtual time: the same jobs, clients, network and policy."""
+    network = Network(
+        topology="tree",
+        mode=mode,
+        model_bytes=settings.object_bytes,
+        trunk_mbps=settings.trunk_mbps,
+        access_round_trip_s=2 * settings.access_delay_ms / 1e3,
+        trunk_round_trip_s=2 * settings.trunk_delay_ms / 1e3,
+        mtu_bytes=1500,
+    )
+    return simulate(
+        VirtualRun(
+            settings.jobs(),
+            stratified(clients, settings.regions, seed),
+            policy,
+            seed=seed,
+            managers=settings.managers,
+            network=network,
+            until_s=settings.longest_s,
+        )
+    )
+
+
+def authors_row(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
+    """The authors' run with ten jobs: no network, sleeping clients, in virtual time."""
+    jobs = scaled_jobs(TEN_JOBS, 1.0, settings.virtual_rounds)
+    outcome = simulate(authors_run(policy, clients, seed, jobs=jobs))
+    row = policy_row(settings, policy, clients, seed, jobs)
+    row.layer, row.topology, row.mode, row.regions = "virtual", "flat", None, None
+    row.managers, row.computed, row.rate_scale, row.time_scale = MANAGERS, True, 1.0, 1.0
+    fill(row, outcome.metrics, jobs)
+    row.scheduling_delay_s = outcome.metrics.scheduling_attempt_s  # as the authors count it
+    published = PUBLISHED.get((clients, _PUBLISHED_AS.get(policy, policy)))
+    if published is not None and settings.virtual_rounds == ROUNDS:
+        row.paper_jct_s, row.paper_kind = published.jct_s, KIND
+        row.paper_scheduling_delay_s = published.scheduling_attempt_s
+        row.paper_response_time_s = published.response_s
+    return row
+
+
+def policy_row(
+    settings: PropiusSettings, policy: str, clients: int, seed: int, jobs: Sequence[EdgeJob], mode: Mode = "fixed"
+) -> PropiusRow:
+    """The row of a run of a policy study, without values."""
+    row = PropiusRow(
+        policy=policy,
+        clients=clients,
+        mode=mode,
+        topology="tree",
+        regions=settings.regions,
+        managers=settings.managers,
+        jobs=len(jobs),
+        rounds=jobs[0].rounds,
+    )
+    row.at(settings.scale.scale(), seed)
+    return row
+
+
+def fill(row: PropiusRow, metrics: EdgeMetrics, jobs: Sequence[EdgeJob], to_real: float = 1.0) -> None:
+    """Set the metrics of a run; ``to_real`` is real seconds per second of the run. Jobs are numbered in order."""
+
+    def real(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * to_real
+
+    def per_real(rate: float | None) -> float | None:
+        return None if rate is None else rate / to_real
+
+    names = [time.name or jobs[time.job].name for time in metrics.jobs]
+    times = dict(zip(names, metrics.jobs, strict=True))
+    row.jct_s, row.run_s = real(metrics.jct_s), real(metrics.length_s)
+    row.jct_by_job = {name: time.jct_s * to_real for name, time in times.items() if time.jct_s is not None}
+    row.finished = len(row.jct_by_job)
+    row.starved = ", ".join(job.name for job in jobs if job.name not in row.jct_by_job) or None
+    row.utilisation, row.active_share = metrics.utilisation, metrics.active_share
+    row.bindings_per_s = per_real(metrics.bindings_per_s)
+    row.useful_per_s = per_real(metrics.completed_clients_per_s)
+    row.scheduling_delay_s, row.response_time_s = real(metrics.scheduling_s), real(metrics.response_s)
+    row.rounds_repeated = metrics.repeated_scheduling + metrics.repeated_execution
+    updates = metrics.updates
+    row.updates_acknowledged, row.updates_lost = updates.acknowledged, updates.lost
+    row.updates_twice, row.updates_late = updates.twice, updates.late
+
+
+def predict_into(row: PropiusRow, metrics: EdgeMetrics) -> None:
+    """Set the columns of the model."""
+    row.predicted_jct_s = metrics.jct_s
+    row.predicted_scheduling_delay_s = metrics.scheduling_s
+    row.predicted_response_time_s = metrics.response_s

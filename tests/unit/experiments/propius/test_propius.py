@@ -1,0 +1,188 @@
+"""Settings, predictions, tables and figures of the Propius experiment, without packets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.propius.data_study import MTU, request_s
+from experiments.propius.experiment import Propius
+from experiments.propius.figures import propius_figures
+from experiments.propius.report import REPORT
+from experiments.propius.row import PropiusRow
+from experiments.propius.seeds import interval, merged, ratios
+from experiments.propius.settings import STUDIES, PropiusSettings
+from experiments.propius.trunk_study import TrunkModel
+from experiments.report import Recorded, exit_status, show
+from experiments.settings import validated
+from railyard.errors import ConfigError
+from railyard.scale import goodput_share
+
+SMALL = {"loads": [48], "policies": ["irs"], "rounds": 1, "virtual_clients": [6000], "virtual_rounds": 1}
+
+
+def settings(**values: Any) -> PropiusSettings:
+    return validated(PropiusSettings, {**SMALL, **values})
+
+
+def as_read(row: PropiusRow) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(row.to_json()))
+    return found
+
+
+def run_row(study: str = "jct", *, faithful: bool | None = True, **values: Any) -> dict[str, Any]:
+    row = PropiusRow(
+        study=study, policy="irs", mode="fixed", topology="tree", clients=48, jobs=5, finished=5, jct_s=900.0
+    )
+    row.faithful = faithful
+    return as_read(replace(row, **values))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"demand": 60, "loads": [48]}, "job-1.demand: a round needs 60 clients, but there are 48"),
+        ({"regions": 49}, "regions"),
+        ({"policies": ["ist"]}, 'did you mean "irs"'),
+        ({"model_mb": 0}, "model_mb"),
+        ({"trunk_mbps": 0}, "trunk_mbps"),
+        ({"virtual_clients": [50]}, "from 100 to 20000"),
+        ({"loads": [129]}, "loads"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Propius(settings(**values)).check()
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_policy_that_binds_a_client_twice_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from controllers.edge.policy import EdgePolicy\n"
+        "class Twice(EdgePolicy):\n"
+        "    def order(self, client, jobs, plan):\n"
+        "        return [*jobs, *jobs]\n"
+    )
+    with pytest.raises(ConfigError, match="twice to one client"):
+        Propius(settings(policies=[f"{file}:Twice"])).check()
+
+
+def test_the_defaults_can_run() -> None:
+    Propius(PropiusSettings()).check()
+
+
+def test_predictions_have_the_laws_of_tree_and_star_and_no_verdict() -> None:
+    rows = [as_read(row) for row in Propius(settings(studies=["tree", "micro", "trunk"])).predict()]
+    assert {row["study"] for row in rows} == {"tree", "micro", "trunk"}
+    assert {row["faithful"] for row in rows} == {None}
+    law = {(row["topology"], row["mode"]): row["predicted_root_bytes"] for row in rows if row["study"] == "tree"}
+    assert law["star", "fixed"] == 48 * 925_200
+    assert law["tree", "fixed"] == 4 * 925_200
+    assert law["tree", "authors"] == 48 * 925_200
+
+
+def test_the_formula_of_a_cold_get_has_two_transfers_and_the_round_trips_of_both_links() -> None:
+    given, share = settings(micro_mb=5, trunk_mbps=100), goodput_share(MTU)
+    one = 5e6 * 8 / (50e6 * share)
+    assert request_s(given, "leaf", "get_warm", 0.04) == pytest.approx(one + 0.04)
+    assert request_s(given, "leaf", "get_cold", 0.04) == pytest.approx(one * 1.5 + 0.08)
+    assert request_s(given, "root", "push_add", 0.04) == pytest.approx(one + 0.08)
+
+
+def test_an_optical_trunk_beats_an_electrical_one_up_to_the_crossing() -> None:
+    model = TrunkModel.of(settings())
+    electrical = model.round_s("electrical", 0.0)
+    for policy in ("phase", "demand"):
+        assert model.round_s(policy, 0.0) < electrical < model.round_s(policy, 5.0)
+    assert "up to a delay of" in model.crossing
+
+
+def test_rows_in_virtual_time_have_published_values_only_for_all_rounds() -> None:
+    rows = [as_read(row) for row in Propius(settings(studies=["jct", "delays"]))._authors_runs()]
+    assert [row["study"] for row in rows] == ["jct", "delays"]
+    assert rows[0]["layer"] == "virtual" and rows[0]["computed"] and rows[0]["paper_jct_s"] is None
+    assert rows[0]["finished"] == 10 and rows[0]["jct_s"] > 0
+
+
+def test_intervals_and_ratios_are_taken_seed_by_seed() -> None:
+    assert str(interval([2.0])) == "2.00"
+    found = interval([1.0, 2.0, 3.0])
+    assert (found.mean, found.high) == (2.0, pytest.approx(2 + 4.30 / 3**0.5))
+    rows = [
+        run_row(policy=policy, seed=seed, jct_s=value * seed)
+        for policy, value in (("random-client", 300.0), ("irs", 100.0))
+        for seed in (1, 2)
+    ]
+    assert ratios(rows, "jct_s", "random-client", "irs")[48].mean == pytest.approx(3.0)
+    assert [(row["policy"], row["jct_s"], row["seeds"]) for row in merged(rows)] == [
+        ("random-client", 450.0, 2),
+        ("irs", 150.0, 2),
+    ]
+
+
+def test_a_starved_job_is_named_and_not_averaged_away() -> None:
+    rows = [run_row(seed=1), run_row(seed=2, finished=4, starved="job-5", faithful=False)]
+    (one,) = merged(rows)
+    assert (one["starved"], one["faithful"]) == ("job-5", False)
+
+
+def test_rows_without_packets_have_no_say_in_the_verdict() -> None:
+    computed = run_row(faithful=None, computed=True, layer="virtual")
+    assert exit_status([computed]) == 0
+    assert exit_status([computed, run_row()]) == 0
+    assert exit_status([computed, run_row(faithful=False)]) == 8
+
+
+ROWS = {
+    "jct": run_row(predicted_jct_s=1000.0, starved="job-5"),
+    "utilisation": run_row("utilisation", utilisation=0.5, active_share=0.4, run_s=2000.0),
+    "throughput": run_row("throughput", bindings_per_s=0.2, useful_per_s=0.1, rounds_repeated=3),
+    "delays": run_row("delays", scheduling_delay_s=60.0, response_time_s=140.0),
+    "tree": run_row("tree", root_bytes=44_400_000, predicted_root_bytes=44_400_000, root_received_bytes=44_000_000),
+    "micro": run_row("micro", operation="GET cold", server="leaf", delay_ms=5.0, time_s=2.3, predicted_time_s=2.3),
+    "control": run_row(
+        "control",
+        managers=2,
+        concurrency=64,
+        checkins_per_s=5000.0,
+        p50_wall_ms=9.0,
+        p99_wall_ms=30.0,
+        checkin_bytes=480.0,
+    ),
+    "accept": run_row("accept", managers=2, accepted=254, refused=9746, demand=254, above_demand=0),
+    "trouble": run_row(
+        "trouble", case="leaf killed", updates_acknowledged=400, updates_lost=0, updates_twice=0, updates_late=3
+    ),
+    "trunk": run_row("trunk", policy="phase", delay_ms=500.0, time_s=40.0, predicted_time_s=39.0, root_bytes=3_700_000),
+}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_study_has_a_table_of_80_columns_and_a_figure(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [ROWS[study], {**ROWS[study], "mode": "authors"}]
+    console = Console(width=80)
+    show(REPORT, rows, {}, console=console)
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "yes" in printed
+    drawn = list(propius_figures(rows))
+    assert [each.name for each in drawn] == ([] if study == "accept" else [f"propius-{study}"])
+
+
+def test_the_report_says_what_faults_cost_and_where_the_trunks_cross(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        ROWS["trouble"] | {"updates_lost": 2},
+        ROWS["trunk"] | {"finding": "Turns are faster up to a delay of 1.88 s"},
+    ]
+    recorded = Recorded({}, rows, ())
+    assert [drawn.name for drawn in REPORT.figures(recorded)] == ["propius-trouble", "propius-trunk"]
+    show(REPORT, rows, {}, console=Console(width=200))
+    printed = capsys.readouterr().out
+    assert "fixed: 2 of 400 acknowledged updates lost, 0 counted twice." in printed
+    assert "Turns are faster up to a delay of 1.88 s." in printed

@@ -1,0 +1,75 @@
+"""The verdict on an edge run fails for each thing that goes wrong, and for what was not recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
+from measure.metrics.fidelity import Verdict
+from railyard.scale import goodput_share
+from railyard.timeline import Event
+
+SIZE, MBPS = 1_000_000, 8.0
+LINKS = EdgeLinks((MBPS,) * 2, 0.01)
+IDEAL_S = SIZE * 8 / (MBPS * 1e6 * goodput_share(1500)) + 0.01
+
+
+def events(
+    *, upload: float = 1.0, late_s: float = 0.001, busy: float = 0.3, dropped: int = 0, outcome: str = "acknowledged"
+) -> list[Event]:
+    """A run of two clients; ``upload`` is the measured time of an upload over the ideal one."""
+    found = [Event(0.0, "link", "cpu", 1.0, {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2})]
+    for client in range(2):
+        ids = {"client": client, "job": 0, "round": 0}
+        found.append(Event(0.0, "edge", "train", 1.0, {**ids, "late_s": late_s}))
+        pushed = {**ids, "bytes": SIZE, "outcome": outcome}
+        found.append(Event(1.0, "edge", "push", 1.0 + upload * IDEAL_S, pushed))
+    for t, count in ((0.0, 0), (3.0, dropped)):
+        counters = {"interface": "c0-r0", "rank": 4, "lane": 0, "tx_bytes": 1, "rx_bytes": 1, "dropped": count}
+        found.append(Event(t, "link", "bytes", None, counters))
+    return found
+
+
+def failed(verdict: Verdict) -> list[str]:
+    return [check.name for check in verdict.failed]
+
+
+def test_an_undisturbed_run_is_faithful() -> None:
+    verdict = judge_edge(events(), LINKS, [Expected("response time", 101.0, 100.0, 0.05)], sums=(0, 8))
+    assert verdict.faithful, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        (events(upload=1.2), "link rate"),
+        (events(busy=1.0), "cores"),
+        (events(late_s=0.1), "timer lag"),
+        (events(dropped=50), "drops"),
+        (events(outcome="lost"), "link rate"),
+    ],
+)
+def test_what_goes_wrong_is_named(found: list[Event], name: str) -> None:
+    assert failed(judge_edge(found, LINKS)) == [name]
+
+
+def test_a_prediction_that_is_missed_and_a_wrong_sum_are_named() -> None:
+    missed = [Expected("response time", 130.0, 100.0, 0.25), Expected("bytes", None, 100.0, 0.02)]
+    verdict = judge_edge(events(), LINKS, missed, sums=(1, 8))
+    assert failed(verdict) == ["model: response time", "model: bytes", "sums"]
+
+
+def test_what_was_not_recorded_is_not_faithful() -> None:
+    assert failed(judge_edge([], LINKS, sums=(0, 0))) == [
+        "link rate",
+        "cores",
+        "datapath thread",
+        "timer lag",
+        "drops",
+        "sums",
+    ]
+
+
+def test_links_that_lose_packets_on_purpose_show_no_rate_and_no_drops() -> None:
+    lossy = EdgeLinks((MBPS,) * 2, 0.01, lossy=True)
+    assert judge_edge(events(upload=3.0, dropped=500), lossy).faithful
