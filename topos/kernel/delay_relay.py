@@ -59,28 +59,18 @@ class DelayRelay(Child):
         super().__init__("topos.kernel.delay_relay", settings, [netns_fd], "the relay of delayed links",
                          patience_s=_PATIENCE_S)  # fmt: skip
 
-    @property
-    def pid(self) -> int:
-        """Process id of the relay, which must run."""
-        assert self._process is not None
-        return self._process.pid
-
     def check(self) -> None:
         """Raise ``MachineError`` if the relay has ended."""
-        if self._process is None or self._process.poll() is not None:
+        if self.has_ended:
             raise MachineError("the relay of delayed links ended during the run, so no packet crosses them any more")
 
     def report(self) -> dict[str, Any]:
         """``Lateness.report`` of the frames since the last report; ``MachineError`` if the relay has ended."""
         self.check()
-        process = self._process
-        assert process is not None and process.stdin and process.stdout
+        self.tell("report")
         try:
-            process.stdin.write("report\n")
-            process.stdin.flush()
-            answered = select.select([process.stdout], [], [], _ANSWER_S)[0]
-            found: dict[str, Any] = json.loads(process.stdout.readline() if answered else "")
-        except (BrokenPipeError, json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(self.line(_ANSWER_S))
+        except json.JSONDecodeError:
             raise MachineError("the relay of delayed links does not answer") from None
         return found
 
@@ -184,7 +174,7 @@ class _Relay:
             for _, _, data in control:
                 seconds, ns = _TIMESPEC.unpack_from(data)
                 age_ns = real_ns - seconds * 1_000_000_000 - ns
-            arrived_ns = now_ns - age_ns if age_ns < _OLDEST_NS else now_ns
+            arrived_ns = now_ns - age_ns if 0 <= age_ns < _OLDEST_NS else now_ns
             if not self._holding.take(line, bytes(view[:size]), arrived_ns):
                 self._late.overflowed += 1
 

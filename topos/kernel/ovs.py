@@ -26,6 +26,7 @@ from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 Datapath = Literal["auto", "system", "netdev"]
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
+_TABLE_S = 10.0
 _BACKOFF_MS = 1000
 _PROBE_MS = 15_000
 _NICE = -20
@@ -51,6 +52,17 @@ class Bridge:
     ports: tuple[BridgePort, ...]
     controllers: tuple[str, ...] = ()
     standalone: bool = False
+
+
+def _take_table(name: str, child: subprocess.Popen[str], table: Mapping[str, int]) -> None:
+    """Give ``ovs-ofctl`` the table of bridge ``name``; ``MachineError`` if the bridge refuses it or does not answer."""
+    flows = "".join(f"priority=10,dl_dst={mac},actions=output:{port}\n" for mac, port in table.items())
+    try:
+        _, refused = child.communicate(flows, timeout=_TABLE_S)
+    except subprocess.TimeoutExpired:
+        refused = f"no answer within {_TABLE_S:g} s"
+    if child.returncode != 0:
+        raise MachineError(f"{name} did not take its forwarding table: {refused.strip()}")
 
 
 def kernel_datapath() -> bool:
@@ -172,23 +184,22 @@ class PrivateOvs:
 
         Raises ``MachineError`` naming a bridge that refuses its table.
         """
-        children = {}
-        for name in tables:
-            command = [
-                "ovs-ofctl",
-                "-O",
-                "OpenFlow14",
-                "--bundle",
-                "add-flows",
-                f"unix:{self.run_dir / name}.mgmt",
-                "-",
-            ]
-            children[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for name, child in children.items():
-            flows = "".join(f"priority=10,dl_dst={mac},actions=output:{port}\n" for mac, port in tables[name].items())
-            _, refused = child.communicate(flows, timeout=10)
-            if child.returncode:
-                raise MachineError(f"{name} did not take its forwarding table: {refused.strip()}")
+        children: dict[str, subprocess.Popen[str]] = {}
+        command = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows"]
+        try:
+            for name in tables:
+                children[name] = subprocess.Popen(
+                    [*command, f"unix:{self.run_dir / name}.mgmt", "-"],
+                    stdin=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            for name, child in children.items():
+                _take_table(name, child, tables[name])
+        finally:
+            for child in children.values():
+                child.kill()
+                child.communicate()
 
     def is_connected(self, controllers: int) -> bool:
         """Whether at least ``controllers`` connections to controllers are established."""

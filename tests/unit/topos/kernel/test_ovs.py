@@ -113,6 +113,30 @@ def test_all_bridges_are_one_transaction(switch: PrivateOvs, database: Database)
     assert len(set(names)) == len(names), "a name stands for one row"
 
 
+def test_no_program_that_gives_out_tables_outlives_a_failure(
+    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ovs-ofctl"
+    program.write_text('#!/bin/sh\ncase "$*" in *bad*) echo refused >&2; exit 1;; esac\nexec sleep 60\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(ovs, "_TABLE_S", 0.1)
+    started: list[subprocess.Popen[str]] = []
+
+    class Started(subprocess.Popen[str]):
+        def __init__(self, *args: Any, **others: Any) -> None:
+            super().__init__(*args, **others)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    with pytest.raises(MachineError, match=r"slow did not take its forwarding table: no answer within 0\.1 s"):
+        switch.forward({"slow": {"02:00:00:00:00:01": 1}, "other": {}})
+    monkeypatch.setattr(ovs, "_TABLE_S", 10.0)
+    with pytest.raises(MachineError, match="bad did not take its forwarding table: refused"):
+        switch.forward({"bad": {}, "other": {}})
+    assert len(started) == 4 and all(child.returncode is not None for child in started)
+
+
 def test_no_bridge_asks_nothing(switch: PrivateOvs, database: Database) -> None:
     switch.add([])
     assert database.done == []
