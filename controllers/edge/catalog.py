@@ -6,6 +6,8 @@ A package offers a policy as an entry point of the group ``railyard.edge_policie
 
 from __future__ import annotations
 
+import random
+
 from controllers.edge.policy import EdgePolicy
 from railyard.plugin import load_class
 
@@ -26,7 +28,13 @@ GROUP = "railyard.edge_policies"
 """The group of entry points by which installed packages offer policies."""
 
 
-def load_edge_policy(name: str, seed: int = 0) -> EdgePolicy:
-    """A policy ``name`` whose randomness starts from ``seed``; ``ConfigError`` if it cannot be loaded."""
+def load_edge_policy(name: str, seed: int = 0, manager: int = 0) -> EdgePolicy:
+    """A policy ``name`` whose randomness starts from ``seed``; ``ConfigError`` if it cannot be loaded.
+
+    All client managers have the same ``seed``, and each, by its number ``manager``, draws of its own from ``random``.
+    """
     found = EDGE_POLICIES.get(name, name)
-    return load_class(found, EdgePolicy, GROUP, "an edge policy", "policy", EDGE_POLICIES)(seed)  # type: ignore[type-abstract]
+    policy = load_class(found, EdgePolicy, GROUP, "an edge policy", "policy", EDGE_POLICIES)(seed)  # type: ignore[type-abstract]
+    if manager:
+        policy.random = random.Random(seed + manager)
+    return policy

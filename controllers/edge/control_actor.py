@@ -149,7 +149,7 @@ class ControlServer:
 
     def _bind(self, request: messages.BindRequest, _: Frame) -> dict[str, Any]:
         now = time.monotonic()
-        binding = self._jobs.accept(request.job, request.client, now)
+        binding = self._jobs.accept(request.job, request.device, now)
         if binding is None:
             self._events.note("refused", now, client=request.device, job=request.job)
             return {"bound": False}
@@ -174,7 +174,7 @@ class ControlServer:
             self._events.note("request", now, **asked)
         return {"known": known}
 
-    def _end_request(self, request: messages.EndRequest, _: Frame) -> dict[str, Any]:
+    def _end_request(self, request: messages.EndRoundRequest, _: Frame) -> dict[str, Any]:
         return {"bound": self._jobs.end_request(request.job, time.monotonic())}
 
     async def _bound(self, number: int, wait: bool) -> dict[str, Any]:

@@ -48,6 +48,10 @@ def rehearse(policy: EdgePolicy, jobs: Sequence[EdgeJob], clients: Sequence[Attr
     opened = [OpenJob(number, job, job.arrival_s, 0, job.selected, 0, 0) for number, job in enumerate(jobs)]
     now = max((job.arrival_s for job in jobs), default=0.0)
     try:
+        if not policy.refresh_s > 0:
+            raise ConfigError(
+                f"the refresh_s of {type(policy).__name__} is {policy.refresh_s}; make it above 0", key="policy"
+            )
         plan = Scheduler(policy).plan(opened, [clients], now)
         for client in clients[:MOST_REHEARSED]:
             checked_order(policy, client, [job for job in opened if client.meets(job.job.bounds)], opened, plan)

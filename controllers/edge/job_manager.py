@@ -82,7 +82,10 @@ class JobManager:
         return True
 
     def accept(self, number: int, client: int, now: float) -> Binding | None:
-        """Bind ``client`` to the open round, or None: no such job, round closed or full, client bound in it before."""
+        """Bind ``client`` to the open round, or None: no such job, round closed or full, client bound in it before.
+
+        ``client`` is its number in the run, which it keeps when a client manager gives it another id.
+        """
         entry = self._jobs.get(number)
         if entry is None or not entry.open or client in entry.clients:
             return None
@@ -109,10 +112,6 @@ class JobManager:
         self.version += bool(silent)
         return silent
 
-    def open_jobs(self) -> tuple[OpenJob, ...]:
-        """The jobs whose round takes more clients."""
-        return tuple(job for job in self.jobs() if job.open)
-
     def jobs(self) -> tuple[OpenJob, ...]:
         """All registered jobs, by number."""
         return tuple(
@@ -126,6 +125,7 @@ class JobManager:
                 entry.served,
                 entry.scheduling_s,
                 entry.open,
+                entry.requested_s,
             )
             for entry in self._jobs.values()
         )

@@ -57,7 +57,7 @@ class ManagerServer:
 
     def __init__(self, settings: ManagerSettings) -> None:
         self._settings = settings
-        self._policy = load_edge_policy(settings.policy, settings.seed * settings.managers + settings.number)
+        self._policy = load_edge_policy(settings.policy, settings.seed, settings.number)
         self._refresh_s = self._policy.refresh_s * settings.time
         self._manager = ClientManager(
             settings.number,
@@ -80,7 +80,7 @@ class ManagerServer:
             return Reply(self._check_in(request))
         if isinstance(request, messages.AcceptRequest):
             async with self._accepts:
-                return await self._control.call("bind", job=request.job, client=request.client, device=request.device)
+                return await self._control.call("bind", job=request.job, device=request.device)
         return Reply({})
 
     def _check_in(self, request: messages.CheckInRequest) -> dict[str, Any]:

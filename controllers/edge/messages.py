@@ -1,7 +1,7 @@
 """The requests of clients, jobs and client managers to the control plane of edge learning. No I/O.
 
-The numbers of jobs, rounds, managers and attempts count from 0. ``device`` is the number of a client in the run, for
-the timeline only; ``client`` is the id that a client manager gave it.
+The numbers of jobs, rounds, managers and attempts count from 0. ``device`` is the number of a client in the run, by
+which it is bound; ``client`` is the id that a client manager gave it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ClientsRequest(Message):
     attempt: Number = 0
 
 
-class EndRequest(Message):
+class EndRoundRequest(Message):
     """Close the job's round to more clients. The answer: bound (how many it has), null if there is no such job."""
 
     op: Literal["end_request"]
@@ -116,7 +116,6 @@ class BindRequest(Message):
 
     op: Literal["bind"]
     job: Number
-    client: Number
     device: Number
 
 
@@ -151,7 +150,7 @@ class NackRequest(Message):
 ControlRequest = Annotated[
     RegisterRequest
     | ClientsRequest
-    | EndRequest
+    | EndRoundRequest
     | BoundRequest
     | FinishRequest
     | BalanceRequest

@@ -24,7 +24,7 @@ class OpenJob:
     ``demand`` is the number of clients that the current round asks for, over-selection included, ``bound`` how many of
     them it has; the job takes more clients while ``open``. ``served`` counts the clients bound since the job
     registered, all rounds together, and ``scheduling_s`` the seconds for which its rounds were open, except for the
-    round that is open now.
+    round that is open now, which it asked for at ``requested_s``.
     """
 
     number: int
@@ -36,10 +36,13 @@ class OpenJob:
     served: int
     scheduling_s: float = 0.0
     open: bool = True
+    requested_s: float = 0.0
 
 
 class EdgePolicy(ABC):
-    """Orders the jobs that a client may serve. All randomness comes from ``self.random``, which the seed starts.
+    """Orders the jobs that a client may serve.
+
+    ``seed`` is the same in all client managers, for what they have to agree on; ``self.random`` draws in each anew.
 
     ``per_client`` is True if two clients that are eligible for the same jobs may get different orders, or one client
     at two check-ins. Where it is False a client manager asks once per set of eligible jobs, until jobs or plan change;

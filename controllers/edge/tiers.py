@@ -18,9 +18,10 @@ class IrsTiers(Irs):
     """IRS whose plan has ``"tier": {bounds index: [job number, least speed_ms, most speed_ms]}`` besides.
 
     For the first open job of each group a tier u of the group's clients is drawn at each refresh, all tiers of equal
-    size. It is used if tiers + g × c < 1 + c, where c is the job's response time / scheduling time so far, and g the
-    slowest client of the tier / the slowest of all, in milliseconds per sample: the job then waits for clients longer
-    by the number of tiers, but no longer for the slowest clients. Clients of other tiers are not offered that job.
+    size. It is used if tiers + g × c < 1 + c, where c is the job's response time / scheduling time before its open
+    round, and g the slowest client of the tier / the slowest of all, in milliseconds per sample: the job then waits for
+    clients longer by the number of tiers, but no longer for the slowest clients. Clients of other tiers are not offered
+    that job.
     The rule is Venn's (arXiv 2312.08298); tiers are those of the known clients of the region, where the authors' code
     takes the clients that wait.
     """
@@ -41,7 +42,7 @@ class IrsTiers(Irs):
             mine = [job for job in jobs if job.open and list(job.job.bounds) == least]
             if mine and len(speeds.get(group, ())) >= TIERS:
                 first = min(mine, key=by_demand)
-                if tier := self._tier(first, speeds[group], now):
+                if tier := self._tier(first, speeds[group]):
                     plan["tier"][str(group)] = [first.number, *tier]
         return plan
 
@@ -52,14 +53,14 @@ class IrsTiers(Irs):
         always = (client.speed_ms, client.speed_ms)
         return [job for job in ordered if _within(client.speed_ms, wanted.get(job.number, always))]
 
-    def _tier(self, job: OpenJob, speeds: list[float], now: float) -> tuple[float, float] | None:
+    def _tier(self, job: OpenJob, speeds: list[float]) -> tuple[float, float] | None:
         size = len(speeds) // TIERS
         chosen = self.random.randrange(TIERS)
         least = speeds[chosen * size]
         most = speeds[-1] if chosen == TIERS - 1 else speeds[(chosen + 1) * size - 1]
         if not (job.scheduling_s > 0 and speeds[-1] > 0):
             return None
-        ratio = (now - job.registered_s - job.scheduling_s) / job.scheduling_s
+        ratio = (job.requested_s - job.registered_s - job.scheduling_s) / job.scheduling_s
         return (least, most) if TIERS + most / speeds[-1] * ratio < 1 + ratio else None
 
     def _speeds(self, clients: Sequence[Attributes], plan: dict[str, Any]) -> dict[int, list[float]]:

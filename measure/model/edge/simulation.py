@@ -88,8 +88,7 @@ class _Simulation:
         self.skipped = 0
 
     def _policy(self, number: int) -> EdgePolicy:
-        """Each manager draws for itself, the first one as the policy given does."""
-        return self.policy if number == 0 else load_edge_policy(self.input.policy, self.input.seed + number)
+        return self.policy if number == 0 else load_edge_policy(self.input.policy, self.input.seed, number)
 
     def run(self) -> VirtualOutcome:
         for job in self.input.jobs:
@@ -228,9 +227,8 @@ class _Simulation:
             self.idle.refuse(client)
 
     def _accept(self, client: int, number: int) -> tuple[Action, ...]:
-        device, now, known = self.devices[client], self.clock.now, self.ids[client]
-        assert known is not None, "a client that accepts has checked in"
-        binding = self.manager.accept(number, known, now)
+        device, now = self.devices[client], self.clock.now
+        binding = self.manager.accept(number, client, now)
         if binding is None:
             self._tell("refused", client=client, job=number)
             return device.refused(now)

@@ -23,11 +23,12 @@ def open_job(
     registered_s: float | None = None,
     scheduling_s: float = 0.0,
     open: bool = True,
+    requested_s: float = 0.0,
 ) -> OpenJob:
     """A job in its first round that registered at second ``number``, unless ``registered_s`` says otherwise."""
     registered = float(number) if registered_s is None else registered_s
     job = edge_job(f"job-{number}", demand, bounds)
-    return OpenJob(number, job, registered, 0, demand, 0, 0, scheduling_s, open)
+    return OpenJob(number, job, registered, 0, demand, 0, 0, scheduling_s, open, requested_s)
 
 
 def client(

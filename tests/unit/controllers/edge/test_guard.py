@@ -53,6 +53,13 @@ def test_a_rehearsal_refuses_a_policy_before_the_run() -> None:
     rehearse(policy_that(lambda jobs: jobs), [edge_job()], [BEST])
 
 
+def test_a_policy_that_would_plan_without_a_pause_is_refused() -> None:
+    policy = policy_that(lambda jobs: jobs)
+    type(policy).refresh_s = 0.0
+    with pytest.raises(ConfigError, match=r"policy: the refresh_s of Wrong is 0\.0; make it above 0"):
+        rehearse(policy, [edge_job()], [BEST])
+
+
 @pytest.mark.parametrize("plan", [{1, 2}, float("nan"), open_job(0), {(1, 2): 3}])
 def test_a_plan_is_plain_json_data(plan: Any) -> None:
     with pytest.raises(ConfigError, match="policy: the plan of Wrong is not plain JSON data"):

@@ -57,7 +57,7 @@ def test_an_accept_after_the_end_of_the_request_is_refused() -> None:
     assert manager.accept(number, 7, 1.0) is not None
     assert manager.end_request(number, 2.0) == 1
     assert manager.accept(number, 8, 3.0) is None
-    assert manager.open_jobs() == ()
+    assert not any(job.open for job in manager.jobs())
 
 
 def test_an_attempt_binds_its_clients_anew_and_tells_its_number() -> None:

@@ -43,7 +43,7 @@ def test_srsf_puts_the_smallest_round_first_and_equals_by_arrival() -> None:
 
 def test_random_draws_once_for_each_job_and_all_managers_agree() -> None:
     jobs = [open_job(number) for number in range(6)]
-    one, other = load_edge_policy("random", 5), load_edge_policy("random", 5)
+    one, other = load_edge_policy("random", 5), load_edge_policy("random", 5, manager=1)
     assert numbers(one, jobs) == numbers(other, jobs[::-1])
     assert len({tuple(numbers(load_edge_policy("random", seed), jobs)) for seed in range(8)}) > 1
 
@@ -51,6 +51,8 @@ def test_random_draws_once_for_each_job_and_all_managers_agree() -> None:
 def test_random_client_draws_at_each_check_in() -> None:
     policy, jobs = load_edge_policy("random-client", 5), [open_job(number) for number in range(6)]
     assert len({tuple(numbers(policy, jobs)) for _ in range(8)}) > 1
+    managers = [load_edge_policy("random-client", 5, manager) for manager in range(3)]
+    assert len({tuple(numbers(manager, jobs) * 3) for manager in managers}) == 3
 
 
 def test_irs_keeps_scarce_clients_for_the_job_that_can_use_no_others() -> None:
@@ -79,7 +81,7 @@ def test_irs_weighs_open_jobs_and_the_authors_irs_all_registered_ones() -> None:
 def test_tiers_keep_the_first_job_for_clients_of_one_speed_where_waiting_is_cheap() -> None:
     policy = load_edge_policy("irs-tiers", 1)
     clients = [BEST._replace(speed_ms=float(speed)) for speed in (10, 20, 100, 110, 900, 1000)]
-    cheap = [open_job(0, 2, registered_s=0.0, scheduling_s=1.0), open_job(1, 5)]
+    cheap = [open_job(0, 2, registered_s=0.0, scheduling_s=1.0, requested_s=400.0), open_job(1, 5)]
     chosen = [tuple(policy.plan(cheap, clients, 500.0)["tier"].get("0", ())) for _ in range(40)]
     assert set(chosen) == {(), (0, 10.0, 20.0), (0, 100.0, 110.0)}, "the slowest tier gains nothing"
     plan = {**policy.plan(cheap, clients, 500.0), "tier": {"0": [0, 10.0, 20.0]}}
@@ -90,8 +92,15 @@ def test_tiers_keep_the_first_job_for_clients_of_one_speed_where_waiting_is_chea
 def test_tiers_are_not_used_where_waiting_is_dear() -> None:
     policy = load_edge_policy("irs-tiers", 1)
     clients = [BEST._replace(speed_ms=float(speed)) for speed in (10, 20, 100, 110, 900, 1000)]
-    dear = [open_job(0, 2, registered_s=0.0, scheduling_s=250.0)]
+    dear = [open_job(0, 2, registered_s=0.0, scheduling_s=250.0, requested_s=400.0)]
     assert all(policy.plan(dear, clients, 500.0)["tier"] == {} for _ in range(20))
+
+
+def test_waiting_in_the_open_round_is_no_response_time() -> None:
+    policy = load_edge_policy("irs-tiers", 1)
+    clients = [BEST._replace(speed_ms=float(speed)) for speed in (10, 20, 100, 110, 900, 1000)]
+    waits = [open_job(0, 2, registered_s=0.0, scheduling_s=10.0, requested_s=20.0)]
+    assert all(policy.plan(waits, clients, 5000.0)["tier"] == {} for _ in range(20))
 
 
 def test_the_worked_example_puts_the_job_that_is_furthest_behind_first() -> None:
