@@ -81,7 +81,12 @@ class TrunkActor:
             raise EdgeRefused(str(error)) from None
         granted = self._waiting[token] = self._loop.create_future()
         self._do(actions)
-        await granted
+        try:
+            await granted
+        except asyncio.CancelledError:  # the leaf server is gone
+            self._waiting.pop(token, None)
+            self._do(self._arbiter.done(token, time.monotonic()))
+            raise
         return Reply({"token": token})
 
     def _do(self, actions: Actions) -> None:
@@ -132,6 +137,7 @@ class TrunkActor:
                 self._note(action)
         self._thread.shutdown(wait=True)
         self._channel.close()
+        self._events.close()
 
 
 async def work(settings: dict[str, Any], orders: Orders) -> None:
@@ -139,7 +145,7 @@ async def work(settings: dict[str, Any], orders: Orders) -> None:
     given = from_plain(TrunkSettings, settings, "the arbiter of a trunk")
     actor = TrunkActor(given)
     try:
-        server = await serve(given.netns_fd, given.address, actor.answer)
+        server = await serve(given.netns_fd, given.address, actor.answer, cancels=True)
         try:
             actor.start()
             orders.ready()

@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from railyard.child import read_settings
-from railyard.errors import RailyardError
+from railyard.errors import MachineError, RailyardError
 from railyard.timeline import Event
 from workloads.edge.endpoint import PATIENCE_S, Address, Client
 from workloads.edge.wire import EdgeError
@@ -30,12 +31,20 @@ class EventFile:
         self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - open as long as the process
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
-        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds."""
-        self._file.write(Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n")
+        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
+
+        Raises ``MachineError`` if it cannot be written.
+        """
+        line = Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n"
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise MachineError(f"events cannot be written to {self._file.name}: {error.strerror}; make room") from None
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # a line that could not be written, as ``note`` has said
+            self._file.close()
 
 
 class Orders:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from railyard.errors import MachineError
 from workloads.edge.actor import EventFile
 from workloads.edge.endpoint import Reply
 from workloads.edge.leaf import Actions
@@ -35,20 +36,28 @@ class DataActor:
         return await token
 
     def act(self, actions: Actions) -> None:
-        """Do the actions in their order."""
-        for action in actions:
-            if isinstance(action, Answer):
-                _settle(action.token, Reply(action.fields, action.payload))
-            elif isinstance(action, Refuse):
-                _settle(action.token, EdgeRefused(action.why))
-            elif isinstance(action, Note):
-                now = time.monotonic()
-                if action.began is None:
-                    self._events.note(action.kind, now, **action.fields)
-                else:
-                    self._events.note(action.kind, action.began, now, **action.fields)
+        """Do the actions in their order; after a ``MachineError``, which ``failed`` raises, none is done any more."""
+        try:
+            for action in actions:
+                if self.failed.done() and not self.failed.cancelled():
+                    return
+                self._do(action)
+        except MachineError as error:
+            self._fail(error)
+
+    def _do(self, action: ServerAction) -> None:
+        if isinstance(action, Answer):
+            _settle(action.token, Reply(action.fields, action.payload))
+        elif isinstance(action, Refuse):
+            _settle(action.token, EdgeRefused(action.why))
+        elif isinstance(action, Note):
+            now = time.monotonic()
+            if action.began is None:
+                self._events.note(action.kind, now, **action.fields)
             else:
-                self.more(action)
+                self._events.note(action.kind, action.began, now, **action.fields)
+        else:
+            self.more(action)
 
     def more(self, action: ServerAction) -> None:
         """Do an action that is no answer and no event."""
@@ -62,7 +71,11 @@ class DataActor:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and not self.failed.done():
+        if not task.cancelled() and (error := task.exception()):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
             self.failed.set_exception(error)
 
     async def end(self) -> None:

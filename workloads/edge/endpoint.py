@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from railyard.errors import MachineError, RailyardError
@@ -119,6 +119,29 @@ class Connection:
             self._low_water = size
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Cancel the calling task if the other side closes the connection before the block ends."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def look() -> None:
+            try:
+                ended = not self._sock.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return
+            except OSError:
+                ended = True
+            self._loop.remove_reader(self._sock)
+            if ended:
+                task.cancel()
+
+        self._loop.add_reader(self._sock, look)
+        try:
+            yield
+        finally:
+            self._loop.remove_reader(self._sock)
+
     def shut(self) -> None:
         """Make pending calls of ``send`` and ``receive`` end; the socket stays open."""
         with suppress(OSError):
@@ -132,12 +155,15 @@ class Connection:
 class Server:
     """A listening server (``serve``); ``address`` has the port it got."""
 
-    def __init__(self, listener: socket.socket, handler: Handler, most_payload: int, most_connections: int) -> None:
+    def __init__(
+        self, listener: socket.socket, handler: Handler, most_payload: int, most_connections: int, cancels: bool
+    ) -> None:
         self.address: Address = listener.getsockname()
         self._listener = listener
         self._handler = handler
         self._most_payload = most_payload
         self._most_connections = most_connections
+        self._cancels = cancels
         self._connections: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.create_task(self._accept())
 
@@ -160,7 +186,8 @@ class Server:
                 await connection.send(wire.encode(error="the server has no free connection; try again later"))
                 return
             while (request := await connection.receive()) is not None:
-                reply = await self._answer(request)
+                with connection.cancels() if self._cancels else nullcontext():
+                    reply = await self._answer(request)
                 await connection.send(wire.header(to_json(reply.fields), reply.payload), reply.payload)
 
     async def _answer(self, request: Frame) -> Reply:
@@ -168,6 +195,10 @@ class Server:
             return await self._handler(request)
         except RailyardError as error:
             return Reply({"error": str(error)})
+        except OSError as error:  # not of this connection, so it must not end as quietly
+            context = {"message": "a server could not answer a request", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            raise EdgeError("the request has no answer") from error
 
     async def close(self) -> None:
         """Close the listener and all connections; requests that are being answered are given up."""
@@ -179,12 +210,19 @@ class Server:
 
 
 async def serve(
-    netns_fd: int | None, address: Address, handler: Handler, *, most_payload: int = 0, most_connections: int = 256
+    netns_fd: int | None,
+    address: Address,
+    handler: Handler,
+    *,
+    most_payload: int = 0,
+    most_connections: int = 256,
+    cancels: bool = False,
 ) -> Server:
     """Listen at ``address`` in a namespace (None: that of this process) and answer each request by ``handler``.
 
     A ``RailyardError`` of the handler is the answer with the field ``error``. A request with more than
-    ``most_payload`` bytes of payload ends its connection; connections above ``most_connections`` are refused.
+    ``most_payload`` bytes of payload ends its connection; connections above ``most_connections`` are refused. With
+    ``cancels`` the handler is cancelled when the connection ends before its answer.
     ``MachineError`` if the address cannot be used.
     """
     with inside(netns_fd) if netns_fd is not None else nullcontext():
@@ -193,7 +231,7 @@ async def serve(
         except OSError as error:
             raise MachineError(f"no server can listen at {address[0]}:{address[1]}: {error.strerror}") from None
     listener.setblocking(False)
-    return Server(listener, handler, most_payload, most_connections)
+    return Server(listener, handler, most_payload, most_connections, cancels)
 
 
 class Client:

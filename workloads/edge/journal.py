@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from railyard.errors import MachineError
 from railyard.protocol import from_json, to_json
 from workloads.edge.data_requests import Stage, SumId, UpdateId
 from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
@@ -43,10 +44,21 @@ class Journal:
         return records
 
     def write(self, record: Record) -> None:
-        """Append a record; when this returns, the record survives the death of the process."""
-        if isinstance(record, Added) and record.payload:
-            self._file(self._count).write_bytes(record.payload)
-        os.write(self._fd, to_json(self._encoded(record)) + b"\n")
+        """Append a record; when this returns, the record survives the death of the process.
+
+        Raises ``MachineError`` if it cannot be written; then nothing more may be written by this process.
+        """
+        try:
+            if isinstance(record, Added) and record.payload:
+                self._file(self._count).write_bytes(record.payload)
+            line = to_json(self._encoded(record)) + b"\n"
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except OSError as error:
+            raise MachineError(
+                f"the journal of a leaf server cannot be written to {self._folder}: {error.strerror}; "
+                "make room there and start it again"
+            ) from None
         for number in self._follow(record):
             self._file(number).unlink(missing_ok=True)
 

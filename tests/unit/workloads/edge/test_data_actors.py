@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 from workloads.edge.data_actor import DataActor
 from workloads.edge.data_client import DataClient, Retries
@@ -135,6 +136,25 @@ def test_an_acknowledged_update_outlives_its_leaf_server(tmp_path: Path) -> None
         event = await tree.sum(job)
         assert event["order"] == [[8, 4]]
         check_sum(event, SEED, SIZE)
+
+    in_a_tree(tmp_path, "fixed", test)
+
+
+def test_a_leaf_server_whose_journal_is_full_ends_and_acknowledges_nothing(tmp_path: Path) -> None:
+    async def test(tree: Tree) -> None:
+        assert tree.leaf._journal is not None
+        pushing = asyncio.create_task(tree.push(tree.client(tree.leaf_address), 8))
+
+        def full(record: Any) -> None:
+            raise MachineError("the journal is full")
+
+        tree.leaf._journal.write = full  # type: ignore[method-assign]
+        with pytest.raises(MachineError, match="the journal is full"):
+            await tree.leaf.failed
+        await asyncio.sleep(0.02)
+        assert not pushing.done()
+        await tree.servers.pop().close()
+        assert await pushing == "lost"
 
     in_a_tree(tmp_path, "fixed", test)
 

@@ -123,6 +123,51 @@ def test_an_answer_that_breaks_off_is_an_error() -> None:
     asyncio.run(run())
 
 
+def test_an_error_of_the_machine_in_a_handler_is_not_taken_for_one_of_the_connection() -> None:
+    async def full(_: Frame) -> Reply:
+        raise OSError(28, "No space left on device")
+
+    async def run() -> list[str]:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(repr(what["exception"])))
+        server = await serve(None, HERE, full)
+        client = await Client.connect(None, server.address)
+        with pytest.raises(EdgeError, match="closed"):
+            await client.call("write")
+        await server.close()
+        return told
+
+    assert asyncio.run(run()) == ["OSError(28, 'No space left on device')"]
+
+
+def test_a_request_whose_connection_ends_is_given_up_if_the_server_cancels() -> None:
+    given_up: list[bool] = []
+
+    async def wait(_: Frame) -> Reply:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            given_up.append(True)
+            raise
+        return Reply({})
+
+    async def run() -> None:
+        server = await serve(None, HERE, wait, cancels=True)
+        client = await Client.connect(None, server.address)
+        call = asyncio.create_task(client.call("wait"))
+        await asyncio.sleep(0.02)
+        assert not given_up
+        call.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0.005)
+            if given_up:
+                break
+        assert given_up
+        await server.close()
+
+    asyncio.run(run())
+
+
 def test_connections_above_the_bound_are_refused() -> None:
     async def test(server: Server) -> None:
         clients = [await Client.connect(None, server.address) for _ in range(3)]

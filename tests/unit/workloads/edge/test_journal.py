@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from railyard.errors import MachineError
 from workloads.edge.data_requests import Stage, SumId, UpdateId
 from workloads.edge.journal import Journal
 from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
@@ -48,6 +51,23 @@ def test_numbers_are_deleted_when_their_sum_is_closed(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert [record.payload for record in found if isinstance(record, Added)] == [b"", b"", b"abcd"]
     assert [file.read_bytes() for file in tmp_path.glob("*.update")] == [b"abcd"]
+
+
+def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: written(fd, data[:3]))
+        write(tmp_path, Started(0), added(5))
+    assert read(tmp_path) == [Started(0), added(5)]
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(MachineError, match=r"journal of a leaf server .* No space left on device; make room"):
+            write(tmp_path, added(6))
+    assert read(tmp_path) == [Started(0), added(5)]
 
 
 @pytest.mark.parametrize("cut", [b"{", b'{"added":[1,2', b'{"started":1}'])
