@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controllers.edge.baselines import partition, random_selection_timers
+from controllers.edge.catalog import load_edge_policy
 from controllers.edge.control_actor import ControlSettings
 from controllers.edge.manager_actor import ManagerSettings
+from controllers.edge.policy import EdgePolicy
 from controllers.edge.scheduler import Sees
 from controllers.edge.trunk_actor import TrunkSettings
 from railyard.errors import ConfigError
@@ -18,6 +20,7 @@ from topos.edge_plan import CONTROL, ROOT, EdgePlan
 from workloads.edge.client_actor import ClientSettings, Vanishing
 from workloads.edge.data_requests import Mode
 from workloads.edge.device import DeviceTimers
+from workloads.edge.endpoint import PATIENCE_S
 from workloads.edge.job import EdgeJob
 from workloads.edge.job_actor import JobSettings
 from workloads.edge.leaf_actor import LeafSettings
@@ -27,6 +30,10 @@ from workloads.edge.root_actor import RootSettings
 CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT, TRUNK_PORT = 7000, 7001, 7100, 7200
 MOST_MANAGERS = 64
 _IDS_OF_AN_INCARNATION = 1_000_000
+_RETRY_S = 1.0
+"""Real seconds after which a leaf sends a sum again whose answer was lost."""
+_PATIENCE_FACTOR = 3.0
+"""A transfer may take so many times what it takes at its rate."""
 _EVERYWHERE, _HERE = "0.0.0.0", "127.0.0.1"
 
 Settings = (
@@ -112,15 +119,30 @@ class EdgeRun:
 
     @cached_property
     def assigned(self) -> dict[int, str] | None:
-        """The job of each client under the policy ``static``; None under others."""
-        return partition(self.clients, self.jobs, self.seed) if self.policy == "static" else None
+        """The job of each client under the policy ``static`` or one derived from it; None under others."""
+        return partition(self.clients, self.jobs, self.seed) if self._loaded.name == "static" else None
 
     @cached_property
     def client_timers(self) -> DeviceTimers:
         """The timers of the clients, in seconds of the run."""
         own = self.device_timers
-        timers = random_selection_timers(own) if self.policy == "random-selection" else own
+        timers = random_selection_timers(own) if self._loaded.blind else own
         return timers.scaled(self.time)
+
+    @cached_property
+    def _loaded(self) -> EdgePolicy:
+        return load_edge_policy(self.policy, self.seed)
+
+    def patience_s(self, region: int | None = None) -> float:
+        """How long a client of ``region`` waits for a transfer, or a leaf or a job (None), in seconds of the run.
+
+        That is three times what a model takes at the rate of the slowest client, or at a fair share of the trunk.
+        """
+        sharers = len(self.plan.regions) if self.topology == "tree" else len(self.clients)
+        rates = [self.plan.trunk_mbps / sharers]
+        if region is not None:
+            rates += [self.clients[client].rate_mbps for client in self.plan.regions[region].clients]
+        return max(PATIENCE_S, _PATIENCE_FACTOR * self.size * 8 / (min(rates) * 1e6))
 
 
 def settings_of(run: EdgeRun, name: str, incarnation: int, events: Path) -> tuple[str, dict[str, Any], tuple[int, ...]]:
@@ -192,7 +214,9 @@ def _leaf(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Settings
         run.idle_s * run.time,
         events,
         journal=str(run.folder / f"journal-leaf{number}"),
+        retry_s=_RETRY_S * run.time,
         verify=run.verify,
+        patience_s=run.patience_s(),
         arbiter=None if run.turns is None else (region.control_ip, TRUNK_PORT),
     )
     return "workloads.edge.leaf_actor", settings, (fd,)
@@ -215,6 +239,7 @@ def _clients(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Setti
         run.verify,
         run.assigned,
         tuple(fault for fault in run.vanishing if fault.client in region.clients),
+        run.patience_s(number),
     )
     return "workloads.edge.client_actor", settings, fds
 
@@ -231,6 +256,7 @@ def _jobs(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tu
         run.mode,
         run.time,
         run.poll_s,
+        run.patience_s(),
     )
     return "workloads.edge.job_actor", settings, (fd,)
 

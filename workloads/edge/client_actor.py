@@ -19,7 +19,7 @@ from workloads.edge.control_client import ControlClient
 from workloads.edge.data_client import RETRIES, DataClient
 from workloads.edge.data_requests import Mode, Stage, UpdateId
 from workloads.edge.device import Accept, Action, Binding, CheckIn, Device, DeviceTimers, Get, Nack, Push, Train, Wait
-from workloads.edge.endpoint import Address
+from workloads.edge.endpoint import PATIENCE_S, Address
 from workloads.edge.population import ClientProfile
 from workloads.edge.wire import EdgeError, Payload
 
@@ -44,7 +44,8 @@ class ClientSettings:
     ``clients`` are the profiles of its clients and ``netns_fds`` their namespaces; ``control`` is the address of the
     load balancer, ``data`` that of the server of models and updates, each of ``size`` bytes. ``timers`` are seconds of
     the run, ``time`` is emulated seconds per real second. ``assigned`` has the only job of each client of a fixed
-    partition. With ``verify`` updates are numbers (``update.draw``), otherwise zeros.
+    partition. With ``verify`` updates are numbers (``update.draw``), otherwise zeros. A transfer may take
+    ``patience_s`` seconds of the run.
     """
 
     clients: tuple[ClientProfile, ...]
@@ -60,6 +61,7 @@ class ClientSettings:
     verify: bool = False
     assigned: dict[int, str] | None = None
     vanishing: tuple[Vanishing, ...] = ()
+    patience_s: float = PATIENCE_S
 
     @cached_property
     def zeros(self) -> bytes:
@@ -84,7 +86,7 @@ class EdgeClient:
         )
         self._control = ControlClient(netns_fd, settings.control, profile.number)
         retries = RETRIES[settings.mode].scaled(settings.time)
-        self._data = DataClient(netns_fd, settings.data, settings.size, retries=retries)
+        self._data = DataClient(netns_fd, settings.data, settings.size, retries=retries, patience_s=settings.patience_s)
         self._vanishing = [fault for fault in settings.vanishing if fault.client == profile.number]
 
     async def run(self) -> None:
@@ -174,6 +176,7 @@ class EdgeClient:
             client=self.number,
             job=binding.job,
             round=binding.round,
+            attempt=binding.attempt if self._settings.mode == "fixed" else 0,
             bytes=len(payload),
             outcome=outcome,
         )

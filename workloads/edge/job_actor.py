@@ -16,7 +16,7 @@ from workloads.edge.actor import EventFile, Orders, connect_when_up, run_actor
 from workloads.edge.control_client import JobClient
 from workloads.edge.data_client import RETRIES, DataClient
 from workloads.edge.data_requests import Mode, Stage
-from workloads.edge.endpoint import Address
+from workloads.edge.endpoint import PATIENCE_S, Address
 from workloads.edge.job import EdgeJob
 from workloads.edge.rounds import JobAction, JobRounds, job_timers
 from workloads.edge.wire import EdgeError
@@ -28,6 +28,7 @@ class JobSettings:
 
     ``control`` is the address of the job manager, ``root`` that of the root server; a model has ``size`` bytes.
     ``time`` is emulated seconds per real second, ``poll_s`` the real seconds between two questions for the sum.
+    A transfer may take ``patience_s`` seconds of the run.
     """
 
     netns_fd: int | None
@@ -39,6 +40,7 @@ class JobSettings:
     mode: Mode
     time: float
     poll_s: float
+    patience_s: float = PATIENCE_S
 
 
 class JobRun:
@@ -50,7 +52,9 @@ class JobRun:
         self._rounds = JobRounds(job, timers.scaled(settings.time))
         self._manager = manager
         retries = RETRIES[settings.mode].scaled(settings.time)
-        self._root = DataClient(settings.netns_fd, settings.root, settings.size, retries=retries)
+        self._root = DataClient(
+            settings.netns_fd, settings.root, settings.size, retries=retries, patience_s=settings.patience_s
+        )
         self._events = events
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -287,7 +287,7 @@ class LeafServer:
         return flush
 
     def _note(self, flush: Flush, outcome: str, began: float) -> Note:
-        fields = {"leaf": self._number, "job": flush.job, "round": flush.stage.round, "count": len(flush.clients)}
+        fields = {"leaf": self._number, "job": flush.job, **flush.stage._asdict(), "count": len(flush.clients)}
         return Note("flush", {**fields, "clients": list(flush.clients), "outcome": outcome}, began)
 
 

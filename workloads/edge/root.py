@@ -79,7 +79,7 @@ class RootServer:
             return (Answer(token, {}),)
         begun = _Sum() if held is None else held.early.pop(stage, _Sum())
         self._rounds[job] = _Round(stage, demand, model, begun)
-        return (*(_given_up(job, held) if held else ()), Answer(token, {}))
+        return (*(self._given_up(job, held) if held else ()), Answer(token, {}))
 
     def get(self, token: Any, job: int, round: int, now: float) -> Actions:
         """A leaf server or a client asks for the model of a round."""
@@ -144,22 +144,26 @@ class RootServer:
         if found.answered:
             return (answer,)
         found.answered = len(found.order)
-        return Note("sum", _sum_fields(job, held.stage.round, found)), answer
+        return Note("sum", _sum_fields(job, self._stage(held.stage), found)), answer
 
     def stop(self, now: float) -> Actions:
         """The run is over: note the updates that no job has got."""
-        return tuple(note for job, held in self._rounds.items() for note in _given_up(job, held))
+        return tuple(note for job, held in self._rounds.items() for note in self._given_up(job, held))
+
+    def _stage(self, stage: Stage) -> Stage:
+        """What sums are separated by: the attempt of the round, in ``authors`` the round alone."""
+        return stage if self._fixed else Stage(stage.round, 0)
+
+    def _given_up(self, job: int, held: _Round) -> tuple[Note, ...]:
+        """The events of the updates of a round that no answer had, one for each attempt with any."""
+        notes = []
+        for stage, part in ((held.stage, held.sum), *held.early.items()):
+            if clients := [client for pushed in part.order[part.answered :] for client in pushed]:
+                of = {"job": job, **self._stage(stage)._asdict()}
+                notes.append(Note("cleared", {**of, "count": len(clients), "clients": clients}))
+        return tuple(notes)
 
 
-def _given_up(job: int, held: _Round) -> tuple[Note, ...]:
-    """The event of the updates of a round that no answer had; none without any."""
-    sums = held.sum, *held.early.values()
-    clients = [client for part in sums for pushed in part.order[part.answered :] for client in pushed]
-    if not clients:
-        return ()
-    return (Note("cleared", {"job": job, "round": held.stage.round, "count": len(clients), "clients": clients}),)
-
-
-def _sum_fields(job: int, round: int, found: _Sum) -> dict[str, Any]:
-    fields = {"job": job, "round": round, "count": found.count, "order": [list(part) for part in found.order]}
+def _sum_fields(job: int, stage: Stage, found: _Sum) -> dict[str, Any]:
+    fields = {"job": job, **stage._asdict(), "count": found.count, "order": [list(part) for part in found.order]}
     return {**fields, "crc": None if found.total is None else crc(found.total)}

@@ -202,7 +202,9 @@ class JobRounds:
             return (AskBound(), self._sleep(self.timers.ask_bound_s, now))
         if self.phase in ("putting", "executing") and late:
             return self._again("execution", now)
-        return (Poll(self.round),) if self.phase == "executing" else ()
+        if self.phase != "executing":
+            return ()
+        return (Poll(self.round), self._sleep(self.timers.execution_s, now))
 
     def _request(self, now: float) -> tuple[JobAction, ...]:
         self.phase = "scheduling"

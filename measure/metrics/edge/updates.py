@@ -40,7 +40,6 @@ class _Round:
     flushed: list[int] = field(default_factory=list)
     reported: list[int] = field(default_factory=list)
     order: list[int] | None = None
-    completed: bool = False
 
 
 class Updates:
@@ -48,11 +47,12 @@ class Updates:
 
     The clients whose updates a sum holds are those of its field ``order`` where there is one, else those of the
     flushes that the root counted, else (no leaf in the run: the root itself acknowledges) those of the acknowledged
-    uploads.
+    uploads. Where each attempt of a round has a sum of its own, its events have a field ``attempt``.
     """
 
     def __init__(self) -> None:
-        self._rounds: dict[tuple[int, int], _Round] = {}
+        self._rounds: dict[tuple[int, int, int], _Round] = {}
+        self._completed: set[tuple[int, int]] = set()
         self._outcomes: Counter[str] = Counter()
         self._discarded = 0
         self._late_flushed = 0
@@ -72,13 +72,15 @@ class Updates:
             case "sum" if event.get("order") is not None:
                 self._round(event).order = list(_flat(event["order"]))
             case "round":
-                self._round(event).completed = True
+                self._completed.add((event["job"], event["round"]))
             case "timeout" if event["phase"] == "execution":
-                self._discarded += len(self._round(event).acknowledged)
-                self._rounds[event["job"], event["round"]] = _Round()
+                for key, found in self._rounds.items():
+                    if key[:2] == (event["job"], event["round"]):
+                        self._discarded += len(found.acknowledged)
+                        self._rounds[key] = _Round()
 
     def _round(self, event: Event) -> _Round:
-        return self._rounds.setdefault((event["job"], event["round"]), _Round())
+        return self._rounds.setdefault((event["job"], event["round"], event.get("attempt", 0)), _Round())
 
     def _flush(self, event: Event) -> None:
         self._leaves = True
@@ -92,8 +94,8 @@ class Updates:
     def counts(self) -> UpdateCounts:
         """What became of the updates so far."""
         lost = twice = 0
-        for found in self._rounds.values():
-            if found.completed:
+        for key, found in self._rounds.items():
+            if key[:2] in self._completed:
                 counted = Counter(self._counted(found))
                 lost += (Counter(found.acknowledged) - counted - Counter(found.reported)).total()
                 twice += sum(number - 1 for number in counted.values() if number > 1)

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from measure.model.edge.clock import Clock
 from measure.model.edge.link import SharedLink
-from measure.model.edge.transfers import Mode
 from railyard.scale import MTU_BYTES, goodput_share
 from railyard.timeline import Event
+from workloads.edge.data_requests import Mode
 from workloads.edge.device import Binding, Outcome
 from workloads.edge.population import ClientProfile
 

@@ -9,11 +9,9 @@ long delays some round trips more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from railyard.scale import MTU_BYTES, goodput_share
-
-Mode = Literal["authors", "fixed"]
+from workloads.edge.data_requests import Mode
 
 
 def transfer_s(size_bytes: float, rate_mbps: float, round_trip_s: float, mtu_bytes: int = MTU_BYTES) -> float:
@@ -62,15 +60,3 @@ def root_bytes(clients_per_region: Sequence[int], size_bytes: float, topology: s
     if topology == "star":
         return together, together
     return (apart, apart) if mode == "fixed" else (apart, together)
-
-
-def hand_out_s(
-    clients_per_region: Sequence[int],
-    size_bytes: float,
-    trunk_mbps: float,
-    topology: str,
-    mtu_bytes: int = MTU_BYTES,
-) -> float:
-    """Least seconds for which the root's link is busy handing out one model, in mode ``fixed``: bytes / goodput."""
-    most = root_bytes(clients_per_region, size_bytes, topology, "fixed")[1]
-    return transfer_s(most, trunk_mbps, 0.0, mtu_bytes)

@@ -37,7 +37,7 @@ def edge_run(**others: Any) -> EdgeRun:
     assert network.edge is not None
     given: dict[str, Any] = {"clients": tuple(stratified(9, 2, 1)), "managers": 2} | others
     jobs = scaled_jobs(FIVE_JOBS, 1 / 100, 2)
-    return EdgeRun(network.edge, tuple(range(100, 100 + network.ranks)), Path("out"), jobs, size=1000, **given)
+    return EdgeRun(network.edge, tuple(range(100, 100 + network.ranks)), Path("out"), jobs, **({"size": 1000} | given))
 
 
 def settings(run: EdgeRun, name: str, incarnation: int = 0) -> Any:
@@ -83,6 +83,31 @@ def test_the_control_plane_gets_what_the_mode_and_the_policy_say() -> None:
     assert settings(edge_run(), "clients0").assigned is None
     drawing = settings(edge_run(policy="random-selection", time=0.5), "clients0")
     assert (drawing.timers.asks, drawing.timers.pause_s, drawing.timers.refused_s) == (0, 10.0, 1.5)
+
+
+def test_a_transfer_may_take_three_times_as_long_as_at_the_slowest_rate() -> None:
+    small, large = edge_run(), edge_run(size=100_000_000, time=0.5)
+    assert [settings(small, name).patience_s for name in ("clients0", "leaf0", "jobs")] == [30, 30, 30]
+    trunk_s = 3 * 8e8 / (large.plan.trunk_mbps / 2 * 1e6)
+    assert settings(large, "leaf1").patience_s == settings(large, "jobs").patience_s == max(30, trunk_s)
+    slowest = min(client.rate_mbps for client in settings(large, "clients1").clients)
+    assert settings(large, "clients1").patience_s == pytest.approx(max(3 * 8e8 / (slowest * 1e6), trunk_s))
+    star = edge_run(size=100_000_000, topology="star")
+    assert settings(star, "clients0").patience_s >= 3 * 8e8 / (star.plan.trunk_mbps / 9 * 1e6)
+
+
+def test_a_leaf_sends_again_after_one_real_second() -> None:
+    assert settings(edge_run(time=0.5), "leaf0").retry_s == 0.5
+
+
+def test_what_is_derived_from_a_baseline_is_run_as_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from controllers.edge.baselines import RandomSelection, Static\n"
+        "class Parts(Static): pass\nclass Draws(RandomSelection): pass\n"
+    )
+    assert settings(edge_run(policy=f"{own}:Parts"), "clients0").assigned is not None
+    assert settings(edge_run(policy=f"{own}:Draws"), "clients0").timers.asks == 0
 
 
 def test_a_manager_that_starts_again_gives_ids_that_were_never_given() -> None:

@@ -122,6 +122,18 @@ def test_updates_of_an_attempt_that_timed_out_are_discarded() -> None:
     assert (counts.acknowledged, counts.discarded, counts.lost) == (3, 2, 0)
 
 
+def test_a_late_sum_of_the_attempt_before_hides_no_loss() -> None:
+    timeout = event("timeout", 20, job=0, round=0, phase="execution")
+    late = event("flush", 20, 21, leaf=0, job=0, round=0, attempt=0, count=1, clients=[1], outcome="late")
+    again = [
+        event(each.kind, each.t, each.end, **{**each.fields, "attempt": 1}) if each.kind == "push" else each
+        for each in work(1, 21, 28)
+    ]
+    total = event("sum", 29, job=0, round=0, attempt=1, count=0, crc=0, order=[])
+    counts = edge_metrics([*ONE_ROUND[:-2], timeout, late, *again, total, done(10, 30, 1, 2)]).updates
+    assert (counts.acknowledged, counts.discarded, counts.late, counts.lost) == (3, 2, 1, 1)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(2.5, 20), st.floats(0, 9)), min_size=1, max_size=30))
 def test_utilisation_is_at_most_one(works: list[tuple[int, float, float]]) -> None:
     """Clients work one thing after the other; the job ends before some of them do."""

@@ -8,7 +8,7 @@ import pytest
 
 from measure.model.edge.clock import Clock
 from measure.model.edge.link import SharedLink
-from measure.model.edge.transfers import get_s, hand_out_s, root_bytes, root_get_s, transfer_s
+from measure.model.edge.transfers import get_s, root_bytes, root_get_s, transfer_s
 from railyard.scale import goodput_share
 
 MODEL = 9.25e6
@@ -40,11 +40,6 @@ def test_bytes_on_the_root_link(topology: str, mode: str, least: int, most: int)
 
 def test_a_region_without_clients_fetches_nothing() -> None:
     assert root_bytes([3, 0], MODEL, "tree", "fixed") == (MODEL, MODEL)
-
-
-def test_a_trunk_of_100_mbps_hands_out_in_a_star_in_no_less_than_35_5_s() -> None:
-    assert hand_out_s([12] * 4, MODEL, 100, "star") == pytest.approx(35.52 / SHARE)
-    assert hand_out_s([12] * 4, MODEL, 100, "tree") == pytest.approx(2.96 / SHARE)
 
 
 def ended(rate: float | None, sends: list[tuple[float, float, float]]) -> list[float]:

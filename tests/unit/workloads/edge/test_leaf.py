@@ -51,7 +51,7 @@ def test_a_sum_is_flushed_after_ten_idle_seconds() -> None:
     assert server.tick(13.9) == ()
     flush = Flush(SumId(3, 0, 0), 1, FIRST, (5, 2), None)
     assert server.tick(14.0) == (Sealed(flush.sum_id, 1), flush)
-    fields = {"leaf": 3, "job": 1, "round": 0, "count": 2, "clients": [5, 2], "outcome": "late"}
+    fields = {"leaf": 3, "job": 1, "round": 0, "attempt": 0, "count": 2, "clients": [5, 2], "outcome": "late"}
     assert server.flushed(flush.sum_id, "late", 15.0) == (Note("flush", fields, 14.0), Closed(flush.sum_id))
     assert server.due() is None
 

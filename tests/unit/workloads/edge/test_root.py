@@ -39,7 +39,9 @@ def test_sums_come_in_lumps_so_the_count_may_be_above_the_demand() -> None:
     assert server.job_get("j", JOB, 0, 2.0) == (Answer("j", {"count": 2, "ready": False}),)
     assert outcome(server, 1, [2, 7]) == "acknowledged"
     note, answer = server.job_get("j", JOB, 0, 3.0)
-    assert note == Note("sum", {"job": JOB, "round": 0, "count": 4, "order": [[4, 1], [2, 7]], "crc": None})
+    assert note == Note(
+        "sum", {"job": JOB, "round": 0, "attempt": 0, "count": 4, "order": [[4, 1], [2, 7]], "crc": None}
+    )
     assert answer == Answer("j", {"count": 4, "ready": True}, MODEL)
     assert server.job_get("j", JOB, 0, 4.0) == (answer,)
 
@@ -69,7 +71,7 @@ def test_authors_add_updates_after_the_answer_and_refuse_those_of_other_rounds()
     server.job_get("j", JOB, 0, 2.0)
     assert outcome(server, 1, [5]) == "acknowledged"
     note, _ = server.put("job", JOB, Stage(1, 0), 1, MODEL, 3.0)
-    assert note == Note("cleared", {"job": JOB, "round": 0, "count": 1, "clients": [5]})
+    assert note == Note("cleared", {"job": JOB, "round": 0, "attempt": 0, "count": 1, "clients": [5]})
     assert outcome(server, 2, [6]) == "refused"
 
 
@@ -79,12 +81,12 @@ def test_updates_of_a_later_attempt_wait_for_its_model() -> None:
     assert outcome(server, 0, [4]) == "acknowledged"
     assert outcome(server, 1, [4, 5], later) == "acknowledged"
     assert server.put("job", JOB, later, 2, MODEL, 3.0)[0] == Note(
-        "cleared", {"job": JOB, "round": 0, "count": 1, "clients": [4]}
+        "cleared", {"job": JOB, "round": 0, "attempt": 0, "count": 1, "clients": [4]}
     )
     assert server.put("job", JOB, later, 2, MODEL, 3.5) == (Answer("job", {}),)
     assert outcome(server, 2, [6]) == "late"
     note, _ = server.job_get("j", JOB, 0, 4.0)
-    assert isinstance(note, Note) and note.fields["order"] == [[4, 5]]
+    assert isinstance(note, Note) and (note.fields["order"], note.fields["attempt"]) == ([[4, 5]], 2)
 
 
 def test_without_leaf_servers_each_update_is_a_sum_of_one() -> None:
