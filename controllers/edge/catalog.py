@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 from controllers.edge.policy import EdgePolicy
+from railyard.errors import ConfigError
 from railyard.plugin import load_class
 
 EDGE_POLICIES = {
@@ -34,7 +35,14 @@ def load_edge_policy(name: str, seed: int = 0, manager: int = 0) -> EdgePolicy:
     All client managers have the same ``seed``, and each, by its number ``manager``, draws of its own from ``random``.
     """
     found = EDGE_POLICIES.get(name, name)
-    policy = load_class(found, EdgePolicy, GROUP, "an edge policy", "policy", EDGE_POLICIES)(seed)  # type: ignore[type-abstract]
+    kind = load_class(found, EdgePolicy, GROUP, "an edge policy", "policies", EDGE_POLICIES)  # type: ignore[type-abstract]
+    try:
+        policy = kind(seed)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(
+            f"{name} cannot be created ({said}); it needs a method order, and takes the seed", key="policies"
+        ) from error
     if manager:
         policy.random = random.Random(seed + manager)
     return policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controllers.edge.policy import EdgePolicy, OpenJob
+from controllers.edge.policy import EdgePolicy, OpenJob, policy_failed
 from controllers.edge.scheduler import Scheduler
 from railyard.errors import ConfigError, RailyardError
 from workloads.edge.attributes import Attributes
@@ -23,10 +23,10 @@ def checked_order(
     ``eligible`` are the open jobs whose bounds the client meets, ``jobs`` all registered jobs.
     """
     if policy.blind:
-        return [job for job in policy.order(client, jobs, plan) if client.meets(job.job.bounds)] if jobs else []
+        return [job for job in _ordered(policy, client, jobs, plan) if client.meets(job.job.bounds)] if jobs else []
     if not eligible:
         return []
-    ordered = list(policy.order(client, eligible, plan))
+    ordered = _ordered(policy, client, eligible, plan)
     allowed = {job.number for job in eligible}
     seen: set[int] = set()
     for job in ordered:
@@ -40,6 +40,22 @@ def checked_order(
     return ordered
 
 
+def _ordered(policy: EdgePolicy, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> list[OpenJob]:
+    """What the policy answers; ``ConfigError`` if its code raises an error, or answers something else than jobs."""
+    try:
+        ordered = list(policy.order(client, jobs, plan))
+    except RailyardError:
+        raise
+    except Exception as error:
+        raise policy_failed(policy, error) from error
+    if not all(isinstance(job, OpenJob) for job in ordered):
+        raise ConfigError(
+            f"order of {type(policy).__name__} must return jobs of the list that it is given, not {ordered[0]!r}",
+            key="policies",
+        )
+    return ordered
+
+
 def rehearse(policy: EdgePolicy, jobs: Sequence[EdgeJob], clients: Sequence[Attributes]) -> None:
     """Let ``policy`` plan and order once with all jobs open, before a run; ``ConfigError`` if it breaks a rule.
 
@@ -47,19 +63,14 @@ def rehearse(policy: EdgePolicy, jobs: Sequence[EdgeJob], clients: Sequence[Attr
     """
     opened = [OpenJob(number, job, job.arrival_s, 0, job.selected, 0, 0) for number, job in enumerate(jobs)]
     now = max((job.arrival_s for job in jobs), default=0.0)
-    try:
-        if not policy.refresh_s > 0:
-            raise ConfigError(
-                f"the refresh_s of {type(policy).__name__} is {policy.refresh_s}; make it above 0", key="policy"
-            )
-        plan = Scheduler(policy).plan(opened, [clients], now)
-        for client in clients[:MOST_REHEARSED]:
-            checked_order(policy, client, [job for job in opened if client.meets(job.job.bounds)], opened, plan)
-    except RailyardError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{type(policy).__name__} failed: {type(error).__name__}: {error}", key="policy") from error
+    if not policy.refresh_s > 0:
+        raise ConfigError(
+            f"the refresh_s of {type(policy).__name__} is {policy.refresh_s}; make it above 0", key="policies"
+        )
+    plan = Scheduler(policy).plan(opened, [clients], now)
+    for client in clients[:MOST_REHEARSED]:
+        checked_order(policy, client, [job for job in opened if client.meets(job.job.bounds)], opened, plan)
 
 
 def _refused(policy: EdgePolicy, job: OpenJob, why: str) -> ConfigError:
-    return ConfigError(f"{type(policy).__name__} offers job {job.job.name} {why}", key="policy")
+    return ConfigError(f"{type(policy).__name__} offers job {job.job.name} {why}", key="policies")

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from controllers.edge.policy import EdgePolicy, OpenJob
-from railyard.errors import ConfigError
+from controllers.edge.policy import EdgePolicy, OpenJob, policy_failed
+from railyard.errors import ConfigError, RailyardError
 from workloads.edge.attributes import Attributes
 
 Sees = Literal["first", "all"]
@@ -26,7 +26,7 @@ class Scheduler:
         self._clients: Sequence[Attributes] = ()
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Sequence[Attributes]], now: float) -> Any:
-        """The policy's plan; ``ConfigError`` if it is not JSON data.
+        """The policy's plan; ``ConfigError`` if it is not JSON data, or if the policy's code raises an error.
 
         ``jobs`` are all registered jobs. ``clients`` has one sequence for each client manager; where each is the same
         object as before, the policy gets the same object as before, too.
@@ -35,13 +35,18 @@ class Scheduler:
         if len(parts) != len(self._parts) or any(new is not old for new, old in zip(parts, self._parts, strict=True)):
             self._parts = parts
             self._clients = parts[0] if len(parts) == 1 else [client for part in parts for client in part]
-        plan = self._policy.plan(jobs, self._clients, now)
+        try:
+            plan = self._policy.plan(jobs, self._clients, now)
+        except RailyardError:
+            raise
+        except Exception as error:
+            raise policy_failed(self._policy, error) from error
         try:
             json.dumps(plan, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"the plan of {type(self._policy).__name__} is not plain JSON data ({error}); "
                 "use numbers, strings, lists and dictionaries with strings for keys",
-                key="policy",
+                key="policies",
             ) from None
         return plan

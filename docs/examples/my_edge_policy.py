@@ -3,12 +3,13 @@
 The first job to arrive wins under ``fifo``, the smallest under ``srsf``. This policy asks how much of its work each job
 has been given: it divides the clients bound so far by those that all its rounds need. Name it
 
-    --policy docs/examples/my_edge_policy.py:FurthestBehind
+    --policies docs/examples/my_edge_policy.py:FurthestBehind
 
-A policy is one class with one method, ``order``, which a client manager calls at check-ins. It gets the open jobs whose
-bounds the client meets and returns them best first; it may leave some out. It uses no clock and no socket. A policy
-that must know all clients overrides ``plan`` too, as ``controllers/edge/irs.py`` does. Before a run starts it is
-rehearsed: one that orders a job twice, or a job that it was not given, is refused in one sentence.
+A policy is one class with one method, ``order``. It gets the open jobs whose bounds the client meets and returns them,
+best first; it may leave some out. A client manager calls it when jobs or plan have changed, or with ``per_client =
+True`` at each check-in. It uses no clock and no socket. A policy that must know all clients overrides ``plan`` too, as
+``controllers/edge/irs.py`` does. Before a run starts it is rehearsed: one that orders a job twice, or a job that it was
+not given, is refused in one sentence.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class AllToAllSettings(TrialSettings):
         min_length=1,
         description="studies to measure (" + "; ".join(f"{name}: {what}" for name, what in STUDIES.items()) + ")",
     )
-    policies: tuple[Variant, ...] | None = Field(default=None, description="variants to compare (default by study)")
+    policies: tuple[Variant, ...] | None = Field(default=None, description="policies to compare (default by study)")
     ranks: tuple[int, ...] = Field(default=(), description="number of ranks (default 8; study ranks 4,8,16)")
     sizes: Annotated[Sizes, Option(metavar="BYTES,...")] = Field(
         default=(),

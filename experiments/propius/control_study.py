@@ -9,32 +9,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controllers.edge.run import EdgeRun
-from experiments.point_run import Counted, counted
+from experiments.point_run import Counted
 from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import PacketPoint, edge_run, events_of
+from experiments.propius.packet_run import PacketPoint, edge_run, recorded
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
-from measure.live.edge.control_study import accept_rush, control_load
-from measure.metrics.fidelity import Check, Verdict
+from measure.live.edge.control_study import ControlLoad, accept_rush, control_load
+from measure.metrics.fidelity import Check, Verdict, link_delay
 from workloads.edge.population import stratified
 
 MANAGERS = (1, 2, 4)
 POLICY = "fifo"
+GENERATORS = 2
+BUSY_GENERATOR = 0.9
+"""A process that makes the load and is busier than this may be the limit itself."""
 
 
 def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
     """Check-ins in closed loops of more and more clients, for 1, 2 and 4 client managers."""
     for managers in MANAGERS:
-        _, run = _started(runner, settings, managers)
+        session, run = _started(runner, settings, managers)
+        folder, counters = session.folder / f"check-ins{runner.next_number()}", Counted(session)
+        folder.mkdir(mode=0o700)
         runner.progress.begin(f"check-ins, {managers} client managers")
-        for found in control_load(run, settings.at_once, settings.load_s):
+        with recorded(runner, session, folder, counters) as events:
+            loads = control_load(run, settings.at_once, settings.load_s, GENERATORS)
+        for found in loads:
             row = _row(settings, "control", managers)
             row.concurrency, row.checkins_per_s = found.clients, found.check_ins_per_s
             row.p50_wall_ms, row.p99_wall_ms = found.p50_ms, found.p99_ms
             row.checkin_bytes = found.bytes_per_check_in
-            row.judge(_saturated(found.cores))
+            row.judge(_saturated(found, link_delay(session.plan.delayed, events)))
             yield row
 
 
@@ -44,17 +51,16 @@ def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[Propiu
     folder, counters = session.folder / f"accepts{runner.next_number()}", Counted(session)
     folder.mkdir(mode=0o700)
     runner.progress.begin(f"{settings.accepts} accepts at the same moment")
-    with counted(session, folder / "sampler.jsonl", counters):
+    with recorded(runner, session, folder, counters) as events:
         found = accept_rush(run, settings.accepts)
-    events = events_of(folder, counters)
-    runner.record.add_events(events)
     row = _row(settings, "accept", settings.managers)
     row.demand, row.accepted, row.refused = sum(found.demands.values()), sum(found.bound.values()), found.refused
     row.above_demand = sum(max(0, count - found.demands[job]) for job, count in found.bound.items())
     row.time_s = found.seconds
     says = f"{row.above_demand} clients above a demand, {found.failed} accepts without an answer"
     wrong = row.above_demand + found.failed + (1 if found.exceeds else 0)
-    row.judge(Verdict(wrong == 0, (Check("accepts", wrong, 0, "accepts", wrong == 0, says),)))
+    delayed = link_delay(session.plan.delayed, events)
+    row.judge(Verdict(wrong == 0 and delayed.ok, (Check("accepts", wrong, 0, "accepts", wrong == 0, says), delayed)))
     yield row
 
 
@@ -76,8 +82,13 @@ def _started(runner: Runner, settings: PropiusSettings, managers: int) -> tuple[
     return session, replace(run, managers=managers)
 
 
-def _saturated(cores: dict[str, float]) -> Verdict:
-    """The verdict of a closed loop: saturation is what it looks for, so busy processors are no fault of it."""
-    said = ", ".join(f"{name} {busy:.2f}" for name, busy in cores.items())
-    check = Check("load", sum(cores.values()), 0, "cores", True, f"processor time per second: {said}")
-    return Verdict(True, (check,))
+def _saturated(found: ControlLoad, delayed: Check) -> Verdict:
+    """The verdict of a closed loop: it looks for saturation, of which the generators of the load must not be the cause.
+
+    Busy processors are no fault of it; the processor time of each part is said.
+    """
+    busy = found.cores["load"] / min(GENERATORS, found.clients)
+    said = ", ".join(f"{name} {cores:.2f}" for name, cores in found.cores.items())
+    says = f"a generator of the load was busy {busy:.0%} of the time (limit {BUSY_GENERATOR:.0%}); cores: {said}"
+    check = Check("generators", busy, BUSY_GENERATOR, "of the time", busy <= BUSY_GENERATOR, says)
+    return Verdict(check.ok and delayed.ok, (check, delayed))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from experiments.point_run import Counted, counted
+from experiments.job_point import Fabric
+from experiments.point_run import Counted
 from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import emulated_size, events_of
+from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
@@ -65,10 +66,10 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
         given = RoundSettings(
             mode, topology == "tree", emulated_size(settings), scale.emulated_s(IDLE_S), settings.scale.time
         )
-        with counted(session, folder / "sampler.jsonl", counters):
+        with recorded(runner, session, folder, counters) as events:
             found = one_round(hosts, given, folder)
-        events = [*found.events, *events_of(folder, counters)]
-        runner.record.add_events(events)
+        events += found.events
+        runner.record.add_events(found.events)
         row = tree_row(settings, topology, mode)
         row.root_bytes, row.root_received_bytes = found.root
         row.time_s = scale.real_s(found.hand_out_s)
@@ -111,27 +112,29 @@ def request_s(settings: PropiusSettings, place: Place, kind: Kind, trip_s: float
     return get_s(size, MICRO_MBPS, trip_s, mtu_bytes=MTU)
 
 
+def micro_fabric(settings: PropiusSettings, delay_ms: float) -> Fabric:
+    """The network of study ``micro``, in real time, with ``delay_ms`` on access and trunk links."""
+    return edge_fabric(
+        settings,
+        settings.regions,
+        time=1.0,
+        access_delay_ms=delay_ms,
+        trunk_delay_ms=delay_ms,
+        client_mbps=MICRO_MBPS,
+    )
+
+
 def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
     """Time each kind of request of one client, at each delay, at real size and in real time."""
     for delay_ms in settings.micro_delays_ms:
-        fabric = edge_fabric(
-            settings,
-            settings.regions,
-            time=1.0,
-            access_delay_ms=delay_ms,
-            trunk_delay_ms=delay_ms,
-            client_mbps=MICRO_MBPS,
-        )
-        session = runner.session(fabric)
+        session = runner.session(micro_fabric(settings, delay_ms))
         folder, counters = session.folder / f"micro{runner.next_number()}", Counted(session)
         folder.mkdir(mode=0o700)
         runner.progress.begin(f"GET and PUSH over {delay_ms:g} ms")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        with counted(session, folder / "sampler.jsonl", counters):
+        with recorded(runner, session, folder, counters) as events:
             times = request_times(hosts, folder, size=settings.micro_bytes, repetitions=settings.repetitions)
-        events = events_of(folder, counters)
-        runner.record.add_events(events)
         moved = len(times) * settings.micro_bytes
         for (place, kind), row in micro_rows(settings, delay_ms).items():
             row.time_s = median(each.seconds for each in times if (each.at, each.kind) == (place, kind))

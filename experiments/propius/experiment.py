@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from controllers.edge.catalog import load_edge_policy
 from controllers.edge.guard import rehearse
+from controllers.edge.manager_actor import MOST_CLIENTS
 from experiments.experiment import Experiment
+from experiments.job_point import Fabric
 from experiments.propius import virtual
 from experiments.propius.network import edge_fabric
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import POLICY_STUDIES, PropiusSettings, Study
+from railyard.errors import ConfigError
 from workloads.edge.check import check_run
+from workloads.edge.job import EdgeJob
 from workloads.edge.population import stratified
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
+
+
+def _refuse_unused(settings: PropiusSettings) -> None:
+    """``ConfigError`` for options of all experiments with packets that mean nothing here."""
+    if settings.controller == "remote":
+        raise ConfigError(
+            "must be os-ken or ryu: only Railyard's own controller drives an optical trunk", key="controller"
+        )
+    for key, given in (("pcap", settings.pcap), ("rest", settings.rest)):
+        if given:
+            raise ConfigError("is not there in this experiment; leave it out", key=key)
 
 
 class Propius(Experiment[PropiusSettings]):
@@ -28,8 +43,8 @@ class Propius(Experiment[PropiusSettings]):
     rows = (PropiusRow,)
     quick: ClassVar = {
         "policies": ["random-client", "irs"],
-        "loads": [44],
-        "rounds": 2,
+        "loads": [48],
+        "rounds": 1,
         "modes": ["fixed"],
         "virtual_clients": [6000],
         "virtual_rounds": 5,
@@ -43,7 +58,7 @@ class Propius(Experiment[PropiusSettings]):
         "load_s": 1,
         "turns": ["phase"],
         "delays_ms": [500],
-        "scale": {"time": 0.02},
+        "scale": {"time": 0.03},
     }
     examples = (
         "                          # all studies",
@@ -57,15 +72,40 @@ class Propius(Experiment[PropiusSettings]):
     def check(self) -> None:
         """Refuse jobs that no clients can serve, policies that break a rule, and networks that cannot be built."""
         settings = self.settings
-        for clients, jobs in (
-            (settings.clients, settings.five_jobs()),
-            *((n, settings.jobs()) for n in settings.loads),
-        ):
-            profiles = stratified(clients, settings.regions, settings.seed)
-            check_run(jobs, profiles)
-            for policy in settings.policies:
-                rehearse(load_edge_policy(policy, settings.seed), jobs, [each.attributes for each in profiles])
-            _ = edge_fabric(settings, clients).plan()
+        _refuse_unused(settings)
+        if self._policy_studies:
+            for clients in settings.loads:
+                for seed in range(settings.seed, settings.seed + settings.seeds):
+                    self._check_clients(clients, seed, settings.jobs(), settings.policies)
+        if {"control", "accept", "trouble"}.intersection(settings.studies):
+            self._check_clients(settings.clients, settings.seed, settings.five_jobs(), ())
+        if "accept" in settings.studies and settings.accepts > settings.managers * MOST_CLIENTS:
+            raise ConfigError(
+                f"must be at most {settings.managers * MOST_CLIENTS} with {settings.managers} client managers, "
+                f"not {settings.accepts}",
+                key="accepts",
+            )
+        for fabric in self._fabrics():
+            _ = fabric.plan()
+
+    def _check_clients(self, clients: int, seed: int, jobs: Sequence[EdgeJob], policies: Sequence[str]) -> None:
+        profiles = stratified(clients, self.settings.regions, seed)
+        check_run(jobs, profiles)
+        for policy in policies:
+            rehearse(load_edge_policy(policy, seed), jobs, [each.attributes for each in profiles])
+
+    def _fabrics(self) -> Iterator[Fabric]:
+        """Every network of the studies."""
+        from experiments.propius.data_study import micro_fabric
+        from experiments.propius.trunk_study import trunk_fabric
+
+        settings = self.settings
+        yield edge_fabric(settings, settings.clients)
+        yield from (edge_fabric(settings, clients) for clients in settings.loads if self._policy_studies)
+        if "micro" in settings.studies:
+            yield from (micro_fabric(settings, delay_ms) for delay_ms in settings.micro_delays_ms)
+        if "trunk" in settings.studies:
+            yield from (trunk_fabric(settings, policy) for policy in ("electrical", *settings.turns))
 
     def predict(self) -> Iterator[PropiusRow]:
         """The policy studies in virtual time, and the formulas of the studies ``tree``, ``micro`` and ``trunk``."""
@@ -73,10 +113,16 @@ class Propius(Experiment[PropiusSettings]):
         from experiments.propius.trunk_study import trunk_points, trunk_row
 
         settings = self.settings
+        if not {*POLICY_STUDIES, "tree", "micro", "trunk"}.intersection(settings.studies):
+            said = ", ".join(settings.studies)
+            raise ConfigError(f"{said} have no model; use: railyard run propius --study {said}", key="studies")
         yield from self._authors_runs()
         for policy, clients, seed in self._points():
             row = virtual.policy_row(settings, policy, clients, seed, settings.jobs())
-            virtual.predict_into(row, virtual.predicted(settings, policy, clients, seed).metrics)
+            model = virtual.predicted(settings, policy, clients, seed).metrics
+            virtual.predict_into(row, model)
+            row.finished = len(model.jobs) - len(model.unfinished)
+            row.starved = ", ".join(settings.jobs()[number].name for number in model.unfinished) or None
             yield from self._of_studies(row)
         if "tree" in settings.studies:
             yield from (tree_row(settings, *point) for point in tree_points(settings))

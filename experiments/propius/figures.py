@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.propius.report import real_mb
 from experiments.propius.seeds import interval, merged
 from experiments.report import Drawn
 from measure.figures import style
@@ -83,7 +84,8 @@ def _job_curve(axes: Axes, rows: Rows, policy: str) -> None:
     points.sort(key=lambda row: row["clients"])
     model = [(row["clients"], row["predicted_jct_s"]) for row in points if row["predicted_jct_s"] is not None]
     if model:
-        axes.plot(*zip(*model, strict=True), color=colour, linewidth=1.4, zorder=2)
+        marker = "_" if len(model) == 1 else ""
+        axes.plot(*zip(*model, strict=True), color=colour, linewidth=1.4, zorder=2, marker=marker, markersize=18)
     for row in points:
         values = [one["jct_s"] for one in rows if one["clients"] == row["clients"] and one["jct_s"] is not None]
         low, high = (getattr(interval(values), end) for end in ("low", "high"))
@@ -148,15 +150,15 @@ def root_bytes(rows: Rows) -> Figure:
     for place, row in enumerate(rows):
         colour = _MODES["star" if row["topology"] == "star" else row["mode"]]
         for shift, column in ((-0.2, "root_bytes"), (0.2, "root_received_bytes")):
-            value = (row[column] or 0) / 1e6
+            value = real_mb(column)(row) or 0.0
             axes.bar(place + shift, value, 0.38, color=colour, alpha=1.0 if shift < 0 else 0.5)
             note(axes, f"{value:.1f}", (place + shift, value), (0, 2), ha="center")
-        if row["predicted_root_bytes"]:
-            law = row["predicted_root_bytes"] / 1e6
+        law = real_mb("predicted_root_bytes")(row)
+        if law is not None:
             axes.plot([place - 0.42, place + 0.02], [law, law], color=style.BLACK, linewidth=1.5)
     axes.set_xticks(range(len(names)), names)
     clients = rows[0]["clients"]
-    style_axes(axes, f"Root link, one round of {clients} clients", "", "emulated MB", grid="y")
+    style_axes(axes, f"Root link, one round of {clients} clients", "", "MB", grid="y")
     handles = [
         entry("sent by the root", linewidth=7),
         entry("received by the root", linewidth=7, alpha=0.5),
@@ -227,23 +229,23 @@ def trunk(rows: Rows) -> Figure:
     """Time of a round against the reconfiguration delay of an optical trunk, beside an electrical one."""
     figure = new_figure(8.4, 4.6)
     axes = figure.add_subplot()
-    places = [row["delay_ms"] for row in rows if row["delay_ms"] is not None]
     kinds = list(dict.fromkeys(row["policy"] for row in rows))
     for kind in kinds:
         colour = _TRUNKS.get(kind, style.VERMILION)
         mine = [row for row in rows if row["policy"] == kind]
-        _trunk_curve(axes, mine, colour, places)
+        _trunk_curve(axes, mine, colour)
     style_axes(axes, "One round over the trunk", "reconfiguration delay (ms)", "time of a round (s)", grid="y")
     handles = [entry(kind, _TRUNKS.get(kind, style.VERMILION), marker="o", linestyle="") for kind in kinds]
-    legend(figure, [*handles, entry("formula")], 5)
+    dotted = entry("electrical, measured", linestyle=style.DOTTED)
+    legend(figure, [*handles, entry("formula"), dotted], 6)
     axes.set_ylim(bottom=0)
     return figure
 
 
-def _trunk_curve(axes: Axes, rows: Sequence[Row], colour: str, places: Sequence[float]) -> None:
-    for column, look in (("time_s", "o"), ("predicted_time_s", "-")):
-        points = sorted((row["delay_ms"] or 0.0, row[column]) for row in rows if row[column] is not None)
-        if len(points) == 1 and look == "-" and places:
-            points = [(min(places), points[0][1]), (max(places), points[0][1])]
-        if points:
-            axes.plot(*zip(*points, strict=True), look, color=colour)
+def _trunk_curve(axes: Axes, rows: Sequence[Row], colour: str) -> None:
+    for column, marker, dashes in (("time_s", "o", ""), ("predicted_time_s", "_", "-")):
+        points = [(row["delay_ms"], row[column]) for row in rows if row[column] is not None]
+        if points and points[0][0] is None:  # the electrical trunk has no delay
+            axes.axhline(points[0][1], color=colour, linestyle=dashes or style.DOTTED)
+        elif points:
+            axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, linestyle=dashes)

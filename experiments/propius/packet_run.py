@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from experiments.session import Session
 from measure.live.edge.root_link import RootBytes, read_root
 from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import Verdict, link_delay
+from measure.metrics.fidelity import Check, Verdict, link_delay
 from railyard.errors import VerifyError
 from railyard.timeline import Event, read_events
 from topos.edge_plan import ROOT
@@ -56,14 +56,13 @@ class PacketPoint:
 
 @dataclass(frozen=True)
 class PacketResult:
-    """What a run gave: ``sums`` are (wrong, checked) with ``--verify``; ``unfinished`` counts the jobs cut short."""
+    """What a run gave: ``sums`` are (wrong, checked) with ``--verify``."""
 
     events: tuple[Event, ...]
     metrics: EdgeMetrics
     root: RootBytes
     sums: tuple[int, int] | None
     counted: Counted
-    unfinished: int
 
 
 def play(
@@ -95,7 +94,7 @@ def play(
             before = read_root(run.netns_fds[ROOT])
             with beside(session, processes):
                 processes.go()
-                unfinished = processes.wait(scale.emulated_s(settings.longest_s), on_round)
+                processes.wait(scale.emulated_s(settings.longest_s), on_round)
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
             root = read_root(run.netns_fds[ROOT]).since(before)
     finally:
@@ -109,7 +108,6 @@ def play(
         root,
         checked_sums(settings, point.seed, run.size, events),
         counters,
-        len(unfinished),
     )
 
 
@@ -117,6 +115,18 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
     """The events that the processes of a run have left, and those of sampler and counters, in order of time."""
     noted = (event for path in sorted(folder.glob("*.jsonl")) for event in read_events(path))
     return sorted([*noted, *counters.events], key=lambda event: event.t)
+
+
+@contextmanager
+def recorded(runner: Runner, session: Session, folder: Path, counters: Counted) -> Iterator[list[Event]]:
+    """Count and sample while the block runs; its list has all events afterwards, which are saved whatever happens."""
+    events: list[Event] = []
+    try:
+        with counted(session, folder / "sampler.jsonl", counters):
+            yield events
+    finally:
+        events += events_of(folder, counters)
+        runner.record.add_events(events)
 
 
 def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequence[Event]) -> tuple[int, int] | None:
@@ -161,9 +171,13 @@ def emulated_size(settings: PropiusSettings) -> int:
 
 
 def verdict_of(
-    settings: PropiusSettings, point: PacketPoint, found: PacketResult, expected: Sequence[Expected] = ()
+    settings: PropiusSettings,
+    point: PacketPoint,
+    found: PacketResult,
+    expected: Sequence[Expected] = (),
+    more: Sequence[Check] = (),
 ) -> Verdict:
-    """The verdict on a run; ``expected``: measured values beside those of the model."""
+    """The verdict on a run; ``expected``: measured values beside those of the model, ``more``: further checks."""
     delays = settings.access_delay_ms + (settings.trunk_delay_ms if point.topology == "star" else 0.0)
     links = EdgeLinks(
         [profile.rate_mbps for profile in point.profiles],
@@ -171,5 +185,5 @@ def verdict_of(
         bottleneck=point.topology == "tree" and not point.disturbed,
         lossy=point.lossy,
     )
-    more = [link_delay(found.counted.session.plan.delayed, found.events)]
-    return judge_edge(found.events, links, expected, sums=found.sums, more=more)
+    delayed = link_delay(found.counted.session.plan.delayed, found.events)
+    return judge_edge(found.events, links, expected, sums=found.sums, more=[delayed, *more])

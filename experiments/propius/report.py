@@ -11,12 +11,16 @@ from experiments.propius.seeds import merged, ratios
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.results.row import Row
 
-_LAYERS = {"packets": "on packets", "virtual": "in virtual time, no packets"}
+_LAYERS = {"packets": "on packets", "virtual": "the authors' sizes, virtual time"}
 
 
-def _of(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
-    """A function that reads a number of a row, multiplied by ``factor``."""
-    return lambda row: None if row[name] is None else row[name] * factor
+def real_mb(name: str) -> Callable[[Row], float | None]:
+    """A function that reads emulated bytes of a row as MB of the real system."""
+
+    def read(row: Row) -> float | None:
+        return None if row[name] is None else row[name] / (row["rate_scale"] * row["time_scale"]) / 1e6
+
+    return read
 
 
 def _ratio(top: str, bottom: str) -> Callable[[Row], float | None]:
@@ -28,7 +32,7 @@ def _finished(row: Row) -> str | None:
 
 
 _POLICY = (
-    Column("policy", "policy", left=True),
+    Column("policy", lambda row: row["policy"].rpartition(":")[2], left=True),
     Column("clients", "clients", "d"),
     Column("seeds", "seeds", "d", wide=True),
 )
@@ -73,12 +77,12 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
         "Scheduling delay and response time of a round, mean",
         (
             *_POLICY,
-            Column("scheduling\ns", "scheduling_delay_s", ".1f"),
-            Column("model\ns", "predicted_scheduling_delay_s", ".1f"),
-            Column("authors\ns", "paper_scheduling_delay_s", ".1f"),
-            Column("response\ns", "response_time_s", ".1f"),
-            Column("model\ns", "predicted_response_time_s", ".1f"),
-            Column("authors\ns", "paper_response_time_s", ".1f"),
+            Column("sched.\ns", "scheduling_delay_s", ".1f"),
+            Column("sched.\nmodel", "predicted_scheduling_delay_s", ".1f"),
+            Column("sched.\nauthors", "paper_scheduling_delay_s", ".1f"),
+            Column("resp.\ns", "response_time_s", ".1f"),
+            Column("resp.\nmodel", "predicted_response_time_s", ".1f"),
+            Column("resp.\nauthors", "paper_response_time_s", ".1f"),
             FAITHFUL,
         ),
     ),
@@ -88,10 +92,10 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             Column("topology", "topology", left=True),
             Column("mode", "mode", left=True),
             Column("clients", "clients", "d"),
-            Column("sent\nMB", _of("root_bytes", 1e-6), ".2f"),
-            Column("law\nMB", _of("predicted_root_bytes", 1e-6), ".2f"),
+            Column("sent\nMB", real_mb("root_bytes"), ".1f"),
+            Column("law\nMB", real_mb("predicted_root_bytes"), ".1f"),
             Column("sent /\nlaw", _ratio("root_bytes", "predicted_root_bytes"), ".3f"),
-            Column("received\nMB", _of("root_received_bytes", 1e-6), ".2f"),
+            Column("received\nMB", real_mb("root_received_bytes"), ".1f"),
             Column("hand-out\ns", "time_s", ".1f", wide=True),
             FAITHFUL,
         ),
@@ -156,11 +160,13 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             Column("round\ns", "time_s", ".2f"),
             Column("formula\ns", "predicted_time_s", ".2f"),
             Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
-            Column("sent\nMB", _of("root_bytes", 1e-6), ".2f"),
+            Column("sent\nMB", real_mb("root_bytes"), ".1f"),
             FAITHFUL,
         ),
     ),
 }
+_MEASURED_ALONE = {"utilisation": "utilisation", "throughput": "bindings_per_s"}
+"""Studies without a column of the model, and what their tables need."""
 _BY_SEED = ("jct", "utilisation", "throughput", "delays")
 
 
@@ -169,7 +175,8 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
         of_study = [row for row in rows if row["study"] == study]
         for layer, where in _LAYERS.items():
             mine = [row for row in of_study if row["layer"] == layer]
-            if mine:
+            needed = _MEASURED_ALONE.get(study)
+            if mine and (needed is None or any(row[needed] is not None for row in mine)):
                 said = f"{title} ({where})" if study in _BY_SEED else title
                 yield Table(said, columns, merged(mine) if study in _BY_SEED else mine)
 

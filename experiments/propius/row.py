@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class PropiusRow(MeasuredRow):
     jobs: Annotated[int | None, "number of jobs"] = None
     rounds: Annotated[int | None, "rounds of each job"] = None
 
-    jct_s: Annotated[float | None, "time from registration to the last round, mean of finished jobs"] = None
+    jct_s: Annotated[float | None, "time from registration to the last round, mean; empty if a job starved"] = None
     predicted_jct_s: Annotated[float | None, "the same by the model in virtual time"] = None
     paper_jct_s: Annotated[float | None, "the same of the authors' run, whose clients sleep"] = None
     paper_kind: Annotated[str | None, "kind of the paper's figure: measured, simulated or derived by us"] = None
@@ -51,8 +51,8 @@ class PropiusRow(MeasuredRow):
     paper_response_time_s: Annotated[float | None, "the same of the authors' run"] = None
     rounds_repeated: Annotated[int | None, "rounds that a time-out started again"] = None
 
-    root_bytes: Annotated[int | None, "bytes that the root's port sent, in emulated bytes"] = None
-    predicted_root_bytes: Annotated[int | None, "the same by the law of the topology, with headers"] = None
+    root_bytes: Annotated[int | None, "bytes that the root's port sent, without headers, in emulated bytes"] = None
+    predicted_root_bytes: Annotated[int | None, "the same by the law of the topology"] = None
     root_received_bytes: Annotated[int | None, "bytes that the root's port received, in emulated bytes"] = None
     updates_acknowledged: Annotated[int | None, "updates that a server acknowledged to a client"] = None
     updates_lost: Annotated[int | None, "acknowledged updates that no sum and no report holds"] = None
@@ -78,4 +78,3 @@ class PropiusRow(MeasuredRow):
     refused: Annotated[int | None, "accepts that were refused"] = None
     demand: Annotated[int | None, "clients that the jobs asked for"] = None
     above_demand: Annotated[int | None, "accepts above a demand"] = None
-    per_client: Annotated[Sequence[float], "busy share of each client with work"] = ()

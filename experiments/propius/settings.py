@@ -7,11 +7,12 @@ Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views o
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from experiments.settings import Delay, Option, PacketSettings, ScaleSection
+from measure.model.edge.authors import ONLINE_SHARE
 from workloads.edge.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 
 Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "micro", "control", "accept", "trouble", "trunk"]
@@ -22,6 +23,8 @@ Mode = Literal["authors", "fixed"]
 TroubleCase = Literal["none", "leaf-killed", "manager-restarted", "client-vanishes", "trunk-loss", "background"]
 CASES: tuple[TroubleCase, ...] = get_args(TroubleCase)
 
+FIVE_JOBS_CLIENTS = 1536
+"""The authors ran their five jobs with 1,200 to 1,800 clients."""
 Turns = Literal["phase", "demand", "rotor"]
 Clients = Annotated[int, Field(ge=2, le=128)]
 Loss = Annotated[float, Field(ge=0, le=20)]
@@ -38,6 +41,13 @@ class PropiusScale(ScaleSection):
         default=0.1, gt=0, le=1000, description=ScaleSection.model_fields["time"].description
     )
 
+    @field_validator("rate")
+    @classmethod
+    def _real(cls, value: float | str) -> float | str:
+        if value != 1.0:
+            raise ValueError("must be 1: the links of this experiment have real rates; scale with time alone")
+        return value
+
 
 class PropiusSettings(PacketSettings):
     """Settings of the Propius experiment, in real units."""
@@ -46,9 +56,9 @@ class PropiusSettings(PacketSettings):
         default=STUDIES, min_length=1, description="studies to measure"
     )
     policies: Annotated[tuple[str, ...], Option(metavar="NAME,...")] = Field(
-        default=("static", "random-client", "fifo", "srsf", "irs"),
+        default=("static", "random-client", "fifo", "irs"),
         min_length=1,
-        description="policies of the policy studies, or FILE.py:Class of your own",
+        description="policies to compare",
     )
     loads: Annotated[tuple[Clients, ...], Option(metavar="N,...")] = Field(
         default=(44, 66, 96), min_length=1, description="numbers of clients of the policy studies"
@@ -57,12 +67,14 @@ class PropiusSettings(PacketSettings):
     regions: int = Field(default=4, ge=1, le=32, description="number of regions, each with a leaf server")
     managers: int = Field(default=2, ge=1, le=8, description="number of client managers")
     rounds: int = Field(default=4, ge=1, le=1000, description="rounds of each job")
-    demand: int = Field(default=8, ge=1, le=128, description="updates of a round of each job of the policy studies")
+    demand: Annotated[int, Option("--round-demand", "N")] = Field(
+        default=8, ge=1, le=128, description="updates of a round of each job of the policy studies"
+    )
     longest_s: Annotated[float, Option("--longest", "S")] = Field(
-        default=10_000.0, gt=0, le=1e6, description="a run on packets ends after this time, in s of the real system"
+        default=4000.0, gt=0, le=1e6, description="a run on packets ends after this time, in s of the real system"
     )
     seeds: int = Field(default=1, ge=1, le=100, description="runs of each point of the policy studies, each seed + 1")
-    modes: Annotated[tuple[Mode, ...], Option(metavar="NAME,...")] = Field(
+    modes: Annotated[tuple[Mode, ...], Option("--server-modes", "NAME,...")] = Field(
         default=("authors", "fixed"), min_length=1, description="parameter servers of the studies tree and trouble"
     )
     cases: Annotated[tuple[TroubleCase, ...], Option(metavar="NAME,...")] = Field(
@@ -100,10 +112,16 @@ class PropiusSettings(PacketSettings):
     delays_ms: Annotated[tuple[Delay, ...], Option("--delays", "MS,...")] = Field(
         default=(0.0, 500.0, 1000.0, 2000.0, 3000.0),
         min_length=1,
-        description="reconfiguration delays of study trunk, in ms",
+        description="reconfiguration delays, in ms",
     )
     virtual_clients: Annotated[tuple[int, ...], Option("--virtual-clients", "N,...")] = Field(
         default=(6000, 10000), description="numbers of clients of the authors' runs repeated in virtual time"
+    )
+    virtual_online: Annotated[float, Option("--virtual-online", "SHARE")] = Field(
+        default=ONLINE_SHARE,
+        gt=0,
+        le=1,
+        description="share of these clients that is switched on (the default is fitted)",
     )
     virtual_rounds: Annotated[int, Option("--virtual-rounds", "N")] = Field(
         default=150, ge=1, le=1000, description="rounds of each job in virtual time"
@@ -122,6 +140,11 @@ class PropiusSettings(PacketSettings):
         default=3.0, ge=0.2, le=60, description="time of each load of study control, in s of wall-clock time"
     )
     scale: PropiusScale = PropiusScale()
+
+    @field_validator("loads", "policies", "studies", "modes", "cases", "turns")
+    @classmethod
+    def _once(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(value))
 
     @field_validator("virtual_clients")
     @classmethod
@@ -152,5 +175,8 @@ class PropiusSettings(PacketSettings):
         return contending_jobs(self.demand, self.rounds)
 
     def five_jobs(self) -> tuple[EdgeJob, ...]:
-        """The authors' five jobs with 1/32 of their demands, of the studies ``control``, ``accept`` and ``trouble``."""
-        return scaled_jobs(FIVE_JOBS, 1 / 32, self.rounds)
+        """The authors' five jobs, of the studies ``control``, ``accept`` and ``trouble``.
+
+        Their demands are in proportion to the clients: 2, 3, 3, 6 and 12 for 48.
+        """
+        return scaled_jobs(FIVE_JOBS, self.clients / FIVE_JOBS_CLIENTS, self.rounds)

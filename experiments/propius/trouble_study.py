@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from controllers.edge.processes import EdgeProcesses
-from experiments.point_run import Counted, counted
+from experiments.point_run import Counted
 from experiments.propius import virtual
 from experiments.propius.data_study import IDLE_S
 from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import Beside, PacketPoint, emulated_size, events_of, play, verdict_of
+from experiments.propius.packet_run import Beside, PacketPoint, emulated_size, play, recorded, verdict_of
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings, TroubleCase
 from experiments.runner import Runner
@@ -20,6 +21,7 @@ from experiments.session import Session
 from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
 from measure.metrics.edge.verdict import EdgeLinks, judge_edge
+from measure.metrics.fidelity import Check, link_delay
 from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
 from workloads.edge.client_actor import Vanishing
@@ -32,6 +34,9 @@ BACKGROUND_SHARE = 0.5
 VANISHING_CLIENTS = 2
 _DOWN_REAL_S = 5.0
 _FIRST_KILL_REAL_S = 60.0
+_SPREAD_REAL_S = 5.0
+_LEAST_LONGEST_S = 2.0
+"""Times of ``KillSettings``: over how long clients upload, and how long at least a round may be without an answer."""
 _LONGEST_MB = 1.0
 """Largest update in the rounds of ``leaf-killed``, whose updates are real numbers, on the emulated wire."""
 
@@ -64,21 +69,34 @@ def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) ->
     folder, counters = session.folder / f"kills{runner.next_number()}", Counted(session)
     folder.mkdir(mode=0o700)
     runner.progress.begin(f"{settings.kills} leaf servers killed, {mode}")
-    size = min(emulated_size(settings), round(_LONGEST_MB * 1e6))
-    given = KillSettings(mode, settings.kills, size, settings.seed, idle_s=settings.scale.scale().emulated_s(IDLE_S))
+    size, scale = min(emulated_size(settings), round(_LONGEST_MB * 1e6) // 4 * 4), settings.scale.scale()
+    idle_s = scale.emulated_s(IDLE_S)
+    longest_s = max(_LEAST_LONGEST_S, 2 * idle_s)
+    spread_s = scale.emulated_s(_SPREAD_REAL_S)
+    given = KillSettings(mode, settings.kills, size, settings.seed, spread_s, idle_s, longest_s, scale.time)
     assert session.plan.edge is not None
-    with counted(session, folder / "sampler.jsonl", counters):
+    with recorded(runner, session, folder, counters) as events:
         found = kill_leaves(DataHosts.of(session.plan.edge, session.netns_fds()), given, folder)
-    events = events_of(folder, counters)
-    runner.record.add_events(events)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None
     row.kills, row.updates_acknowledged, row.updates_late = found.kills, found.acknowledged, found.late
     row.updates_lost, row.updates_twice = found.lost, found.twice
     row.sums_checked, row.wrong_sums = found.sums_right, 0  # a wrong sum ends the run
     links = EdgeLinks([], 0.0, bottleneck=False, lossy=True)
-    row.judge(judge_edge(events, links, sums=(0, found.sums_right), trains=False))
+    more = [link_delay(session.plan.delayed, events), *_kept(row, settings.kills, found.kills)]
+    row.judge(judge_edge(events, links, sums=(0, found.sums_right), trains=False, more=more))
     return row
+
+
+def _kept(row: PropiusRow, faults: int, happened: int) -> list[Check]:
+    """Checks that each fault happened, and that mode ``fixed`` lost no acknowledged update and counted none twice."""
+    says = f"{happened} of {faults} faults happened"
+    checks = [Check("faults", happened, faults, "faults", happened == faults, says)] if faults else []
+    if row.mode == "fixed":
+        wrong = (row.updates_lost or 0) + (row.updates_twice or 0)
+        says = f"{row.updates_lost} acknowledged updates lost, {row.updates_twice} counted twice"
+        checks.append(Check("updates", wrong, 0, "updates", wrong == 0, says))
+    return checks
 
 
 def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, mode: Mode, loss: float) -> PropiusRow:
@@ -96,7 +114,7 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
     beside: Beside = lambda session, processes: nullcontext()  # noqa: E731
     kills: list[str] = []
     if case == "client-vanishes":
-        point = replace(point, vanishing=tuple(Vanishing(client, round=0) for client in range(VANISHING_CLIENTS)))
+        point = replace(point, vanishing=_vanishing(settings))
     elif case == "manager-restarted":
         beside = lambda session, processes: _restarted(settings, processes, "manager0", kills.append)  # noqa: E731
     elif case == "background":
@@ -108,8 +126,16 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
     row.kills = len(kills) or None
     row.root_bytes, row.root_received_bytes = found.root.sent, found.root.received
     row.sums_checked, row.wrong_sums = (None, None) if found.sums is None else (found.sums[1], found.sums[0])
-    row.judge(verdict_of(settings, point, found))
+    faults = {"client-vanishes": VANISHING_CLIENTS, "manager-restarted": 1}.get(case, 0)
+    checks = _kept(row, faults, len(kills) or found.metrics.gone)
+    row.judge(verdict_of(settings, point, found, more=checks))
     return row
+
+
+def _vanishing(settings: PropiusSettings) -> tuple[Vanishing, ...]:
+    """Clients that go between their first accept and the upload, whichever round that is."""
+    rounds = range(settings.rounds)
+    return tuple(Vanishing(client, round=number) for client in range(VANISHING_CLIENTS) for number in rounds)
 
 
 @contextmanager
@@ -127,13 +153,13 @@ def _restarted(
         over.wait(scale.emulated_s(_DOWN_REAL_S))
         processes.restart(name)
 
-    thread = threading.Thread(target=fail, name="fault")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        failing = thread.submit(fail)
+        try:
+            yield
+        finally:
+            over.set()
+        failing.result()
 
 
 def _background(settings: PropiusSettings, session: Session) -> AbstractContextManager[object]:

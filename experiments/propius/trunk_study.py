@@ -9,10 +9,11 @@ from pathlib import Path
 
 from controllers.edge.run import TRUNK_PORT
 from controllers.edge.trunk_actor import MODULE, TrunkSettings
-from experiments.point_run import Counted, counted
+from experiments.job_point import Fabric
+from experiments.point_run import Counted
 from experiments.propius.data_study import IDLE_S, MTU
 from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import emulated_size, events_of
+from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
@@ -43,13 +44,14 @@ class TrunkModel:
     """The times of one round by the formulas of ``measure.model.edge_trunk``, in real seconds.
 
     ``transfer_s`` is one model over the trunk with the request to the root; ``turn_s`` adds the messages to and from
-    the arbiter and the time for which it leaves a circuit up for the last packets. ``work_s`` is what the clients of a
-    region do between hand-out and flush, with the idle time of the leaf.
+    the arbiter. Before a reconfiguration a circuit stays up for ``guard_s``, for the last packets. ``work_s`` is what
+    the clients of a region do between hand-out and flush, with the idle time of the leaf.
     """
 
     regions: int
     transfer_s: float
     turn_s: float
+    guard_s: float
     work_s: float
 
     @staticmethod
@@ -58,8 +60,8 @@ class TrunkModel:
         size, trip_s = settings.object_bytes, 2 * settings.trunk_delay_ms / 1e3
         over_trunk = transfer_s(size, settings.slow_trunk_mbps, trip_s, MTU)
         at_client = transfer_s(size, CLIENT_MBPS, 2 * settings.access_delay_ms / 1e3, MTU)
-        turn_s = over_trunk + trip_s + settings.trunk_delay_ms / 1e3
-        return TrunkModel(settings.regions, over_trunk, turn_s, 2 * at_client + TRAIN_S + IDLE_S)
+        turn_s, guard_s = over_trunk + trip_s, settings.trunk_delay_ms / 1e3
+        return TrunkModel(settings.regions, over_trunk, turn_s, guard_s, 2 * at_client + TRAIN_S + IDLE_S)
 
     @property
     def slot_s(self) -> float:
@@ -71,13 +73,15 @@ class TrunkModel:
         if policy == "electrical":
             return shared_round_s(self.regions, self.transfer_s, self.work_s)
         if policy == "rotor":
-            return rotor_round_s(self.regions, self.turn_s, self.work_s, delay_s, self.slot_s, began_s)
-        return turns_round_s(self.regions, self.turn_s, self.work_s, delay_s)
+            gap_s = delay_s + self.guard_s
+            return rotor_round_s(self.regions, self.turn_s, self.work_s, gap_s, self.slot_s, began_s)
+        return turns_round_s(self.regions, self.turn_s, self.work_s, delay_s + self.guard_s)
 
     @property
     def crossing(self) -> str:
         """The delay up to which turns are faster than sharing, as a sentence."""
         delay_s = crossing_delay_s(self.regions, self.transfer_s, self.work_s)
+        delay_s -= self.turn_s + self.guard_s - self.transfer_s  # what a turn costs beside the transfer
         return f"Turns on an optical trunk are faster than sharing an electrical one up to a delay of {delay_s:.2f} s"
 
 
@@ -98,17 +102,21 @@ def trunk_row(settings: PropiusSettings, policy: str, delay_ms: float | None, be
     return row
 
 
+def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
+    """The network of the study: few equal clients, and a slow trunk."""
+    return edge_fabric(
+        settings,
+        settings.regions * CLIENTS_OF_A_REGION,
+        trunk="electrical" if policy == "electrical" else "ocs",
+        trunk_mbps=settings.slow_trunk_mbps,
+        client_mbps=CLIENT_MBPS,
+    )
+
+
 def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
     """One round for each policy and delay, all clients starting together."""
     for policy, delay_ms in trunk_points(settings):
-        fabric = edge_fabric(
-            settings,
-            settings.regions * CLIENTS_OF_A_REGION,
-            trunk="electrical" if policy == "electrical" else "ocs",
-            trunk_mbps=settings.slow_trunk_mbps,
-            client_mbps=CLIENT_MBPS,
-        )
-        session = runner.session(fabric)
+        session = runner.session(trunk_fabric(settings, policy))
         runner.progress.begin(f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms"))
         yield _measure(runner, settings, session, policy, delay_ms)
 
@@ -135,11 +143,12 @@ def _measure(
     arbiter: AbstractContextManager[object] = nullcontext()
     if delay_ms is not None:
         arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")
-    with counted(session, folder / "sampler.jsonl", counters), arbiter:
+    with recorded(runner, session, folder, counters) as events, arbiter:
         found = one_round(DataHosts.of(plan, session.netns_fds()), given, folder)
-    events = [*found.events, *events_of(folder, counters)]
-    runner.record.add_events(events)
-    began_s = scale.real_s(_into_rotation(found.began, events, scale.emulated_s((delay_ms or 0.0) / 1e3)))
+    events += found.events
+    runner.record.add_events(found.events)
+    gap_s = scale.emulated_s((delay_ms or 0.0) / 1e3 + TrunkModel.of(settings).guard_s)
+    began_s = scale.real_s(_into_rotation(found.began, events, gap_s))
     row = trunk_row(settings, policy, delay_ms, began_s if policy == "rotor" else 0.0)
     row.time_s = scale.real_s(found.round_s)
     row.root_bytes, row.root_received_bytes = found.root
@@ -165,13 +174,13 @@ def _arbiter(settings: PropiusSettings, session: Session, policy: str, delay_s: 
         settings.slow_trunk_mbps * goodput_share(MTU),
         delay_s,
         scale.emulated_s(TrunkModel.of(settings).slot_s) if policy == "rotor" else 0.0,
-        scale.emulated_s(settings.trunk_delay_ms / 1e3),
+        scale.emulated_s(TrunkModel.of(settings).guard_s),
     )
     return Child(MODULE, asdict(given), [fd], "the arbiter of the trunk", patience_s=2.0)
 
 
-def _into_rotation(now: float, events: Sequence[Event], delay_s: float) -> float:
-    """Seconds from the last reconfiguration to region 0 that began before ``now`` until then."""
+def _into_rotation(now: float, events: Sequence[Event], gap_s: float) -> float:
+    """Seconds until ``now`` since the gap of ``gap_s`` before a slot of region 0 began for the last time."""
     circuits = [event for event in events if event.kind == "trunk" and event["region"] == 0]
-    began = [event.t - delay_s for event in circuits if event.t - delay_s <= now]
+    began = [event.t - gap_s for event in circuits if event.t - gap_s <= now]
     return now - max(began) if began else 0.0

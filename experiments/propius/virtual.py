@@ -16,8 +16,9 @@ from workloads.edge.population import stratified
 
 KIND = "measured by the authors; their clients sleep for compute and transfers"
 ROUNDS = TEN_JOBS[0].rounds
-_PUBLISHED_AS = {"random-client": "random"}
-"""The authors' random order behaves as one that is drawn for each client (``measure.model.edge.authors``)."""
+_PUBLISHED_AS = {"random-client": "random", "irs-strict": "irs"}
+"""The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
+does (``measure.model.edge.authors``, ``controllers.edge.irs``); their figures stand beside both kinds."""
 
 
 def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, mode: Mode = "fixed") -> VirtualOutcome:
@@ -47,7 +48,7 @@ def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, m
 def authors_row(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
     """The authors' run with ten jobs: no network, sleeping clients, in virtual time."""
     jobs = scaled_jobs(TEN_JOBS, 1.0, settings.virtual_rounds)
-    outcome = simulate(authors_run(policy, clients, seed, jobs=jobs))
+    outcome = simulate(authors_run(policy, clients, seed, jobs=jobs, online_share=settings.virtual_online))
     row = policy_row(settings, policy, clients, seed, jobs)
     row.layer, row.topology, row.mode, row.regions = "virtual", "flat", None, None
     row.managers, row.computed, row.rate_scale, row.time_scale = MANAGERS, True, 1.0, 1.0
@@ -90,10 +91,11 @@ def fill(row: PropiusRow, metrics: EdgeMetrics, jobs: Sequence[EdgeJob], to_real
 
     names = [time.name or jobs[time.job].name for time in metrics.jobs]
     times = dict(zip(names, metrics.jobs, strict=True))
-    row.jct_s, row.run_s = real(metrics.jct_s), real(metrics.length_s)
+    row.run_s = real(metrics.length_s)
     row.jct_by_job = {name: time.jct_s * to_real for name, time in times.items() if time.jct_s is not None}
     row.finished = len(row.jct_by_job)
     row.starved = ", ".join(job.name for job in jobs if job.name not in row.jct_by_job) or None
+    row.jct_s = None if row.starved else real(metrics.jct_s)
     row.utilisation, row.active_share = metrics.utilisation, metrics.active_share
     row.bindings_per_s = per_real(metrics.bindings_per_s)
     row.useful_per_s = per_real(metrics.completed_clients_per_s)
@@ -105,7 +107,7 @@ def fill(row: PropiusRow, metrics: EdgeMetrics, jobs: Sequence[EdgeJob], to_real
 
 
 def predict_into(row: PropiusRow, metrics: EdgeMetrics) -> None:
-    """Set the columns of the model."""
-    row.predicted_jct_s = metrics.jct_s
+    """Set the columns of the model; of a run that is not measured, also which jobs finish."""
+    row.predicted_jct_s = None if metrics.unfinished else metrics.jct_s
     row.predicted_scheduling_delay_s = metrics.scheduling_s
     row.predicted_response_time_s = metrics.response_s

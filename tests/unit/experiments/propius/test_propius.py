@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from experiments.propius import virtual
 from experiments.propius.data_study import MTU, request_s
 from experiments.propius.experiment import Propius
 from experiments.propius.figures import propius_figures
@@ -20,8 +21,10 @@ from experiments.propius.settings import STUDIES, PropiusSettings
 from experiments.propius.trunk_study import TrunkModel
 from experiments.report import Recorded, exit_status, show
 from experiments.settings import validated
+from measure.metrics.edge.meter import edge_metrics
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
+from railyard.timeline import Event
 
 SMALL = {"loads": [48], "policies": ["irs"], "rounds": 1, "virtual_clients": [6000], "virtual_rounds": 1}
 
@@ -53,6 +56,12 @@ def run_row(study: str = "jct", *, faithful: bool | None = True, **values: Any) 
         ({"trunk_mbps": 0}, "trunk_mbps"),
         ({"virtual_clients": [50]}, "from 100 to 20000"),
         ({"loads": [129]}, "loads"),
+        ({"scale": {"rate": 0.5}}, "must be 1"),
+        ({"controller": "remote"}, "controller: must be os-ken or ryu"),
+        ({"pcap": True}, "pcap: is not there"),
+        ({"micro_delays_ms": [20_000]}, "access_delay_ms"),
+        ({"slow_trunk_mbps": 0.001}, "trunk_mbps"),
+        ({"accepts": 40_000}, "accepts: must be at most 32768"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_starts(values: dict[str, Any], said: str) -> None:
@@ -72,6 +81,19 @@ def test_a_policy_that_binds_a_client_twice_is_refused_in_one_sentence(tmp_path:
     )
     with pytest.raises(ConfigError, match="twice to one client"):
         Propius(settings(policies=[f"{file}:Twice"])).check()
+
+
+def test_studies_without_jobs_need_no_clients_for_them() -> None:
+    Propius(settings(clients=4, studies=["tree", "micro", "trunk"])).check()
+
+
+def test_demands_of_the_authors_jobs_are_in_proportion_to_the_clients() -> None:
+    assert [job.demand for job in settings(clients=48).five_jobs()] == [2, 3, 3, 6, 12]
+    assert [job.demand for job in settings(clients=12).five_jobs()] == [1, 1, 1, 2, 3]
+
+
+def test_what_is_named_twice_is_measured_once() -> None:
+    assert settings(loads=[48, 48], policies=["irs", "irs"]).loads == (48,)
 
 
 def test_the_defaults_can_run() -> None:
@@ -131,6 +153,14 @@ def test_a_starved_job_is_named_and_not_averaged_away() -> None:
     rows = [run_row(seed=1), run_row(seed=2, finished=4, starved="job-5", faithful=False)]
     (one,) = merged(rows)
     assert (one["starved"], one["faithful"]) == ("job-5", False)
+    jobs = PropiusSettings().jobs()
+    row = virtual.policy_row(PropiusSettings(), "irs", 48, 1, jobs)
+    numbers = range(len(jobs))
+    events = [Event(0.0, "edge", "registered", None, {"job": n, "name": jobs[n].name}) for n in numbers]
+    events += [Event(10.0, "edge", "finished", None, {"job": n}) for n in numbers[:-1]]
+    virtual.fill(row, edge_metrics(events), jobs)
+    assert (row.jct_s, row.finished, row.starved) == (None, 4, "job-5")
+    assert row.jct_by_job == dict.fromkeys([job.name for job in jobs[:-1]], 10.0)
 
 
 def test_rows_without_packets_have_no_say_in_the_verdict() -> None:

@@ -1,0 +1,81 @@
+"""Studies of the Propius experiment on packets, small: what happens counts, not how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.progress import RunProgress
+from experiments.propius.experiment import Propius
+from experiments.propius.settings import PropiusSettings
+from experiments.runner import Runner
+from experiments.settings import validated
+from measure.results.results import Results
+from measure.results.row import Row
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+
+SMALL: dict[str, Any] = {
+    "clients": 12,
+    "regions": 2,
+    "loads": [8],
+    "policies": ["irs"],
+    "demand": 1,
+    "rounds": 1,
+    "model_mb": 4,
+    "trunk_delay_ms": 10,
+    "access_delay_ms": 10,
+    "virtual_clients": [],
+    "verify": True,
+    "scale": {"time": 0.03},
+}
+
+
+def rows(folder: Path, **settings: Any) -> list[Row]:
+    """The rows of a run with these settings, as its results folder has them."""
+    experiment = Propius(validated(PropiusSettings, {**SMALL, **settings}))
+    experiment.check()
+    with Runner(experiment, folder, RunProgress()) as runner:
+        experiment.run(runner)
+    return list(Results.open(folder).rows())
+
+
+def test_policy_studies_move_every_byte_and_every_sum_is_right(tmp_path: Path) -> None:
+    found = rows(tmp_path / "out", studies=["jct", "delays"])
+    assert [row["study"] for row in found] == ["jct", "delays"]
+    row = found[0]
+    assert (row["finished"], row["starved"], row["updates_lost"], row["updates_twice"]) == (5, None, 0, 0)
+    assert row["updates_acknowledged"] >= 5
+    assert row["sums_checked"] >= 5 and row["wrong_sums"] == 0
+    assert row["root_bytes"] >= 5 * 120_000  # each job's model leaves the root once at least
+    assert row["response_time_s"] > 0 and row["predicted_response_time_s"] > 0
+
+
+def test_star_and_tree_put_on_the_root_s_link_what_the_law_says(tmp_path: Path) -> None:
+    for row in rows(tmp_path / "out", studies=["tree"]):
+        if row["mode"] == "fixed":
+            assert row["predicted_root_bytes"] == (12 if row["topology"] == "star" else 2) * 120_000
+            assert row["root_bytes"] / row["predicted_root_bytes"] == pytest.approx(1, abs=0.02)
+
+
+def test_faults_lose_no_acknowledged_update_in_mode_fixed(tmp_path: Path) -> None:
+    cases = ["leaf-killed", "manager-restarted", "trunk-loss"]
+    found = rows(tmp_path / "out", studies=["trouble"], modes=["fixed"], cases=cases, kills=2, losses=[1])
+    assert [row["case"] for row in found] == ["leaf killed", "manager restarted", "trunk loss 1 %"]
+    for row in found:
+        assert (row["updates_lost"], row["updates_twice"], row["wrong_sums"]) == (0, 0, 0), row["case"]
+        assert row["updates_acknowledged"] > 0 and row["sums_checked"] > 0
+        assert row["finished"] == 5 or row["case"] == "leaf killed"
+    assert [row["kills"] for row in found] == [2, 1, None]
+
+
+def test_regions_take_turns_on_an_optical_trunk_and_no_demand_is_exceeded(tmp_path: Path) -> None:
+    found = rows(tmp_path / "out", studies=["accept", "trunk"], accepts=300, delays_ms=[200], turns=["phase", "rotor"])
+    accept, *trunk = found
+    assert (accept["above_demand"], accept["accepted"]) == (0, accept["demand"])
+    assert [row["policy"] for row in trunk] == ["electrical", "phase", "rotor"]
+    for row in trunk:
+        assert row["root_bytes"] / (2 * 120_000) == pytest.approx(1, abs=0.02)
+        assert row["time_s"] > 0 and row["predicted_time_s"] > 0
