@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.propius.report import real_mb
+from experiments.propius.row import real_mb
 from experiments.propius.seeds import interval, merged
 from experiments.report import Drawn
 from measure.figures import style

@@ -7,20 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
+from experiments.propius.row import real_mb
 from experiments.propius.seeds import merged, ratios
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.results.row import Row
 
 _LAYERS = {"packets": "on packets", "virtual": "the authors' sizes, virtual time"}
-
-
-def real_mb(name: str) -> Callable[[Row], float | None]:
-    """A function that reads emulated bytes of a row as MB of the real system."""
-
-    def read(row: Row) -> float | None:
-        return None if row[name] is None else row[name] / (row["rate_scale"] * row["time_scale"]) / 1e6
-
-    return read
 
 
 def _ratio(top: str, bottom: str) -> Callable[[Row], float | None]:

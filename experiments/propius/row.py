@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from measure.results.row import MeasuredRow
+from measure.results.row import MeasuredRow, Row
 
 
 @dataclass(kw_only=True)
@@ -78,3 +78,12 @@ class PropiusRow(MeasuredRow):
     refused: Annotated[int | None, "accepts that were refused"] = None
     demand: Annotated[int | None, "clients that the jobs asked for"] = None
     above_demand: Annotated[int | None, "accepts above a demand"] = None
+
+
+def real_mb(name: str) -> Callable[[Row], float | None]:
+    """A function that reads emulated bytes of a row as MB of the real system."""
+
+    def read(row: Row) -> float | None:
+        return None if row[name] is None else row[name] / (row["rate_scale"] * row["time_scale"]) / 1e6
+
+    return read
