@@ -51,7 +51,7 @@ class Propius(Experiment[PropiusSettings]):
         "accepts": 2000,
         "kills": 3,
         "cases": ["leaf-killed", "manager-restarted"],
-        "micro_mb": 1.0,
+        "micro_mb": 4.0,
         "micro_delays_ms": [20],
         "repetitions": 1,
         "at_once": [64],

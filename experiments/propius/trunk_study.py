@@ -37,6 +37,9 @@ TRAIN_S = 5.0
 SLOT_TRANSFERS = 1.2
 """Length of a slot of the rotor, in transfers of one model with their round trips."""
 _FORMULA_SHARE = 0.05
+_SHARED_SHARE = 0.12
+"""How far the time of a round may be from the formula. TCP shares the electrical trunk unevenly, so that some regions
+are served early: short transfers took up to a tenth less than the formula, which is an upper bound."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ def _measure(
     row = trunk_row(settings, policy, delay_ms, began_s if policy == "rotor" else 0.0)
     row.time_s = scale.real_s(found.round_s)
     row.root_bytes, row.root_received_bytes = found.root
-    expected = Expected("time of a round", row.time_s, row.predicted_time_s, _FORMULA_SHARE)
+    share = _FORMULA_SHARE if optical else _SHARED_SHARE
+    expected = Expected("time of a round", row.time_s, row.predicted_time_s, share)
     trip_s = scale.emulated_s(2 * settings.access_delay_ms / 1e3)
     links = EdgeLinks([CLIENT_MBPS] * (settings.regions * CLIENTS_OF_A_REGION), trip_s)
     row.judge(judge_edge(events, links, [expected], trains=False, more=[link_delay(session.plan.delayed, events)]))
