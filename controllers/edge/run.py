@@ -163,21 +163,28 @@ def _control(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings,
 
 
 def _trunk(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings, tuple[int, ...]]:
-    fd, turns = run.netns_fds[CONTROL], run.turns
-    assert turns is not None
-    settings = TrunkSettings(
-        fd,
+    fd = run.netns_fds[CONTROL]
+    assert run.turns is not None
+    return "controllers.edge.trunk_actor", trunk_settings(run.plan, fd, run.turns, events), (fd,)
+
+
+def trunk_settings(plan: EdgePlan, control_fd: int, turns: TrunkTurns, events: str) -> TrunkSettings:
+    """The settings of the arbiter of an optical trunk, on the control host with the namespace ``control_fd``.
+
+    It appends events to the file ``events``.
+    """
+    return TrunkSettings(
+        control_fd,
         (_EVERYWHERE, TRUNK_PORT),
         events,
         turns.channel,
-        tuple(region.trunk_port for region in run.plan.regions),
+        tuple(region.trunk_port for region in plan.regions),
         turns.policy,
-        run.plan.trunk_mbps * goodput_share(turns.mtu),
+        plan.trunk_mbps * goodput_share(turns.mtu),
         turns.delay_s,
         turns.slot_s,
         turns.guard_s,
     )
-    return "controllers.edge.trunk_actor", settings, (fd,)
 
 
 def _manager(run: EdgeRun, number: int, incarnation: int, _: str) -> tuple[str, Settings, tuple[int, ...]]:

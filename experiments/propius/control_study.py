@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from controllers.edge.run import EdgeRun
-from experiments.point_run import Counted
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import PacketPoint, edge_run, recorded
 from experiments.propius.row import PropiusRow
@@ -31,10 +30,8 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
     """Check-ins in closed loops of more and more clients, for 1, 2 and 4 client managers."""
     for managers in MANAGERS:
         session, run = _started(runner, settings, managers)
-        folder, counters = session.folder / f"check-ins{runner.next_number()}", Counted(session)
-        folder.mkdir(mode=0o700)
         runner.progress.begin(f"check-ins, {managers} client managers")
-        with recorded(runner, session, folder, counters) as events:
+        with recorded(runner, session, "check-ins") as (_, events):
             loads = control_load(run, settings.at_once, settings.load_s, GENERATORS)
         for found in loads:
             row = _row(settings, "control", managers)
@@ -48,10 +45,8 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
 def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
     """Many accepts at the same moment: no job gets more clients than it asked for."""
     session, run = _started(runner, settings, settings.managers)
-    folder, counters = session.folder / f"accepts{runner.next_number()}", Counted(session)
-    folder.mkdir(mode=0o700)
     runner.progress.begin(f"{settings.accepts} accepts at the same moment")
-    with recorded(runner, session, folder, counters) as events:
+    with recorded(runner, session, "accepts") as (_, events):
         found = accept_rush(run, settings.accepts)
     row = _row(settings, "accept", settings.managers)
     row.demand, row.accepted, row.refused = sum(found.demands.values()), sum(found.bound.values()), found.refused

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from experiments.job_point import Fabric
-from experiments.point_run import Counted
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
@@ -58,18 +57,15 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
     scale = settings.scale.scale()
     for topology, mode in tree_points(settings):
         session = runner.session(edge_fabric(settings, settings.clients))
-        folder, counters = session.folder / f"tree{runner.next_number()}", Counted(session)
-        folder.mkdir(mode=0o700)
         runner.progress.begin(f"{topology}, {mode}, {settings.clients} clients")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
         given = RoundSettings(
             mode, topology == "tree", emulated_size(settings), scale.emulated_s(IDLE_S), settings.scale.time
         )
-        with recorded(runner, session, folder, counters) as events:
+        with recorded(runner, session, "tree") as (folder, events):
             found = one_round(hosts, given, folder)
-        events += found.events
-        runner.record.add_events(found.events)
+            events += found.events
         row = tree_row(settings, topology, mode)
         row.root_bytes, row.root_received_bytes = found.root
         row.time_s = scale.real_s(found.hand_out_s)
@@ -128,12 +124,10 @@ def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
     """Time each kind of request of one client, at each delay, at real size and in real time."""
     for delay_ms in settings.micro_delays_ms:
         session = runner.session(micro_fabric(settings, delay_ms))
-        folder, counters = session.folder / f"micro{runner.next_number()}", Counted(session)
-        folder.mkdir(mode=0o700)
         runner.progress.begin(f"GET and PUSH over {delay_ms:g} ms")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        with recorded(runner, session, folder, counters) as events:
+        with recorded(runner, session, "micro") as (folder, events):
             times = request_times(hosts, folder, size=settings.micro_bytes, repetitions=settings.repetitions)
         moved = len(times) * settings.micro_bytes
         for (place, kind), row in micro_rows(settings, delay_ms).items():

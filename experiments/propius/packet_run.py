@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from controllers.edge.processes import EdgeProcesses
 from controllers.edge.run import EdgeRun
@@ -47,8 +46,6 @@ class PacketPoint:
     policy: str
     seed: int
     mode: Mode = "fixed"
-    topology: Literal["tree", "star"] = "tree"
-    case: str = ""
     lossy: bool = False
     disturbed: bool = False
     vanishing: tuple[Vanishing, ...] = ()
@@ -118,12 +115,17 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
 
 
 @contextmanager
-def recorded(runner: Runner, session: Session, folder: Path, counters: Counted) -> Iterator[list[Event]]:
-    """Count and sample while the block runs; its list has all events afterwards, which are saved whatever happens."""
-    events: list[Event] = []
+def recorded(runner: Runner, session: Session, name: str) -> Iterator[tuple[Path, list[Event]]]:
+    """Count and sample while the block runs: (a new folder for its processes, a list of events).
+
+    Afterwards the list has all events: those that the block put into it, and those of processes, sampler and counters.
+    They are saved whatever happens.
+    """
+    folder, counters, events = session.folder / f"{name}{runner.next_number()}", Counted(session), list[Event]()
+    folder.mkdir(mode=0o700)
     try:
         with counted(session, folder / "sampler.jsonl", counters):
-            yield events
+            yield folder, events
     finally:
         events += events_of(folder, counters)
         runner.record.add_events(events)
@@ -156,7 +158,6 @@ def edge_run(settings: PropiusSettings, session: Session, point: PacketPoint, fo
         size=emulated_size(settings),
         policy=point.policy,
         mode=point.mode,
-        topology=point.topology,
         managers=settings.managers,
         time=scale.time,
         seed=point.seed,
@@ -178,11 +179,10 @@ def verdict_of(
     more: Sequence[Check] = (),
 ) -> Verdict:
     """The verdict on a run; ``expected``: measured values beside those of the model, ``more``: further checks."""
-    delays = settings.access_delay_ms + (settings.trunk_delay_ms if point.topology == "star" else 0.0)
     links = EdgeLinks(
         [profile.rate_mbps for profile in point.profiles],
-        settings.scale.scale().emulated_s(2 * delays / 1e3),
-        bottleneck=point.topology == "tree" and not point.disturbed,
+        settings.scale.scale().emulated_s(2 * settings.access_delay_ms / 1e3),
+        bottleneck=not point.disturbed,
         lossy=point.lossy,
     )
     delayed = link_delay(found.counted.session.plan.delayed, found.events)

@@ -9,11 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from controllers.edge.processes import EdgeProcesses
-from experiments.point_run import Counted
 from experiments.propius import virtual
 from experiments.propius.data_study import IDLE_S
 from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import Beside, PacketPoint, emulated_size, play, recorded, verdict_of
+from experiments.propius.packet_run import PacketPoint, emulated_size, play, recorded, verdict_of
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings, TroubleCase
 from experiments.runner import Runner
@@ -66,8 +65,6 @@ def _row(settings: PropiusSettings, case: str, mode: Mode, loss: float = 0.0) ->
 def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) -> PropiusRow:
     """One kill of a random leaf server in each of many rounds of one job, each sum checked bit by bit."""
     session = runner.session(edge_fabric(settings, settings.clients))
-    folder, counters = session.folder / f"kills{runner.next_number()}", Counted(session)
-    folder.mkdir(mode=0o700)
     runner.progress.begin(f"{settings.kills} leaf servers killed, {mode}")
     size, scale = min(emulated_size(settings), round(_LONGEST_MB * 1e6) // 4 * 4), settings.scale.scale()
     idle_s = scale.emulated_s(IDLE_S)
@@ -75,7 +72,7 @@ def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) ->
     spread_s = scale.emulated_s(_SPREAD_REAL_S)
     given = KillSettings(mode, settings.kills, size, settings.seed, spread_s, idle_s, longest_s, scale.time)
     assert session.plan.edge is not None
-    with recorded(runner, session, folder, counters) as events:
+    with recorded(runner, session, "kills") as (folder, events):
         found = kill_leaves(DataHosts.of(session.plan.edge, session.netns_fds()), given, folder)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None
@@ -111,14 +108,15 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
         lossy=bool(loss or settings.access_loss),
         disturbed=case == "background",
     )
-    beside: Beside = lambda session, processes: nullcontext()  # noqa: E731
     kills: list[str] = []
     if case == "client-vanishes":
         point = replace(point, vanishing=_vanishing(settings))
-    elif case == "manager-restarted":
-        beside = lambda session, processes: _restarted(settings, processes, "manager0", kills.append)  # noqa: E731
-    elif case == "background":
-        beside = lambda session, processes: _background(settings, session)  # noqa: E731
+
+    def beside(session: Session, processes: EdgeProcesses) -> AbstractContextManager[object]:
+        if case == "manager-restarted":
+            return _restarted(settings, processes, "manager0", kills.append)
+        return _background(settings, session) if case == "background" else nullcontext()
+
     words = case.replace("-", " ") + (f" {loss:g} %" if case == "trunk-loss" else "")
     row = _row(settings, words, mode, loss)
     found = play(runner, settings, point, f"{words}, {mode}", beside)

@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from controllers.edge.run import TRUNK_PORT
-from controllers.edge.trunk_actor import MODULE, TrunkSettings
+from controllers.edge.run import TRUNK_PORT, TrunkTurns, trunk_settings
+from controllers.edge.trunk_actor import MODULE
 from experiments.job_point import Fabric
-from experiments.point_run import Counted
 from experiments.propius.data_study import IDLE_S, MTU
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
@@ -25,7 +24,6 @@ from measure.metrics.fidelity import link_delay
 from measure.model.edge.transfers import transfer_s
 from measure.model.edge_trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 from railyard.child import Child
-from railyard.scale import goodput_share
 from railyard.timeline import Event
 from topos.edge_plan import CONTROL
 
@@ -127,10 +125,7 @@ def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
 def _measure(
     runner: Runner, settings: PropiusSettings, session: Session, policy: str, delay_ms: float | None
 ) -> PropiusRow:
-    scale, counters = settings.scale.scale(), Counted(session)
-    folder = session.folder / f"trunk{runner.next_number()}"
-    folder.mkdir(mode=0o700)
-    plan = session.plan.edge
+    scale, plan = settings.scale.scale(), session.plan.edge
     assert plan is not None
     optical = delay_ms is not None
     given = RoundSettings(
@@ -143,13 +138,13 @@ def _measure(
         arbiters=[(region.control_ip, TRUNK_PORT) for region in plan.regions] if optical else (),
         together=False,
     )
-    arbiter: AbstractContextManager[object] = nullcontext()
-    if delay_ms is not None:
-        arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")
-    with recorded(runner, session, folder, counters) as events, arbiter:
-        found = one_round(DataHosts.of(plan, session.netns_fds()), given, folder)
-    events += found.events
-    runner.record.add_events(found.events)
+    with recorded(runner, session, "trunk") as (folder, events):
+        arbiter: AbstractContextManager[object] = nullcontext()
+        if delay_ms is not None:
+            arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")
+        with arbiter:
+            found = one_round(DataHosts.of(plan, session.netns_fds()), given, folder)
+        events += found.events
     gap_s = scale.emulated_s((delay_ms or 0.0) / 1e3 + TrunkModel.of(settings).guard_s)
     began_s = scale.real_s(_into_rotation(found.began, events, gap_s))
     row = trunk_row(settings, policy, delay_ms, began_s if policy == "rotor" else 0.0)
@@ -165,21 +160,12 @@ def _measure(
 
 def _arbiter(settings: PropiusSettings, session: Session, policy: str, delay_s: float, events: Path) -> Child:
     """The process that hands out the circuits, on the host of the control plane."""
-    scale, plan = settings.scale.scale(), session.plan.edge
+    scale, model, plan = settings.scale.scale(), TrunkModel.of(settings), session.plan.edge
     assert plan is not None and session.channel_path is not None
     fd = session.netns_fds()[CONTROL]
-    given = TrunkSettings(
-        fd,
-        ("0.0.0.0", TRUNK_PORT),
-        str(events),
-        session.channel_path,
-        tuple(region.trunk_port for region in plan.regions),
-        policy,
-        settings.slow_trunk_mbps * goodput_share(MTU),
-        delay_s,
-        scale.emulated_s(TrunkModel.of(settings).slot_s) if policy == "rotor" else 0.0,
-        scale.emulated_s(TrunkModel.of(settings).guard_s),
-    )
+    slot_s = scale.emulated_s(model.slot_s) if policy == "rotor" else 0.0
+    turns = TrunkTurns(session.channel_path, policy, delay_s, slot_s, scale.emulated_s(model.guard_s), MTU)
+    given = trunk_settings(plan, fd, turns, str(events))
     return Child(MODULE, asdict(given), [fd], "the arbiter of the trunk", patience_s=2.0)
 
 
