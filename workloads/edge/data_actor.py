@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from railyard.errors import MachineError
-from workloads.edge.actor import EventFile
-from workloads.edge.endpoint import Reply
+from workloads.edge.actor import EventFile, Orders
+from workloads.edge.endpoint import Address, Reply, serve
 from workloads.edge.leaf import Actions
 from workloads.edge.server_actions import Answer, Note, Refuse, ServerAction
 from workloads.edge.wire import EdgeRefused, Frame
@@ -28,6 +28,29 @@ class DataActor:
         self._decide = decide
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def serve(
+        self, netns_fd: int | None, address: Address, size: int, most_connections: int, orders: Orders
+    ) -> None:
+        """Answer requests at ``address`` until the parent says stop; payloads have at most ``size`` bytes.
+
+        Raises what ``failed`` raises.
+        """
+        listener = await serve(netns_fd, address, self.answer, most_payload=size, most_connections=most_connections)
+        try:
+            self.start()
+            orders.ready()
+            await self.failed
+        finally:
+            await listener.close()
+            self.stop()
+            await self.end()
+
+    def start(self) -> None:
+        """Begin; a server that has nothing to begin with does nothing."""
+
+    def stop(self) -> None:
+        """Note what is left at the end of the run; ``end`` is next."""
 
     async def answer(self, frame: Frame) -> Reply:
         """The answer to a request, once the server has decided it."""

@@ -17,7 +17,7 @@ from railyard.validation import from_plain
 from workloads.edge.actor import EventFile, Orders, run_actor
 from workloads.edge.data_actor import DataActor, Token
 from workloads.edge.data_requests import GetRequest, LeafRequest, Mode
-from workloads.edge.endpoint import PATIENCE_S, Pool, serve
+from workloads.edge.endpoint import PATIENCE_S, Pool
 from workloads.edge.journal import Journal
 from workloads.edge.leaf import Actions, LeafServer
 from workloads.edge.root_actor import check_size
@@ -153,22 +153,7 @@ class LeafActor(DataActor):
 async def work(settings: dict[str, Any], orders: Orders) -> None:
     """Serve until the parent says stop."""
     given = from_plain(LeafSettings, settings, "a leaf server")
-    actor = LeafActor(given)
-    listener = await serve(
-        given.netns_fd,
-        given.address,
-        actor.answer,
-        most_payload=given.size,
-        most_connections=given.most_connections,
-    )
-    try:
-        actor.start()
-        orders.ready()
-        await actor.failed
-    finally:
-        await listener.close()
-        actor.stop()
-        await actor.end()
+    await LeafActor(given).serve(given.netns_fd, given.address, given.size, given.most_connections, orders)
 
 
 if __name__ == "__main__":

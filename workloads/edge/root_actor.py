@@ -10,7 +10,6 @@ from railyard.validation import from_plain
 from workloads.edge.actor import EventFile, Orders, run_actor
 from workloads.edge.data_actor import DataActor, Token
 from workloads.edge.data_requests import GetRequest, JobGetRequest, Mode, PushRequest, PutRequest, RootRequest
-from workloads.edge.endpoint import serve
 from workloads.edge.leaf import Actions
 from workloads.edge.root import RootServer
 from workloads.edge.wire import EdgeRefused, Frame, read
@@ -54,30 +53,24 @@ def _decide(server: RootServer, size: int, token: Token, frame: Frame, now: floa
     return server.push_sum(token, request.sum_id, request.job, request.stage, request.clients, frame.payload, now)
 
 
-def root_actor(server: RootServer, size: int, events: str) -> DataActor:
-    """The actor of ``server``, for models of ``size`` bytes, that appends events to the file ``events``."""
-    return DataActor(EventFile(events), lambda *request: _decide(server, size, *request))
+class RootActor(DataActor):
+    """The actor of ``server``, for models of ``size`` bytes; it appends events to the file ``events``."""
+
+    def __init__(self, server: RootServer, size: int, events: str) -> None:
+        super().__init__(EventFile(events), lambda *request: _decide(server, size, *request))
+        self._server = server
+
+    def stop(self) -> None:
+        """Note what is left at the end of the run; ``end`` is next."""
+        self.act(self._server.stop(time.monotonic()))
 
 
 async def work(settings: dict[str, Any], orders: Orders) -> None:
     """Serve until the parent says stop."""
     given = from_plain(RootSettings, settings, "a root server")
     server = RootServer(given.mode, verify=given.verify)
-    actor = root_actor(server, given.size, given.events)
-    listener = await serve(
-        given.netns_fd,
-        given.address,
-        actor.answer,
-        most_payload=given.size,
-        most_connections=given.most_connections,
-    )
-    try:
-        orders.ready()
-        await actor.failed
-    finally:
-        await listener.close()
-        actor.act(server.stop(time.monotonic()))
-        await actor.end()
+    actor = RootActor(server, given.size, given.events)
+    await actor.serve(given.netns_fd, given.address, given.size, given.most_connections, orders)
 
 
 if __name__ == "__main__":

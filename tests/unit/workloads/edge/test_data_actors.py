@@ -17,7 +17,7 @@ from workloads.edge.data_requests import Mode, Stage, UpdateId
 from workloads.edge.endpoint import Address, Reply, Server, serve
 from workloads.edge.leaf_actor import LeafActor, LeafSettings
 from workloads.edge.root import RootServer
-from workloads.edge.root_actor import root_actor
+from workloads.edge.root_actor import RootActor
 from workloads.edge.trunk_gate import AcquireRequest, TrunkRequest
 from workloads.edge.update import as_bytes, check_sum, draw
 from workloads.edge.wire import EdgeError, EdgeRefused, Frame, read
@@ -38,7 +38,7 @@ class Tree:
 
     async def __aenter__(self) -> Tree:
         self.root_server = RootServer(self.mode, verify=True)
-        self.root = root_actor(self.root_server, SIZE, str(self.folder / "root.jsonl"))
+        self.root = RootActor(self.root_server, SIZE, str(self.folder / "root.jsonl"))
         self.root_address = await self._listen(self.root)
         await self.start_leaf()
         return self
