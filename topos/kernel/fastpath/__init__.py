@@ -1,0 +1,1 @@
+"""The fast path: the kernel forwards the packets that simple flows of Open vSwitch decide, as a hardware offload does."""
