@@ -1,1 +1,1 @@
-"""The fast path: the kernel forwards the packets that simple flows of Open vSwitch decide, as a hardware offload does."""
+"""The fast path: the kernel forwards what simple flows of Open vSwitch decide, as a hardware offload does."""

@@ -33,8 +33,8 @@ TO_OVS = Rule(UP)
 class PortRules(NamedTuple):
     """The rules for packets received on one port.
 
-    ``to`` has a rule by destination MAC address (6 bytes), ``other`` holds for every other destination. Ports with equal
-    tables should share one mapping: it is then in the kernel once.
+    ``to`` has a rule by destination MAC address (6 bytes), ``other`` holds for every other destination. Ports with
+    equal tables should share one mapping: it is then in the kernel once.
     """
 
     other: Rule = TO_OVS
