@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +39,7 @@ _RTAX_RTO_MIN = 13
 _INITIAL_WINDOW = 200
 """Segments that a connection sends, and accepts, at once when it starts."""
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
+_KIND_AND_SEQUENCE = struct.Struct("=4xHxxI")
 _TOGETHER = 64
 """Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
 
@@ -49,6 +50,15 @@ class NetlinkRequest:
 
     packed: bytes | bytearray
     what: str
+
+
+def messages(received: bytes) -> Iterator[bytes]:
+    """The netlink messages, with headers, that one call received."""
+    at = 0
+    while at < len(received):
+        (length,) = struct.unpack_from("=I", received, at)
+        yield received[at : at + length]
+        at += length + 3 & ~3
 
 
 def _nest(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +217,16 @@ class Netlink:
 
         Raises ``MachineError`` for the first one that failed, after the others of its batch were executed.
         """
+        self.ask(requests)
+
+    def ask(self, requests: Iterable[NetlinkRequest]) -> list[bytes]:
+        """Send all ``requests`` to the kernel, in order, and return the messages that it answers, with headers.
+
+        The kernel answers requests for information, and those with the flag NLM_F_ECHO; not dumps. Raises
+        ``MachineError`` as ``run`` does.
+        """
         rest = iter(requests)
+        answers: list[bytes] = []
         while batch := list(islice(rest, _TOGETHER)):
             packed = bytearray()
             for number, request in enumerate(batch):
@@ -216,15 +235,19 @@ class Netlink:
                 struct.pack_into("=I", packed, start + _SEQUENCE_AT, number)
             packed[start + _FLAGS_AT] |= netlink.NLM_F_ACK
             self._socket.send(packed)
-            self._check_answers(batch)
+            self._take_answers(batch, answers)
+        return answers
 
-    def _check_answers(self, batch: list[NetlinkRequest]) -> None:
-        """Read answers up to that of the last request; the kernel answers the others only if they failed."""
+    def _take_answers(self, batch: list[NetlinkRequest], answers: list[bytes]) -> None:
+        """Read answers up to the acknowledgement of the last request; for the others there is one only on failure."""
         failed: list[str] = []
         while True:
-            for answer in Marshal().parse(self._socket.recv(1 << 18)):
-                header = answer["header"]
-                number, error = header["sequence_number"], header["error"]
+            for message in messages(self._socket.recv(1 << 18)):
+                kind, number = _KIND_AND_SEQUENCE.unpack_from(message)
+                if kind != netlink.NLMSG_ERROR:
+                    answers.append(message)
+                    continue
+                error = next(iter(Marshal().parse(message)))["header"]["error"]
                 if error is not None:
                     failed.append(f"{batch[number].what} failed ({_said(error)})")
                 if number == len(batch) - 1:
