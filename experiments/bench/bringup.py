@@ -6,25 +6,26 @@ import time
 from typing import Any
 
 from experiments.bench import Measurement, not_measured
-from experiments.bench.stock import stock
+from experiments.bench.bed import Bed
 from railyard.errors import MachineError
-from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
 LEAST_UP_RATIO = 10.0
 LEAST_DOWN_RATIO = 2.0
+MOST_UP_S = 1.5
+"""Largest time with bpf, with its programs attached."""
 SHAPE: dict[str, Any] = {"servers": 16, "gpus": 8, "ports": 1, "fabric": "electrical", "scale_up": True}
 """128 GPUs on 8 rails and 16 scale-up switches: 256 links, 24 switches."""
 
 
-def bring_up(shape: dict[str, Any] = SHAPE, baseline: bool = True) -> list[Measurement]:
+def bring_up(bed: Bed, shape: dict[str, Any] = SHAPE) -> list[Measurement]:
     """Seconds until every link is up and every bridge forwards, and seconds of the tear-down; needs root.
 
     Railyard's time includes the construction of the ``Emulation`` and the start of its Open vSwitch; stock Mininet's
     time covers build and start on an Open vSwitch that is already running.
     """
     start = time.monotonic()
-    net = Emulation(RailTopo(**shape), openflow=None)
+    net = bed.make(RailTopo(**shape))
     try:
         net.start()
         up_s = time.monotonic() - start
@@ -34,12 +35,12 @@ def bring_up(shape: dict[str, Any] = SHAPE, baseline: bool = True) -> list[Measu
         net.stop()
     down_s = time.monotonic() - start
     theirs, missing = {}, []
-    if baseline:
-        try:
-            theirs = stock(shape)
-        except MachineError as error:
-            missing.append(not_measured(f"bring_up_{size}_stock", error))
+    try:
+        theirs = bed.stock(shape)
+    except MachineError as error:
+        missing.append(not_measured(f"bring_up_{size}_stock", error))
     return [
+        bed.at_most(f"bring_up_{size}_seconds", up_s, "s", MOST_UP_S),
         _faster(f"bring_up_{size}", up_s, theirs.get("up_s"), LEAST_UP_RATIO),
         _faster(f"tear_down_{size}", down_s, theirs.get("down_s"), LEAST_DOWN_RATIO),
         *missing,

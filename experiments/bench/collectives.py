@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from experiments.bench import Measurement, at_most, not_measured
+from experiments.bench.bed import Bed
 from experiments.bench.rows import rows_of
 from experiments.collective.experiment import Collectives
 from experiments.collective.settings import CollectiveSettings
@@ -27,14 +28,14 @@ SPEEDUP_TOLERANCE, BREAK_EVEN_TOLERANCE = 0.05, 0.10
 _STEPS = 2
 
 
-def against_bounds() -> list[Measurement]:
+def against_bounds(bed: Bed) -> list[Measurement]:
     """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
 
     The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
     alpha_s = (load_calibration() or default_calibration()).alpha_s
     found = []
-    experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS}))
+    experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS, "datapath": bed.option}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
         name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
         if not row["after_arrival_s"]:
@@ -62,13 +63,13 @@ def _trials() -> Iterator[Trial]:
             yield Trial(plan, SIZE, TrialFabric(ranks=RANKS, gpus_per_server=servers))
 
 
-def stragglar() -> list[Measurement]:
+def stragglar(bed: Bed) -> list[Measurement]:
     """Time of Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8 ranks; needs root.
 
     The ratios are compared with the published ones, the break-even delay with the law.
     """
     found = []
-    values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3}
+    values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3, "datapath": bed.option}
     rows = rows_of(Stragglers(validated(StragglerSettings, values)))
     after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in rows}
     for n, published in SPEEDUPS.items():
@@ -82,11 +83,12 @@ def stragglar() -> list[Measurement]:
         ratio = ring / other
         ok = abs(ratio / published - 1) <= SPEEDUP_TOLERANCE
         found.append(Measurement(name, ratio, "ratio", limit=published, ok=ok))
-    return [*found, _break_even()]
+    return [*found, _break_even(bed)]
 
 
-def _break_even() -> Measurement:
-    settings = validated(StragglerSettings, {"algorithms": ["ring", "stragglar"], "iterations": 3})
+def _break_even(bed: Bed) -> Measurement:
+    values = {"algorithms": ["ring", "stragglar"], "iterations": 3, "datapath": bed.option}
+    settings = validated(StragglerSettings, values)
     measured = break_even_s(rows_of(Stragglers(settings)))
     name = "break-even delay of StragglAR and Ring, 8 ranks: measured / law"
     if measured is None:

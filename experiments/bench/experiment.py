@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from rich.console import Console
 
 from experiments.bench import Measurement, finite, not_measured
@@ -16,41 +17,76 @@ from experiments.settings import Option, Settings
 from measure.results.row import Row
 from railyard.errors import RailyardError
 
+if TYPE_CHECKING:
+    from experiments.bench.bed import Bed
+    from experiments.bench.catalog import Measure
+
 Name = Literal[
     "links",
     "allreduce",
+    "large-allreduce",
     "collectives",
     "stragglar",
     "ceiling",
+    "rtt",
+    "idle",
     "bringup",
     "rewire",
+    "swap",
     "barrier",
     "dark",
+    "slots",
+    "floor",
     "delay",
     "loss",
     "slopes",
 ]
 
 
+Datapath = Literal["auto", "bpf", "mirred", "ovs"]
+
+
 class BenchSettings(Settings):
-    """Settings of the benchmarks: the choice of those that run."""
+    """Settings of the benchmarks: the choice of those that run, and of the datapaths that they measure."""
 
     only: Annotated[tuple[Name, ...] | None, Option(metavar="NAME,...")] = Field(
-        default=None, min_length=1, description="benchmarks to run (default all)"
+        default=None, min_length=1, description="benchmarks to run (default all but the large ones)"
     )
+    datapath: Annotated[tuple[Datapath, ...], Option(metavar="NAME,...")] = Field(
+        default=("auto",), min_length=1, description="datapaths to measure side by side"
+    )
+
+    @field_validator("datapath")
+    @classmethod
+    def _once(cls, value: tuple[Datapath, ...]) -> tuple[Datapath, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("must name each datapath once")
+        return value
 
 
 def list_benchmarks(experiment: Bench, console: Console) -> int:
     """Print the names and descriptions of the benchmarks."""
     from experiments.bench.catalog import BENCHES
 
-    print("\n".join(f"{name:<12} {bench.says}" for name, bench in BENCHES.items()))
+    for name, bench in BENCHES.items():
+        print(f"{name:<16} {bench.says}" + (" (only if named)" if bench.large else ""))
     return 0
+
+
+def rows(name: str, part: Measure, bed: Bed) -> list[Measurement]:
+    """What a part of benchmark ``name`` measures on a datapath; one that cannot measure gives a row with the reason."""
+    try:
+        found = finite(part(bed))
+        used = bed.used
+    except RailyardError as error:
+        found, used = [not_measured(name, error)], bed.wanted
+    return [replace(row, datapath=used) for row in found]
 
 
 class Bench(Experiment[BenchSettings]):
     """Benchmarks of Railyard on this machine: links and their delay, collectives, bring-up, control plane, slopes.
 
+    Datapaths named together (``--datapath bpf,ovs``) take turns, so each row can be compared with that of the other.
     A machine with other load gives worse values: compare ratios, and repeat the run. The exit status is 1 if a
     measurement did not keep its limit or could not be made.
     """
@@ -62,22 +98,24 @@ class Bench(Experiment[BenchSettings]):
         "                                # all, about ten minutes",
         "--only links,rewire             # some of them",
         "--only slopes --json slopes.json",
+        "--datapath bpf,ovs --only rtt   # two datapaths side by side",
         "--list                          # names and descriptions",
     )
     actions: ClassVar = {"list": Action("list of the benchmarks; nothing is measured", list_benchmarks)}
     packets = keeps = False
 
     def run(self, runner: Runner) -> None:
-        """Run the benchmarks; one that cannot measure gives a row with the reason."""
+        """Run the benchmarks: each part of them on one datapath after another."""
+        from experiments.bench.bed import Baseline, Bed
         from experiments.bench.catalog import BENCHES
 
-        for name in self.settings.only or BENCHES:
+        baseline = Baseline()
+        beds = [Bed(datapath, baseline) for datapath in self.settings.datapath]
+        for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
-            try:
-                found = finite(BENCHES[name].measure())
-            except RailyardError as error:
-                found = [not_measured(name, error)]
-            runner.add(*found)
+            for part in BENCHES[name].parts:
+                for bed in beds:
+                    runner.add(*rows(name, part, bed))
 
     def status(self, rows: Sequence[Row]) -> int:
         """1 if a measurement did not keep its limit or could not be made, else 0."""
@@ -91,6 +129,7 @@ class Bench(Experiment[BenchSettings]):
 
 _COLUMNS = (
     Column("measurement", lambda row: row["name"], left=True),
+    Column("datapath", "datapath", left=True),
     Column("value", lambda row: "not measured" if row["value"] is None else f"{row['value']:.4g}"),
     Column("unit", "unit", left=True),
     Column("stock", "baseline", ".4g"),
@@ -105,4 +144,6 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"{row['name']}: not measured: {row['why_not']}" for row in rows if row["value"] is None)
+    for row in rows:
+        if row["value"] is None:
+            yield f"{row['name']} ({row['datapath']}): not measured: {row['why_not']}"

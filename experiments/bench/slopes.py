@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.bench import Measurement, NotMeasured, at_most
+from experiments.bench.bed import Bed
 from experiments.bench.rows import rows_of
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
@@ -22,11 +23,11 @@ NEVER_SLOWER_SHARE = 0.01
 STALL_LAW_SHARE = 0.10
 
 
-def slopes() -> list[Measurement]:
+def slopes(bed: Bed) -> list[Measurement]:
     """Slopes in seconds of step per second of delay; provisioned against on-demand and the stall law. Needs root."""
-    smoke = _rows("smoke", ["electrical", "on-demand", "provisioned"], [50, 100, 200, 350, 500], 4)
-    llama = _rows("llama3-8b-16", ["on-demand"], [50, 200, 500], 2)
-    flat = _rows("pp-only", ["on-demand"], [50, 500], 2)
+    smoke = _rows(bed, "smoke", ["electrical", "on-demand", "provisioned"], [50, 100, 200, 350, 500], 4)
+    llama = _rows(bed, "llama3-8b-16", ["on-demand"], [50, 200, 500], 2)
+    flat = _rows(bed, "pp-only", ["on-demand"], [50, 500], 2)
     return [
         _slope("smoke_on_demand_slope", smoke, 2.0, 0.05),
         _slope("llama_on_demand_slope", llama, 6.0, 0.10),
@@ -36,8 +37,8 @@ def slopes() -> list[Measurement]:
     ]
 
 
-def _rows(workload: str, modes: Sequence[str], delays_ms: Sequence[float], steps: int) -> list[Row]:
-    values = {"workload": workload, "modes": modes, "delays_ms": delays_ms, "steps": steps}
+def _rows(bed: Bed, workload: str, modes: Sequence[str], delays_ms: Sequence[float], steps: int) -> list[Row]:
+    values = {"workload": workload, "modes": modes, "delays_ms": delays_ms, "steps": steps, "datapath": bed.option}
     return rows_of(Rails(make_settings(values)))
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
 from functools import partial
 from typing import Any
 
+from experiments.bench.echo import echo_times
 from experiments.bench.rings import ring_goodput
 from railyard.checkout import child_environment
 from railyard.errors import MachineError, RailyardError
@@ -27,11 +29,12 @@ from topos.rails import RailTopo
 _PATIENCE_S = 600.0
 
 
-def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
+def stock(shape: dict[str, Any], ring_s: float = 0.0, pings: bool = False) -> dict[str, Any]:
     """Run ``RailTopo(**shape)`` on stock Mininet; needs root.
 
     Returns ``up_s`` (build and start), ``down_s`` and, with ``ring_s`` above 0, ``goodput_mbps`` of each host when all
-    hosts send to the next one for ``ring_s`` seconds. ``MachineError`` if stock Mininet fails.
+    hosts send to the next one for ``ring_s`` seconds; with ``pings`` also ``rtt_s``, the median round-trip time
+    between the first two hosts. ``MachineError`` if stock Mininet fails.
     """
     namespaces.check_root_directory()
     with RegisteredRun.open() as run:
@@ -42,15 +45,16 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0) -> dict[str, Any]:
             ovs = PrivateOvs(run.path, yard, on_child=run.add_child)
             try:
                 ovs.start()
-                return _in_yard(ovs, yard, shape, ring_s, run)
+                options = ["--shape", json.dumps(shape), "--ring", str(ring_s), *(["--pings"] if pings else [])]
+                return _in_yard(ovs, yard, options, run)
             finally:
                 ovs.stop()
         finally:
             os.close(yard)
 
 
-def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, run: RegisteredRun) -> dict[str, Any]:
-    command = [sys.executable, "-m", "experiments.bench.stock", "--shape", json.dumps(shape), "--ring", str(ring_s)]
+def _in_yard(ovs: PrivateOvs, yard: int, options: list[str], run: RegisteredRun) -> dict[str, Any]:
+    command = [sys.executable, "-m", "experiments.bench.stock", *options]
     command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
     environment = child_environment(**ovs.environment)
     with namespaces.inside(yard):
@@ -69,7 +73,7 @@ def _in_yard(ovs: PrivateOvs, yard: int, shape: dict[str, Any], ring_s: float, r
     return result
 
 
-def measure(shape: dict[str, Any], ring_s: float, datapath: str) -> dict[str, Any]:
+def measure(shape: dict[str, Any], ring_s: float, pings: bool, datapath: str) -> dict[str, Any]:
     """Bring stock Mininet up and down in the network namespace of this process; returns the result of ``stock``."""
     from mininet.link import TCLink
     from mininet.net import Mininet
@@ -84,10 +88,20 @@ def measure(shape: dict[str, Any], ring_s: float, datapath: str) -> dict[str, An
     result: dict[str, Any] = {"up_s": time.monotonic() - start}
     if ring_s:
         result["goodput_mbps"] = ring_goodput(net.hosts, shape["rate_mbps"], ring_s)
+    if pings:
+        result["rtt_s"] = _round_trip_s(*net.hosts[:2])
     start = time.monotonic()
     net.stop()
     result["down_s"] = time.monotonic() - start
     return result
+
+
+def _round_trip_s(host: Any, other: Any) -> float:
+    namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return statistics.median(echo_times(namespace, other.IP()))
+    finally:
+        os.close(namespace)
 
 
 def main() -> None:
@@ -95,10 +109,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--shape", type=json.loads, required=True)
     parser.add_argument("--ring", type=float, default=0.0)
+    parser.add_argument("--pings", action="store_true")
     parser.add_argument("--datapath", default="user")
     options = parser.parse_args()
     try:
-        print(json.dumps(measure(options.shape, options.ring, options.datapath)))
+        print(json.dumps(measure(options.shape, options.ring, options.pings, options.datapath)))
     except RailyardError as error:
         sys.exit(str(error))
 

@@ -10,6 +10,7 @@ from typing import Any
 from mininet.topo import Topo
 
 from experiments.bench import Measurement, NotMeasured, at_most
+from experiments.bench.bed import Bed
 from measure.live.numbered import NumberedReceiver, NumberedStreams, Stream
 from topos.kernel.emulation import Emulation
 from topos.options import link_parameters
@@ -43,9 +44,9 @@ def _ip(number: int, side: str) -> str:
 
 
 @contextmanager
-def _pairs(links: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Emulation, list[NumberedReceiver]]]:
+def _pairs(bed: Bed, links: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Emulation, list[NumberedReceiver]]]:
     """A net of pairs of hosts that know each other's hardware address, and the receivers at the hosts b."""
-    with Emulation(Pairs(links=links), openflow=None) as net, ExitStack() as stack:
+    with bed.make(Pairs(links=links)) as net, ExitStack() as stack:
         for number in range(len(links)):
             net[f"a{number}"].setARP(_ip(number, "b"), net[f"b{number}"].MAC())
         receivers = [NumberedReceiver(net.netns_fd(f"b{n}"), _ip(n, "b")) for n in range(len(links))]
@@ -59,11 +60,11 @@ def _streams(net: Emulation, counts: Sequence[int], payload_bytes: int, interval
     return NumberedStreams(streams)
 
 
-def _errors_ms(delay_ms: float) -> tuple[list[float], str]:
+def _errors_ms(bed: Bed, delay_ms: float) -> tuple[list[float], str]:
     """|measured - configured| delay of every packet in ms, sorted, and the method that held the packets."""
     interval_s = _WIRE_BYTES * 8 / (LINK_MBPS * 1e6)
     counts = [round(LOAD_S / interval_s)] * LINKS
-    with _pairs([link_parameters(delay_ms)] * LINKS) as (net, receivers):
+    with _pairs(bed, [link_parameters(delay_ms)] * LINKS) as (net, receivers):
         with _streams(net, counts, _WIRE_BYTES - _UDP_HEADERS_BYTES - _ETHERNET_BYTES, interval_s) as streams:
             sent = sum(streams.sent())
         time.sleep(_SETTLE_S + delay_ms / 1e3)
@@ -74,11 +75,11 @@ def _errors_ms(delay_ms: float) -> tuple[list[float], str]:
     return sorted(abs(packet.delay_s * 1e3 - delay_ms) for packet in arrivals), method
 
 
-def delay() -> list[Measurement]:
+def delay(bed: Bed) -> list[Measurement]:
     """Error of the delay of 8 links that carry 20 Mb/s each, by one-way delays of all packets, in ms."""
     found = []
     for delay_ms in DELAYS_MS:
-        errors, method = _errors_ms(delay_ms)
+        errors, method = _errors_ms(bed, delay_ms)
         name = f"delay_{delay_ms:g}ms_{method}"
         found.append(at_most(f"{name}_p95_error", errors[int(0.95 * len(errors))], "ms", P95_LIMIT_MS))
         found.append(Measurement(f"{name}_median_error", errors[len(errors) // 2], "ms"))
@@ -86,10 +87,10 @@ def delay() -> list[Measurement]:
     return found
 
 
-def loss() -> list[Measurement]:
+def loss(bed: Bed) -> list[Measurement]:
     """Share of the packets that links lose, as a multiple of the configured share."""
     left, arrived, sent = list(LOSSES.values()), [0] * len(LOSSES), [0] * len(LOSSES)
-    with _pairs([link_parameters(loss=percent) for percent in LOSSES]) as (net, receivers):
+    with _pairs(bed, [link_parameters(loss=percent) for percent in LOSSES]) as (net, receivers):
         while any(left):
             counts = [min(count, _AT_ONCE) for count in left]
             with _streams(net, counts, _SMALL_BYTES, 0.0) as streams:

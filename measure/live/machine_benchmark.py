@@ -51,10 +51,10 @@ def _quantiles(sample: list[float], what: str) -> Quantiles:
 
 
 @contextmanager
-def busy_processors() -> Iterator[None]:
-    """Keep every processor busy with a computing process until the block, or this process, ends."""
+def busy_processors(count: int | None = None) -> Iterator[None]:
+    """Keep ``count`` processors (None: all) busy with computing processes until the block, or this process, ends."""
     with ExitStack() as stack:
-        for _ in range(os.cpu_count() or 1):
+        for _ in range(count or os.cpu_count() or 1):
             stack.callback(end_child, subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]))
         time.sleep(0.2)
         yield

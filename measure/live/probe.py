@@ -22,6 +22,7 @@ from railyard.errors import ConfigError
 from railyard.priority import set_priority
 
 INTERVAL_S = 0.0003
+LEAST_INTERVAL_S = 0.00005
 MAX_TRAIN_S = 30.0
 _START_S = 10.0
 _SETTLE_S = 0.1
@@ -56,8 +57,8 @@ class ProbeTrain(Child):
     ) -> None:
         if not 0 < seconds <= MAX_TRAIN_S:
             raise ConfigError(f"must be above 0 and at most {MAX_TRAIN_S:g}, not {seconds:g}", key="seconds")
-        if interval_s < 0.0001:
-            raise ConfigError(f"must be at least 0.0001, not {interval_s:g}", key="interval_s")
+        if interval_s < LEAST_INTERVAL_S:
+            raise ConfigError(f"must be at least {LEAST_INTERVAL_S:g}, not {interval_s:g}", key="interval_s")
         self._seconds = seconds
         settings = {
             "sender": asdict(sender),
@@ -74,8 +75,15 @@ class ProbeTrain(Child):
 
         Raises ``MachineError`` if the process ended without a result.
         """
+        return dark_time(*self.probes(), old, new)
+
+    def probes(self) -> tuple[list[float], dict[str, list[int]]]:
+        """Wait for the end of the train and return the send times (monotonic s) and the numbers that each receiver got.
+
+        Raises ``MachineError`` if the process ended without a result.
+        """
         answer = self.answer(self._seconds + _START_S, stop=False)
-        return dark_time([ns / 1e9 for ns in answer["sent_ns"]], answer["received"], old, new)
+        return [ns / 1e9 for ns in answer["sent_ns"]], answer["received"]
 
 
 def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[int]:

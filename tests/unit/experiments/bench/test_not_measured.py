@@ -17,8 +17,10 @@ import pytest
 from experiments.bench import (
     Measurement,
     NotMeasured,
+    bed,
     bringup,
     catalog,
+    ceiling,
     collectives,
     control,
     finite,
@@ -65,7 +67,7 @@ class Net:
     start = stop = lambda self: None
 
 
-def no_stock(*_: object) -> dict[str, Any]:
+def no_stock(*_: object, **__: object) -> dict[str, Any]:
     raise MachineError("stock Mininet ended with status 1: no mnexec")
 
 
@@ -127,15 +129,13 @@ def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
 
 def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     goodputs(monkeypatch, 94.5, 95.5)
-    monkeypatch.setattr(links, "Emulation", Net)
-    monkeypatch.setattr(links, "stock", no_stock)
-    slowest, apart, stock = links.links(2, 100.0, 0.1)
+    monkeypatch.setattr(bed, "Emulation", Net)
+    monkeypatch.setattr(bed, "stock", no_stock)
+    slowest, apart, stock = links.links(bed.Bed("ovs"), 2, 100.0, 0.1)
     assert slowest.value == pytest.approx(0.945 * 9014 / 8948, rel=0.01) and slowest.baseline is slowest.ratio is None
     assert apart.value == pytest.approx(1 / 95)
     assert (stock.value, stock.ok) == (None, False) and "no mnexec" in stock.why_not
-    monkeypatch.setattr(bringup, "Emulation", Net)
-    monkeypatch.setattr(bringup, "stock", no_stock)
-    assert [row.value is None for row in bringup.bring_up()] == [False, False, True]
+    assert [row.value is None for row in bringup.bring_up(bed.Bed("ovs"))] == [False, False, False, True]
 
 
 # ---- collectives and slopes ------------------------------------------------------------------------------------------
@@ -149,11 +149,9 @@ def test_a_step_whose_end_nobody_noted() -> None:
 
 
 def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = [Measurement("all-reduce", 2.0, "ratio", limit=1.05, ok=False)]
-    monkeypatch.setattr(collective, "ring_all_reduce", lambda *_, **__: late)
-    monkeypatch.setattr(collective, "AgentLauncher", type("Nobody", (), {"start": Net}))
-    with pytest.raises(NotMeasured, match=r"8 hosts were not within 1\.05"):
-        collective.highest_aggregate(8)
+    monkeypatch.setattr(ceiling, "run", lambda *_: ([1000.0], 0.0))
+    with pytest.raises(NotMeasured, match=r"of 8 hosts within 1\.05: this machine does not carry"):
+        ceiling.highest_aggregate(bed.Bed("ovs"), 8)
 
 
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +161,7 @@ def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(collectives, "rows_of", unseen)
     for bench in (collectives.against_bounds, collectives.stragglar):
-        rows = bench()
+        rows = bench(bed.Bed("ovs"))
         assert rows and all((row.value, row.ok) == (None, False) and row.why_not for row in rows)
 
 
@@ -235,17 +233,19 @@ def test_a_number_that_is_none_is_not_shown(number: float) -> None:
 def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def refuse() -> list[Measurement]:
+    def refuse(_: bed.Bed) -> list[Measurement]:
         raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
 
     benches = {
-        "links": catalog.Benchmark("says", refuse),
-        "rewire": catalog.Benchmark("says", lambda: [Measurement("rewire", 0.002, "s", ok=True)]),
+        "links": catalog.Benchmark("says", (refuse,)),
+        "rewire": catalog.Benchmark("says", (lambda _: [Measurement("rewire", 0.002, "s", ok=True)],)),
+        "slopes": catalog.Benchmark("says", (refuse,), large=True),
     }
     monkeypatch.setattr(catalog, "BENCHES", benches)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert main(["bench", "--json", str(tmp_path / "found.json")]) == 1
-    said = capsys.readouterr().out
+    assert main(["bench", "--datapath", "ovs", "--json", str(tmp_path / "found.json")]) == 1
+    said = " ".join(capsys.readouterr().out.split())
     assert "0.002" in said
-    assert "links: not measured: the goodput of host g0: /proj: No such file or" in said
+    assert "links (ovs): not measured: the goodput of host g0: /proj: No such file or" in said
+    assert "slopes" not in said
     assert '"value": null' in (tmp_path / "found.json").read_text()
