@@ -29,4 +29,4 @@ def idle_fabric(bed: Bed) -> list[Measurement]:
     if ended or load.processes is None:
         raise NotMeasured("the processor use of an idle fabric: its controller has ended")
     name = f"idle_128_gpus_{len(pids)}_processes"
-    return [bed.at_most(name, load.processes * 100, "% of a core", LIMIT_PERCENT)]
+    return [bed.at_most(name, load.processes * 100, "% of a core", LIMIT_PERCENT, LIMIT_PERCENT)]
