@@ -22,11 +22,15 @@ class RunCompute:
 
 @dataclass(slots=True)
 class SendPart:
-    """Action: send ``part`` of ``in_flight`` by ``path``; its circuit is up, or its receiver takes it."""
+    """Action: send ``part`` of ``in_flight`` by ``path``; its circuit is up, or its receiver takes it.
+
+    ``acknowledged``: somebody may wait until its receiver has acknowledged it, so the kernel should tell when.
+    """
 
     in_flight: InFlight
     part: MessagePart
     path: PeerKey
+    acknowledged: bool = True
 
 
 @dataclass(slots=True)

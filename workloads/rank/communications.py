@@ -144,6 +144,7 @@ class Communications:
         else:
             in_flight.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
         in_flight.unsent = len(in_flight.exchange.outgoing)
+        in_flight.unposted.update(part.path for part in in_flight.exchange.outgoing)
         if self._values is not None:
             in_flight.buffer = self._values(in_flight)
         return in_flight
@@ -215,7 +216,11 @@ class Communications:
 
     def _send(self, in_flight: InFlight, part: MessagePart, path: PeerKey | None = None) -> None:
         in_flight.payload_bytes += part.bytes
-        self._out.append(SendPart(in_flight, part, path or self.path(in_flight, part, incoming=False)))
+        in_flight.unposted[part.path] -= 1
+        last = not in_flight.unposted[part.path]
+        # The end of one operation may have to wait for bytes of another that uses the same path.
+        acknowledged = last or len(self.sending) > 1 or in_flight.in_slots(part) or in_flight.on_circuit(part)
+        self._out.append(SendPart(in_flight, part, path or self.path(in_flight, part, incoming=False), acknowledged))
 
     def _send_in_slot(self, slot_sender: SlotSender[SlotMessage]) -> None:
         for in_flight, part in slot_sender.free():

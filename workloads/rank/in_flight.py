@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -55,6 +56,8 @@ class InFlight:
     """Parts that their receiver does not take yet, by path."""
     awaiting_circuit: list[MessagePart] = field(default_factory=list)
     unsent: int = 0
+    unposted: Counter[tuple[int, int, bool]] = field(default_factory=Counter)
+    """Number of outgoing parts that wait for a credit, a circuit or values, by path as in ``MessagePart``."""
     payload_bytes: int = 0
     """Bytes of the parts that were sent."""
     header_bytes: int = 0

@@ -77,6 +77,8 @@ class Player:
         self._unacknowledged: dict[int, int] = defaultdict(int)
         """Messages of a communication that the peers have not acknowledged, by its identity."""
         self._ending: dict[int, Callable[[], None]] = {}
+        self._noticed: dict[tuple[int, PeerKey], bool] = {}
+        """Whether the kernel gives notice of the last message that a rank sent by a path."""
         self._engine = Engine(self.plan)
         self._values = [Values(self._config(rank)) for rank in range(self.program.ranks)]
         self.machines = [self._machine(rank) for rank in range(self.program.ranks)]
@@ -145,7 +147,9 @@ class Player:
     def _execute(self, rank: int, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case SendPart(in_flight, part, path):
+                case SendPart(in_flight, part, path, acknowledged):
+                    self._noticed[rank, path] = acknowledged
+                    in_flight.opened.add(path)
                     content = in_flight.contents.pop(part.transfer)
                     values = np.frombuffer(content, dtype=np.float32).copy()
                     self._unacknowledged[id(in_flight)] += 1
@@ -153,6 +157,7 @@ class Player:
                 case Announce():
                     self._todo.append(lambda action=action: self._credit(rank, action))  # type: ignore[misc]
                 case Drain(in_flight):
+                    assert all(self._noticed[rank, path] for path in in_flight.opened), "its end would come late"
                     self._todo.append(lambda in_flight=in_flight: self._drain(rank, in_flight))  # type: ignore[misc]
                 case RunCompute(due):
                     self._todo.append(lambda due=due: self._end_compute(rank, due))  # type: ignore[misc]

@@ -246,8 +246,12 @@ class CommEngine:
         self.machine.check_waits(now, self._config.ack_timeout_s, limit)
         for in_flight in self.machine.under_way:
             found = (self.transport.find(path) for path in in_flight.paths)
-            latest = max((c.last_progress for c in found if c is not None), default=0.0)
-            if now - max(latest, in_flight.last_progress) > limit:
+            connections = [c for c in found if c is not None]
+            latest = max((c.last_progress for c in connections), default=0.0)
+            silent_s = now - max(latest, in_flight.last_progress)
+            for connection in connections if silent_s > limit / 2 else ():
+                connection.listen_closely()
+            if silent_s > limit:
                 raise PeerLost(
                     f"rank {self._config.rank} moved nothing for {limit:.3g} s in {in_flight.op.name} (step "
                     f"{in_flight.step}, group {in_flight.group.name}) with {in_flight.peers_at_work}"

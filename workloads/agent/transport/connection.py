@@ -15,20 +15,21 @@ import termios
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
-from workloads.agent.transport.message import HEADER_BYTES, Header
+from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
 from workloads.agent.transport.tcp_state import NOTICE, allow_notices, revive, take_notices
 from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.rank.paths import PeerKey
 
-_READ_BATCH_S = 0.05
-"""Wake up for at least this much of a payload at line rate; 50 Mb/s: every 312 kB."""
+_READ_BATCH_S = 0.2
+"""Wake up for this much of a payload at line rate, or for its end; 50 Mb/s: every megabyte (``_MOST_BATCH_BYTES``)."""
+_MOST_BATCH_BYTES = BUFFER_BYTES // 2
+"""Half of the receive buffer, so that the window of the sender stays open."""
 _ROUND_TRIP_S = 0.0005
 """Shortest interval between two looks at whether bytes have left."""
 _UNHEARD_S = 0.005
@@ -46,29 +47,6 @@ _SIOCOUTQ = termios.TIOCOUTQ
 _SIOCOUTQNSD = 0x894B
 """Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
-
-
-@dataclass
-class Outgoing:
-    """A message to be sent; ``token`` is returned to the inbox when the kernel has taken its last byte.
-
-    ``fresh``: the first message of its operation on this path, which waits for the tokens that the bucket accumulated
-    before. Later pauses of an operation come from waiting for other ranks; over the whole operation the bucket then
-    keeps to the rate.
-    """
-
-    head: bytes
-    payload: memoryview
-    token: object = None
-    fresh: bool = False
-    since: float | None = None
-    """Monotonic time at which the emulated system would have begun to send it, where this machine may be late."""
-    sent: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of header and payload."""
-        return len(self.head) + len(self.payload)
 
 
 class Inbox(Protocol):
@@ -130,7 +108,7 @@ class Connection:
         self._left = 0
         self._into: memoryview | None = None
         self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
-        self._batch = min(self._batch, BUFFER_BYTES // 4)
+        self._batch = min(self._batch, _MOST_BATCH_BYTES)
         self._low_water = 1
         self._await_bytes(HEADER_BYTES)
 
@@ -228,9 +206,9 @@ class Connection:
         parts: list[bytes | memoryview] = [message.payload[done - head : end]] if done >= head else []
         if not parts:
             parts = [message.head[done:], message.payload[:end]]
-        whole = room is None or room >= message.size - done
+        noticed = message.notice and (room is None or room >= message.size - done)
         try:
-            count = self.sock.sendmsg(parts, NOTICE if whole else ())
+            count = self.sock.sendmsg(parts, NOTICE if noticed else ())
         except OSError as error:
             if error.errno in _TRY_AGAIN:
                 return False
@@ -289,46 +267,58 @@ class Connection:
     def receive(self, now: float) -> None:
         """Read all available data; raises ``PeerLost`` if the peer has closed the connection."""
         ended = False
-        while True:
-            count = self._read() if self._parked is None else 0
-            if count == 0:
-                if ended:
-                    # A delayed ack (40 ms) would delay the end of the operation at the sender, or look like a loss.
-                    self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-                return
-            self.last_progress = now
-            if self._header is None:
-                self._have += count
-                if self._have == HEADER_BYTES:
-                    header = Header.unpack(self._head)
-                    if self._inbox.may_receive(self, header):
-                        self._take_in(header)
-                    else:
-                        self._parked = header
-            else:
-                self._left -= count
-            if self._header is not None and self._left == 0:
-                ended = True
-                self._end_message(self._header)
+        while self._parked is None:
+            missing = HEADER_BYTES - self._have if self._header is None else self._left
+            count = self._read(missing)
+            if count:
+                self.last_progress = now
+                ended = self._took(count) or ended
+            if count < missing:  # nothing is left in the kernel, or ``select`` reports it at once
+                self._await_bytes(missing - count)
+                break
+        if ended:
+            # A delayed ack (40 ms) would delay the end of the operation at the sender, or look like a loss.
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
-    def _read(self) -> int:
-        """Read once; returns the number of bytes, 0 if none are available now."""
+    def _took(self, count: int) -> bool:
+        """Account for bytes that were read; returns whether they end a message."""
+        if self._header is None:
+            self._have += count
+            if self._have < HEADER_BYTES:
+                return False
+            header = Header.unpack(self._head)
+            if not self._inbox.may_receive(self, header):
+                self._parked = header
+                return False
+            self._take_in(header)
+        else:
+            header = self._header
+            self._left -= count
+        if self._left:
+            return False
+        self._end_message(header)
+        return True
+
+    def _read(self, missing: int) -> int:
+        """Read once, at most ``missing`` bytes; returns their number, 0 if none are available now."""
         try:
             if self._header is None:
                 count = self.sock.recv_into(memoryview(self._head)[self._have :])
             elif self._into is None:
-                wanted = min(self._left, len(_DISCARD))
-                count = self.sock.recv_into(_DISCARD, wanted, socket.MSG_TRUNC)
+                count = self.sock.recv_into(_DISCARD, min(missing, len(_DISCARD)), socket.MSG_TRUNC)
             else:
-                count = self.sock.recv_into(self._into[len(self._into) - self._left :])
+                count = self.sock.recv_into(self._into[len(self._into) - missing :])
         except OSError as error:
             if error.errno in _TRY_AGAIN:
-                self._await_bytes(HEADER_BYTES - self._have if self._header is None else self._left)
                 return 0
             raise PeerLost(f"the connection to rank {self.peer} broke while receiving: {error.strerror}") from None
         if count == 0:
             raise PeerLost(f"rank {self.peer} closed its connection before the program was done")
         return count
+
+    def listen_closely(self) -> None:
+        """Let ``select`` report the next byte, however many are missing: it shows whether the peer sends at all."""
+        self._await_bytes(1)
 
     def _await_bytes(self, missing: int) -> None:
         """Let ``select`` sleep until a sizeable piece of the missing bytes has arrived."""

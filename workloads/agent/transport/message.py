@@ -54,3 +54,28 @@ class Header:
         if magic != MAGIC or kind >= len(_KINDS) or flags > 1:
             raise VerifyError(f"a message must begin with magic {MAGIC:#x}, not with {bytes(data[:8]).hex()}")
         return Header(_KINDS[kind], Flow(step, group, sequence, bool(flags)), transfer, length)
+
+
+@dataclass
+class Outgoing:
+    """A message to be sent; ``token`` is returned to the inbox when the kernel has taken its last byte.
+
+    ``fresh``: the first message of its operation on this path, which waits for the tokens that the bucket accumulated
+    before. Later pauses of an operation come from waiting for other ranks; over the whole operation the bucket then
+    keeps to the rate.
+    """
+
+    head: bytes
+    payload: memoryview
+    token: object = None
+    fresh: bool = False
+    since: float | None = None
+    """Monotonic time at which the emulated system would have begun to send it, where this machine may be late."""
+    notice: bool = True
+    """Whether the kernel should give notice when the peer has acknowledged it: every notice wakes this process."""
+    sent: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and payload."""
+        return len(self.head) + len(self.payload)

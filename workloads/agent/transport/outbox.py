@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workloads.agent.transport.connection import Connection, Outgoing
+from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.connections import Transport
-from workloads.agent.transport.message import Header
+from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.slot_connections import SlotConnections
 from workloads.agent.transport.timers import Timers
 from workloads.program import Recv
@@ -70,7 +70,8 @@ class Outbox:
         else:
             fresh = path not in in_flight.opened
         in_flight.opened.add(path)
-        self._send(in_flight, path, Outgoing(header, content, token=(in_flight, part), fresh=fresh, since=since))
+        message = Outgoing(header, content, (in_flight, part), fresh, since, notice=action.acknowledged)
+        self._send(in_flight, path, message)
 
     def _send(self, in_flight: InFlight, path: PeerKey, message: Outgoing) -> None:
         in_flight.lanes.add(path[1])

@@ -680,6 +680,24 @@ def test_bytes_that_come_in_prove_that_a_peer_is_there(make: Make, peer: Callabl
         rank.engine.check_progress(rank.now + limit + 1)
 
 
+def test_a_byte_counts_once_a_peer_has_been_silent_for_long(make: Make, peer: Callable[..., Peer]) -> None:
+    sender, rank = peer(0, 1), make(pair(size=1 << 20), 1)
+    sender.connect()
+    rank.start()
+    rank.settle()
+    sender.sock.sendall(Header("data", PAIR, 0, 1 << 20).pack())
+    rank.settle()
+    connection, limit = next(iter(rank.engine.transport)), rank.config.peer_timeout_s
+    before = connection.last_progress
+    sender.sock.sendall(bytes(1))
+    rank.settle()
+    assert connection.last_progress == before, "a byte of a megabyte wakes nobody"
+    rank.engine.check_progress(rank.now + limit * 0.6)
+    rank.ahead_s = limit * 0.6
+    rank.settle()
+    assert connection.last_progress > before
+
+
 def test_a_peer_that_does_not_listen_is_named(make: Make) -> None:
     rank = make(pair())
     with pytest.raises(PeerLost, match=r"^cannot connect to rank 1: Connection refused$"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, cast
 
 import pytest
@@ -12,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
-from workloads.agent.transport.connection import Connection, Outgoing
-from workloads.agent.transport.message import HEADER_BYTES, Header
+from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.up_window import UpWindow
 from workloads.rank.flows import Flow
@@ -30,11 +33,13 @@ class FakeSocket:
 
     def __init__(self, most: int = 1 << 30) -> None:
         self.most, self.taken = most, bytearray()
+        self.noticed: list[bool] = []
 
     def setsockopt(self, *_: object) -> None:
         return
 
-    def sendmsg(self, parts: list[Any], *_: object) -> int:
+    def sendmsg(self, parts: list[Any], ancillary: object = ()) -> int:
+        self.noticed.append(bool(ancillary))
         before = len(self.taken)
         self.taken += b"".join(bytes(part) for part in parts)[: self.most]
         return len(self.taken) - before
@@ -89,6 +94,14 @@ def goodput(bucket: Bucket) -> float:
 
 
 # ---- light -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_kernel_is_asked_for_a_notice_only_where_somebody_waits_for_it() -> None:
+    connection, sock, _, _ = outgoing(most=1000)
+    for notice in (False, True):
+        connection.send(Outgoing(b"head", memoryview(bytes(1996)), notice=notice))
+    connection.flush(1.0)
+    assert sock.noticed == [False, False, True, True]
 
 
 def test_without_a_light_everything_goes_at_once() -> None:
@@ -255,8 +268,26 @@ def test_after_another_call_it_goes_on_with_that() -> None:
 # ---- what waits to be taken in ---------------------------------------------------------------------------------------
 
 
+PATIENCE_S = 10.0
+
+
 @pytest.fixture
 def wires() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+    """A connection, who its messages are for, and the other end."""
+    with far_end() as found:
+        yield found
+
+
+def write(sock: socket.socket, content: bytes) -> int:
+    """Send what the kernel takes at once; returns the number of bytes."""
+    try:
+        return sock.send(content, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return 0
+
+
+@contextmanager
+def far_end() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
     """A connection, who its messages are for, and the other end."""
     listener = socket.create_server(("127.0.0.1", 0))
     far = socket.create_connection(listener.getsockname())
@@ -312,6 +343,26 @@ def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, sock
     connection.resume(10.0)
     receive(connection, 2, inbox)
     assert inbox.arrived_ == [(1, b""), (2, b"two")]
+
+
+@settings(deadline=None, max_examples=30)
+@given(sizes=st.lists(st.integers(0, 3 << 20), min_size=1, max_size=4), pieces=st.lists(st.integers(1, 1 << 21)))
+def test_whatever_is_missing_the_last_byte_of_a_message_wakes_its_receiver(sizes: list[int], pieces: list[int]) -> None:
+    with far_end() as (connection, inbox, far):
+        stream = b"".join(data(number, bytes(size)) for number, size in enumerate(sizes))
+        ends = list(accumulate(HEADER_BYTES + size for size in sizes))
+        cuts = sorted({*ends, *(cut for cut in accumulate(pieces) if cut < ends[-1])})
+        sent = 0
+        for cut in cuts:
+            while sent < cut:
+                sent += write(far, stream[sent:cut])
+                while select.select([connection], [], [], 0.0)[0]:
+                    connection.receive(1.0)
+            if cut in ends:
+                while len(inbox.arrived_) <= ends.index(cut):
+                    assert select.select([connection], [], [], PATIENCE_S)[0], "it sleeps though all is here"
+                    connection.receive(1.0)
+        assert [(number, len(content)) for number, content in inbox.arrived_] == list(enumerate(sizes))
 
 
 def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[Connection, Inbox, socket.socket]) -> None:
