@@ -234,7 +234,7 @@ def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, laun
         _raise_priority()
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
             raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
-        _close_all_but(control.fileno())
+        control = _keep_only(control)
         status = _run_to_end(config, control)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -271,12 +271,14 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _close_all_but(kept: int) -> None:
+def _keep_only(control: socket.socket) -> socket.socket:
+    """Close all files but this socket, which gets a low number: ``select`` has room for those below 1024 only."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
-        if fd > 2 and fd != kept:
+        if fd > 2 and fd != control.fileno():
             with contextlib.suppress(OSError):
                 os.close(fd)
+    return control.dup()
 
 
 def main() -> None:

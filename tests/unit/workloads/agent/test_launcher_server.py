@@ -286,3 +286,19 @@ def test_launcher_and_agents_die_with_the_runner_even_where_they_hear_nothing(tm
         runner.kill()
         runner.wait(LATE_S)
     assert all_end(watched)
+
+
+def test_an_agent_of_a_large_fabric_can_select_on_its_launcher() -> None:
+    code = (
+        "import os, resource, select, socket\n"
+        "from workloads.agent.launcher_server import _keep_only\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n"
+        "files = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
+        "ours, theirs = socket.socketpair()\n"
+        "assert theirs.fileno() > 1024\n"
+        "ours.send(b'x')\n"
+        "assert select.select([_keep_only(theirs)], [], [], 0)[0]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
