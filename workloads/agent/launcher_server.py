@@ -278,7 +278,9 @@ def _keep_only(control: socket.socket) -> socket.socket:
         if fd > 2 and fd != control.fileno():
             with contextlib.suppress(OSError):
                 os.close(fd)
-    return control.dup()
+    low = control.dup()
+    control.close()
+    return low
 
 
 def main() -> None:
