@@ -61,6 +61,7 @@ PURE = (
     "topos.kernel.fastpath.aggregates",
     "topos.kernel.fastpath.simple_match",
     "topos.kernel.fastpath.statistics",
+    "topos.kernel.fastpath.link_states",
     "topos.kernel.holding",
     "topos.plan",
     "topos.slices",

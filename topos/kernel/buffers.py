@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PIDFD_GETFD = 438
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 RECEIVE_BYTES = 8 << 20
 SEND_BYTES = 256 << 20
 """The switch sends on one socket for all ports, whose buffer holds the packets queued at all of them."""
@@ -39,8 +39,8 @@ def widen(pid: int) -> int:
                     continue
                 with socket.socket(fileno=own) as sock:
                     if sock.family == socket.AF_PACKET:
-                        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BYTES)
-                        sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, SEND_BYTES)
+                        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
+                        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BYTES)
                         widened += 1
     finally:
         os.close(pidfd)

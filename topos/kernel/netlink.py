@@ -118,6 +118,17 @@ def link_down(index: int, name: str) -> NetlinkRequest:
     return _request(f"setting {name} down", rtnl.RTM_NEWLINK, 0, ifinfmsg(), fields, {})
 
 
+def set_carrier(index: int, name: str, on: bool) -> NetlinkRequest:
+    """Give an interface that has no wire, as a tap, a carrier or take it away.
+
+    Whoever watches the interface is told at once: of the carrier of a tap alone the kernel tells once a second, but of
+    the operational state (dormant without carrier) immediately.
+    """
+    attributes = {"IFLA_CARRIER": int(on), "IFLA_OPERSTATE": "UP" if on else "DORMANT"}
+    what = f"setting the carrier of {name} {'on' if on else 'off'}"
+    return _request(what, rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, attributes)
+
+
 def set_group(index: int, name: str, group: int) -> NetlinkRequest:
     """Put an interface into an interface group, for ``delete_group``."""
     attributes = {"IFLA_GROUP": group}
