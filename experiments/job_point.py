@@ -15,7 +15,7 @@ from measure.live.calibration import Calibration, default_calibration, load_cali
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point
 from measure.model.prediction import Costs, Prediction, predict
-from railyard.scale import Scale
+from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentMode
@@ -88,6 +88,13 @@ class JobPoint:
             cycle=self.cycle,
         )
 
+    def check_floors(self, scale: Scale, floors: Floors) -> None:
+        """Raise ``ConfigError`` for a delay or a slot that is too short for this machine."""
+        floors.check_delay(self.reconfiguration_delay_s, f"the reconfiguration delay of {self.name}", scale)
+        floors.check_delay(self.link_recovery_s, f"the link recovery of {self.name}", scale)
+        slot_s = self.cycle.slot_s if self.cycle is not None else None
+        floors.check_slot(scale.real_s(slot_s or 0.0), f"the slot of {self.name}", scale)
+
     def predicted(self, scale: Scale) -> Prediction:
         """The model's prediction for this machine, without bringing the fabric up."""
         return self.prediction(self.predicted_on or self.fabric.plan(), scale, machine_costs())
@@ -111,7 +118,17 @@ class JobPoint:
         )
 
 
-def machine_costs(calibration: Calibration | None = None) -> Costs:
-    """Costs that the model adds for this machine: message latency and delays of the control plane, in seconds."""
-    alpha_s = (calibration or load_calibration() or default_calibration()).alpha_s
-    return Costs(alpha_s=alpha_s, control_s=CONTROL_S, settle_s=SETTLE_S, revalidation_s=REVALIDATION_GAP_S)
+def machine_floors(datapath: str = "auto") -> Floors:
+    """Least delays and slots of a run on this machine, as calibrated."""
+    return (load_calibration() or default_calibration()).floors(datapath)
+
+
+def machine_costs(calibration: Calibration | None = None, datapath: str = "auto") -> Costs:
+    """Costs that the model adds for this machine: message latency and delays of the control plane, in seconds.
+
+    Where the kernel forwards, no cache has to follow a change of circuits.
+    """
+    machine = calibration or load_calibration() or default_calibration()
+    found, cached = machine.of(datapath), machine.takes(datapath) == "ovs"
+    settle_s = SETTLE_S if cached else max(0.0, found.control.swap_s - CONTROL_S)
+    return Costs(found.alpha_s, CONTROL_S, settle_s, REVALIDATION_GAP_S if cached else 0.0)

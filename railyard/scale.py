@@ -86,10 +86,16 @@ def bucket_burst_bytes(rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> int:
 
 @dataclass(frozen=True)
 class Floors:
-    """Least sizes and delays of an emulated run; below them it would show the emulator and not the system."""
+    """Least sizes and times of an emulated run; below them it would show the emulator and not the system.
+
+    ``delay_s`` and ``slot_s`` are wall-clock seconds of a delay and of a slot; ``guard_s`` is the guard time that this
+    machine needs at the end of a slot.
+    """
 
     packets_per_transfer: int = 24
     delay_s: float = 0.002
+    slot_s: float = 0.002
+    guard_s: float = 0.002
 
     def check_transfer(self, emulated_bytes: int, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
         """Raise ``ConfigError`` for a transfer of too few packets, naming a scale that would carry it.
@@ -110,11 +116,18 @@ class Floors:
 
     def check_delay(self, real_s: float, what: str, scale: Scale) -> None:
         """Raise ``ConfigError`` for a delay that the timers of this machine cannot keep; 0 is always allowed."""
-        emulated = scale.emulated_s(real_s)
-        if 0 < emulated < self.delay_s:
-            raise ConfigError(
-                f"{what} is {emulated * 1e3:.3g} ms of wall-clock time, under the floor of "
-                f"{self.delay_s * 1e3:.3g} ms; a time scale of at least {self.delay_s / real_s:.3g} would carry it, "
-                "or ask the model (--predict)",
-                key="scale.time",
-            )
+        _check_time(real_s, self.delay_s, what, scale)
+
+    def check_slot(self, real_s: float, what: str, scale: Scale) -> None:
+        """Raise ``ConfigError`` for a slot that is too short for this machine; 0 (no fixed length) is allowed."""
+        _check_time(real_s, self.slot_s, what, scale)
+
+
+def _check_time(real_s: float, least_s: float, what: str, scale: Scale) -> None:
+    emulated = scale.emulated_s(real_s)
+    if 0 < emulated < least_s:
+        raise ConfigError(
+            f"{what} is {emulated * 1e3:.3g} ms of wall-clock time, under the floor of {least_s * 1e3:.3g} ms; a time "
+            f"scale of at least {least_s / real_s:.3g} would carry it, or ask the model (--predict)",
+            key="scale.time",
+        )

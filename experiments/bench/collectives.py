@@ -33,7 +33,7 @@ def against_bounds(bed: Bed) -> list[Measurement]:
 
     The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
-    alpha_s = (load_calibration() or default_calibration()).alpha_s
+    alpha_s = (load_calibration() or default_calibration()).of().alpha_s
     found = []
     experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS, "datapath": bed.option}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):

@@ -16,12 +16,15 @@ from experiments.runner import Runner
 from experiments.settings import Option, Settings
 from measure.live.calibration import (
     CALIBRATION_FILE,
+    DATAPATHS,
     Calibration,
+    Capacity,
+    Datapath,
     TimerError,
     load_calibration,
-    pick_scale,
     save_calibration,
 )
+from measure.live.scale_choice import ScaleNeeds, pick_scale
 from measure.results.row import ResultRow, Row
 from railyard.checkout import sudo
 from railyard.errors import MachineError
@@ -34,8 +37,11 @@ MOST_BUSY_SHARE = 0.5
 class CalibrateSettings(Settings):
     """How carefully the machine is measured, and the example scale of the table."""
 
-    coarse: bool = Field(default=False, description="coarser measurement in under 20 seconds")
+    coarse: bool = Field(default=False, description="coarser measurement, 15 seconds for each datapath")
     show: bool = Field(default=False, description="the saved result; nothing is measured")
+    datapaths: Annotated[tuple[Datapath, ...], Option("--datapaths", "NAME,...")] = Field(
+        default=DATAPATHS, min_length=1, description="datapaths to measure; those that the machine lacks are left out"
+    )
     ports: Annotated[int, Option("--example-ports", "N", old=("--ports",))] = Field(
         default=32, ge=1, description="number of ports of the example scale"
     )
@@ -53,9 +59,9 @@ class CalibrationRow(ResultRow):
 
 
 class Calibrate(Experiment[CalibrateSettings]):
-    """Measure the traffic that this machine emulates faithfully: timer error, aggregate goodput, message latency.
+    """Measure what this machine emulates faithfully: timers, and throughput, latency and costs of each datapath.
 
-    Later runs choose their scale from the saved result.
+    Later runs take their scale and their floors from the saved result.
     """
 
     name = "calibrate"
@@ -63,8 +69,8 @@ class Calibrate(Experiment[CalibrateSettings]):
     rows = (CalibrationRow,)
     quick: ClassVar = {"coarse": True}
     examples = (
-        "              # under a minute",
-        "--quick       # under 20 seconds, coarser",
+        "              # about a minute for each datapath",
+        "--quick       # about 15 seconds for each, coarser",
         "--show        # the saved result; needs no root",
     )
     packets = keeps = False
@@ -81,7 +87,7 @@ class Calibrate(Experiment[CalibrateSettings]):
             if found is None:
                 raise MachineError(f"{file} holds no calibration of this machine; run: {sudo('calibrate')}")
         else:
-            found = calibrate_machine(self.settings.coarse, runner.progress.say)
+            found = calibrate_machine(self.settings.coarse, runner.progress.say, self.settings.datapaths)
         runner.add(CalibrationRow(calibration=asdict(found)))
         if self.settings.show:
             runner.progress.say(f"read from {file}")
@@ -106,24 +112,53 @@ class Calibrate(Experiment[CalibrateSettings]):
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """The result as lines, with an example scale."""
     found = from_plain(Calibration, rows[0]["calibration"], "a calibration")
-    more = "" if found.aggregate_limited else " or more"
-    ports, gbps = settings["ports"], settings["gbps"]
-    scale = pick_scale(ports, gbps, 0, calibration=found)
-    lines = {
-        "Open vSwitch datapath": "kernel" if found.datapath == "system" else "userspace (netdev)",
-        f"{found.hosts} links, each within {1 - FAITHFUL_SHARE:.0%} of line rate": f"{found.aggregate_mbps:,.0f} "
-        f"Mb/s{more}",
-        "small message, one way (median / p99)": f"{found.alpha_s * 1e6:.0f} / {found.alpha_p99_s * 1e6:.0f} µs",
-        "timer late at rest (median / p99 / worst)": _timer(found.timer_idle),
-        "timer late, every processor busy": _timer(found.timer_loaded),
-        f"scale for {ports} ports of {gbps:g} Gb/s": f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(gbps):.3g} Mb/s "
-        "per port)",
-        "shortest delay that can be emulated": f"{found.floors().delay_s * 1e3:.3g} ms",
-    }
+    open_vswitch = "kernel" if found.open_vswitch == "system" else "userspace (netdev)"
     yield f"What this machine carries faithfully ({found.cpus} processors, kernel {found.kernel})"
-    yield from (f"  {name:<42} {value:>30}" for name, value in lines.items())
+    yield from _lines(
+        {
+            "timer late at rest (median / p99 / worst)": _timer(found.timer_idle),
+            "timer late, every processor busy": _timer(found.timer_loaded),
+            "datapath of Open vSwitch": open_vswitch,
+        }
+    )
+    for name, capacity in found.datapaths.items():
+        yield f"Datapath {name}{', which auto takes' if name == found.takes() else ''}"
+        yield from _lines(_capacity_lines(found, name, capacity, settings["ports"], settings["gbps"]))
     if found.busy_share > BUSY_SHARE:
         yield f"  other work took {found.busy_share:.0%} of the processors meanwhile; measure again"
+
+
+def _capacity_lines(
+    found: Calibration, name: Datapath, capacity: Capacity, ports: int, gbps: float
+) -> Mapping[str, str]:
+    """What one datapath carries, by its description."""
+    more = "" if capacity.aggregate_limited else " or more"
+    floors, control = found.floors(name), capacity.control
+    scale = pick_scale(ScaleNeeds(ports, gbps), floors, capacity)
+    least = (f"{seconds * 1e3:.2g}" for seconds in (floors.delay_s, floors.slot_s, floors.guard_s))
+    transfers = {
+        f"transfer over line rate, {cost.ranks} ranks, {cost.aggregate_mbps:,.0f} Mb/s": f"{cost.seconds * 1e3:.2g} ms"
+        for cost in capacity.transfers
+    }
+    return {
+        f"{capacity.hosts} links, each within {1 - FAITHFUL_SHARE:.0%} of line rate": f"{capacity.aggregate_mbps:,.0f} "
+        f"Mb/s{more}",
+        "small message, one way (median / p99)": _pair(capacity.alpha_s, capacity.alpha_p99_s),
+        **transfers,
+        "request to packets following (median / p99)": _pair(control.swap_s, control.swap_p99_s),
+        "error of a dark time (median / p99)": _pair(control.dark_error_s, control.dark_error_p99_s),
+        f"scale for {ports} ports of {gbps:g} Gb/s": f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(gbps):.3g} Mb/s "
+        "per port)",
+        "shortest delay / slot / guard time": " / ".join(least) + " ms",
+    }
+
+
+def _pair(median_s: float, p99_s: float) -> str:
+    return f"{median_s * 1e6:,.0f} / {p99_s * 1e6:,.0f} µs"
+
+
+def _lines(values: Mapping[str, str]) -> Iterator[str]:
+    yield from (f"  {name:<46} {value:>28}" for name, value in values.items())
 
 
 def _timer(error: TimerError) -> str:

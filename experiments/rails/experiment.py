@@ -13,11 +13,12 @@ from rich.console import Console
 from controllers.engine.jobs import Job
 from experiments.experiment import Action, Experiment
 from experiments.job_point import Fabric
-from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale
+from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale, scale_needs
 from experiments.rails.modes import Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
-from measure.live.calibration import load_calibration
+from measure.live.calibration import default_calibration, load_calibration
+from measure.live.scale_choice import TARGET_ERROR, expected_error
 from railyard.scale import Scale
 from workloads.catalog import Workload
 
@@ -56,13 +57,19 @@ class Rails(Experiment[RailSettings]):
         """The scale of a run; with rate ``auto`` the largest that this machine carries."""
         return resolve_scale(self.settings, self.workload, load_calibration())
 
+    @cached_property
+    def expected_error(self) -> float:
+        """Share by which this machine is expected to lengthen a step, by the cost of its transfers."""
+        needs, machine = scale_needs(self.settings, self.workload), load_calibration() or default_calibration()
+        return expected_error(needs, machine.of(self.settings.datapath), self.scale) or 0.0
+
     def check(self) -> None:
         """Load the workload."""
         _ = self.workload
 
     def predict(self) -> Iterator[RailRow]:
-        """The model's step time of every point, for an ideal machine; delays may be below the floors of emulation."""
-        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,)})
+        """The model's step time of every point, for an ideal machine; delays and slots may be below the floors."""
+        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,), "slot_ms": 0.0})
         scale = resolve_scale(any_delay, self.workload, load_calibration())
         for mode, delay_ms in self.settings.points():
             job = job_point(self.settings, self.workload, mode, delay_ms, scale)
@@ -78,7 +85,12 @@ class Rails(Experiment[RailSettings]):
             "plans": [fabric.plan() for fabric in fabrics.values()],
             "groups": self.workload.program.groups,
             "points": [{"mode": mode, "delay_ms": delay} for mode, delay in points],
+            "expected_error": self.expected_error,
         }
+        runner.progress.say(
+            f"scale 1/{1 / self.scale.rate:.4g}, time {self.scale.time:g}: steps are expected to take "
+            f"{self.expected_error:.1%} longer than on ideal links (target {TARGET_ERROR:.0%})"
+        )
         baseline: RailRow | None = None
         for number, (mode, delay_ms) in enumerate(points, 1):
             title = f"{mode}, {delay_ms:g} ms"

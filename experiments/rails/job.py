@@ -6,12 +6,13 @@ from typing import Any
 
 from controllers.circuits.rotation import Cycle
 from experiments.job_point import Fabric, JobPoint
-from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, topology_options
+from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, step_pace, topology_options
 from experiments.rails.modes import MODES, Mode
 from experiments.rails.settings import RailSettings
-from measure.live.calibration import Calibration, default_calibration, pick_scale
+from measure.live.calibration import Calibration, default_calibration
+from measure.live.scale_choice import ScaleNeeds, pick_scale
 from railyard.errors import ConfigError
-from railyard.scale import Scale
+from railyard.scale import Scale, goodput_bytes_per_s
 from topos.rails import RailTopo
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
@@ -34,25 +35,35 @@ def load_job(settings: RailSettings) -> Workload:
     return workload
 
 
-def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calibration | None) -> Scale:
-    """The scale of a run: that of the settings, or with rate ``auto`` the largest that this machine carries.
+def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:
+    """What the job asks of a scale: ports, rates, and its transfers."""
+    gbps, ports, mtu = port_gbps(settings, workload), settings.fabric.ports_per_gpu, settings.fabric.mtu
+    least = smallest_transfer(workload)
+    carried = {"scale-out": ports * goodput_bytes_per_s(gbps, mtu)}
+    if workload.uses_scale_up:
+        carried["scale-up"] = goodput_bytes_per_s(workload.scale_up_gbps, mtu)
+    return ScaleNeeds(
+        workload.servers * workload.gpus_per_server * ports,
+        gbps,
+        least.bytes if least else 0.0,
+        step_pace(workload.program, carried),
+        mtu,
+    )
 
-    ``ConfigError`` if a transfer or a delay is below its floor.
+
+def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calibration | None) -> Scale:
+    """The scale of a run: that of the settings, or with rate ``auto`` the best on this machine (``pick_scale``).
+
+    ``ConfigError`` if a transfer, a delay or a slot is below its floor.
     """
     machine = calibration or default_calibration()
-    least = smallest_transfer(workload)
+    floors = machine.floors(settings.datapath)
     if settings.scale.rate == "auto":
-        scale = pick_scale(
-            workload.servers * workload.gpus_per_server * settings.fabric.ports_per_gpu,
-            port_gbps(settings, workload),
-            least.bytes if least else 0,
-            calibration=machine,
-            time=settings.scale.time if "time" in settings.scale.model_fields_set else None,
-            mtu_bytes=settings.fabric.mtu,
-        )
+        time = settings.scale.time if "time" in settings.scale.model_fields_set else None
+        scale = pick_scale(scale_needs(settings, workload), floors, machine.of(settings.datapath), time)
     else:
         scale = settings.scale.scale()
-    check_floors(settings, workload, scale, machine.floors())
+    check_floors(settings, workload, scale, floors)
     return scale
 
 

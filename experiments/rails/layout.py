@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale
 from workloads.catalog import Workload
 from workloads.collectives.catalog import schedule_of
-from workloads.program import Collective, Send
+from workloads.program import Collective, Compute, Operation, Program, Send
 from workloads.schedule import Schedule
 
 PACKET_BYTES = 4096
@@ -75,6 +75,31 @@ def rail_traffic(workload: Workload) -> dict[str, float]:
     return dict(traffic)
 
 
+def step_pace(program: Program, bytes_per_s: Mapping[str, float]) -> dict[int, float]:
+    """Transfers one after another in a second of a step, by the number of ranks of their group, of the busiest rank.
+
+    ``bytes_per_s`` is what all ports of a rank carry together on each network (domain of the program); operations on
+    other networks are left out. A step is taken as its operations one after another, so where they overlap the number
+    is too high.
+    """
+    paces = (_rank_pace(program, operations, bytes_per_s) for operations in program.operations)
+    return max(paces, key=lambda pace: sum(pace.values()), default={})
+
+
+def _rank_pace(program: Program, operations: Sequence[Operation], bytes_per_s: Mapping[str, float]) -> dict[int, float]:
+    transfers: Counter[int] = Counter()
+    seconds = 0.0
+    for op in operations:
+        if isinstance(op, Compute):
+            seconds += op.seconds
+        elif (group := program.groups[op.group]).domain in bytes_per_s:
+            plan = schedule_of(program, op) if isinstance(op, Collective) else None
+            transfers[len(group.members)] += plan.rounds if plan else 1
+            sent = sum(_transfer_bytes(plan, op.bytes)) / plan.n if plan else op.bytes
+            seconds += sent / bytes_per_s[group.domain]
+    return {ranks: count / seconds for ranks, count in transfers.items()} if seconds else {}
+
+
 def port_gbps(settings: RailSettings, workload: Workload) -> float:
     """Real rate of one port in Gb/s: that of the experiment, or else that of the workload."""
     return settings.fabric.rate_gbps or workload.port_gbps
@@ -92,6 +117,7 @@ def check_floors(settings: RailSettings, workload: Workload, scale: Scale, floor
     for delay_ms in settings.delays_ms:
         floors.check_delay(delay_ms / 1e3, f"the delay of {delay_ms:g} ms", scale)
     floors.check_delay(settings.link_recovery_ms / 1e3, "link_recovery_ms", scale)
+    floors.check_slot(settings.slot_ms / 1e3, f"the slot of {settings.slot_ms:g} ms", scale)
 
 
 def topology_options(settings: RailSettings, workload: Workload, fabric: str, scale: Scale) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from experiments.experiment import Experiment
-from experiments.job_point import JobPoint
+from experiments.job_point import JobPoint, machine_floors
 from experiments.runner import Runner
 from experiments.settings import Iterations, PacketSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
@@ -58,7 +58,10 @@ class TrialExperiment(Experiment[T]):
             yield row
 
     def run(self, runner: Runner) -> None:
-        """Measure all trials of the settings, one after another."""
+        """Measure all trials of the settings, one after another; ``ConfigError`` for a delay below the floors."""
+        floors = machine_floors(self.settings.datapath)
+        for trial in self.trials:
+            self.job(trial).check_floors(self.scale, floors)
         for trial in self.trials:
             self.measure(runner, trial)
 

@@ -1,38 +1,46 @@
-"""Calibration: the traffic that this machine can emulate faithfully, and the scale that follows from it.
+"""Calibration: the traffic that this machine can emulate faithfully over each datapath.
 
-``railyard calibrate`` measures and saves a ``Calibration``; a run with ``scale.rate: auto`` reads it and
-takes the highest link rate that the machine carries on all ports at once.
+``railyard calibrate`` measures and saves a ``Calibration``; runs take their scale (``measure.live.scale_choice``),
+their floors and the costs of their model from it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import log
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import Field
 
 from railyard.checkout import sudo
 from railyard.errors import ConfigError, MachineError
-from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
-from railyard.validation import from_plain
+from railyard.scale import Floors
+from railyard.validation import Seconds, from_plain
 
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
-FORMAT: Final = 1
+FORMAT: Final = 2
 HEADROOM = 0.4
 """Share of the measured aggregate rate that a run may use.
 
 Streams make up for a pause, but the steps of a collective cannot: with 7.6 Gb/s of streams measured on 2 processors, a
 ring all-reduce stayed within 5 % of its ideal up to about 3.2 Gb/s.
 """
-MOST_MBPS = 1000.0
-"""Highest rate of one emulated link, Mb/s; above it one burst (64 kB) is a visible share of a transfer."""
-MOST_TIME = 10.0
-"""Largest time scale that ``pick_scale`` chooses by itself; a larger one must be given explicitly."""
-_TIMER_MARGIN = 10
-"""Least delay of a run, in multiples of the 99th percentile of the timer error."""
+Datapath = Literal["bpf", "mirred", "ovs"]
+DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
+"""What forwards packets, in the order in which ``auto`` takes them."""
+_DARK_MARGIN = 10
+"""Least delay in multiples of the median error of dark times: such a delay is off by at most a tenth at the median."""
+_TIMER_MARGIN = 2
+"""Least delay and guard time in multiples of the 99th percentile of the timer error."""
+_SLOT_MARGIN = 4
+"""Least slot in multiples of such a guard time: in a shorter one more than a quarter is guard."""
+
+Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
@@ -46,46 +54,157 @@ class TimerError:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """The results of the machine benchmark on one machine.
+class TransferCost:
+    """Seconds that a transfer of a collective takes beyond its bytes at line rate.
+
+    The median with agents that compute, then gather within groups of ``ranks`` of them, while the rates of all links in
+    one direction add up to ``aggregate_mbps``.
+    """
+
+    ranks: Annotated[int, Field(ge=2)]
+    aggregate_mbps: Positive
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class ControlCost:
+    """Seconds of the control plane.
+
+    - ``swap_s``: from a request to packets following, if circuits change without delay (median), ``swap_p99_s`` its
+      99th percentile;
+    - ``dark_error_s``: how far dark times are from a configured delay (median), ``dark_error_p99_s`` its 99th
+      percentile.
+    """
+
+    swap_s: Seconds
+    swap_p99_s: Seconds
+    dark_error_s: Seconds
+    dark_error_p99_s: Seconds
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What this machine carries over one datapath.
 
     - ``aggregate_mbps``: sum of the links' rates, one direction, up to which ``hosts`` hosts in a ring all reach 95 %
       of line-rate goodput through one bridge; ``aggregate_limited`` is False if the benchmark stopped at its ceiling;
     - ``alpha_s``: one-way time of a small message through a bridge (median), ``alpha_p99_s`` its 99th percentile;
-    - ``busy_share``: processor load (0..1) of other programs during the benchmark;
-    - ``timer_idle`` and ``timer_loaded``: timer errors of the idle machine and with every processor busy;
-    - ``datapath``: of Open vSwitch, ``system`` or ``netdev``.
-
-    Raises ``ValueError`` unless ``aggregate_mbps``, ``alpha_s`` and ``cpus`` are above 0.
+    - ``transfers``: cost of a transfer at some numbers of ranks and loads (none: not measured);
+    - ``control``: of the control plane.
     """
 
-    format: Literal[1]
-    measured_at: str
-    quick: bool
-    kernel: str
-    cpus: int
-    datapath: str
     hosts: int
-    aggregate_mbps: float
+    aggregate_mbps: Positive
     aggregate_limited: bool
-    alpha_s: float
-    alpha_p99_s: float
-    busy_share: float
-    timer_idle: TimerError
-    timer_loaded: TimerError
-
-    def __post_init__(self) -> None:
-        if not self.aggregate_mbps > 0 or not self.alpha_s > 0 or self.cpus < 1:
-            raise ValueError("aggregate_mbps, alpha_s and cpus must be above 0")
+    alpha_s: Positive
+    alpha_p99_s: Seconds
+    transfers: tuple[TransferCost, ...]
+    control: ControlCost
 
     @property
     def carries_mbps(self) -> float:
         """Aggregate rate that a run may use, Mb/s: ``HEADROOM`` times the measured one."""
         return self.aggregate_mbps * HEADROOM
 
-    def floors(self) -> Floors:
-        """Least transfer and delay of a run on this machine; the delay is well above the error of idle timers."""
-        return Floors(delay_s=max(Floors().delay_s, _TIMER_MARGIN * self.timer_idle.p99_s))
+    @property
+    def loads_mbps(self) -> tuple[float, ...]:
+        """The aggregate rates at which the cost of a transfer is known, highest first; at least ``carries_mbps``."""
+        return tuple(sorted({cost.aggregate_mbps for cost in self.transfers}, reverse=True)) or (self.carries_mbps,)
+
+    def transfer_s(self, ranks: int, aggregate_mbps: float) -> float:
+        """Seconds beyond line rate of a transfer among ``ranks`` at this load; ``alpha_s`` where nothing was measured.
+
+        Of the loads measured the lowest that is not below the given one counts (none: the highest), of the numbers of
+        ranks the nearest.
+        """
+        if not self.transfers:
+            return self.alpha_s
+        enough = [load for load in self.loads_mbps if load >= aggregate_mbps * (1 - 1e-6)]
+        load = min(enough, default=self.loads_mbps[0])
+        at_load = [cost for cost in self.transfers if cost.aggregate_mbps == load]
+        return min(at_load, key=lambda cost: abs(log(cost.ranks / ranks))).seconds
+
+
+_NO_FASTPATH = Capacity(
+    hosts=0,
+    aggregate_mbps=4000.0,
+    aggregate_limited=True,
+    alpha_s=200e-6,
+    alpha_p99_s=1e-3,
+    transfers=(TransferCost(2, 1600.0, 2e-3),),
+    control=ControlCost(9e-3, 12e-3, 0.2e-3, 4e-3),
+)
+_FASTPATH = Capacity(
+    hosts=0,
+    aggregate_mbps=6000.0,
+    aggregate_limited=True,
+    alpha_s=150e-6,
+    alpha_p99_s=1e-3,
+    transfers=(TransferCost(2, 2400.0, 1.5e-3),),
+    control=ControlCost(3e-3, 8e-3, 0.1e-3, 2e-3),
+)
+UNCALIBRATED: Mapping[Datapath, Capacity] = {"bpf": _FASTPATH, "mirred": _FASTPATH, "ovs": _NO_FASTPATH}
+"""Conservative values for a datapath that was not measured: about half of what 2 processors carried."""
+LEAST: Mapping[Datapath, Floors] = {
+    "bpf": Floors(delay_s=0.0003, guard_s=0.0003, slot_s=0.001),
+    "mirred": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.004),
+    "ovs": Floors(),
+}
+"""Floors on the best of machines. Caches of Open vSwitch follow a change up to 2 ms later, unseen by the controller; tc
+takes about 1 ms for the filters of a switch."""
+UNTIMED: Mapping[Datapath, Floors] = {
+    "bpf": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.004),
+    "mirred": Floors(slot_s=0.008),
+    "ovs": Floors(),
+}
+"""Floors on a machine whose timers, or whose dark times over the datapath, were not measured."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The results of the machine benchmark on one machine.
+
+    - ``open_vswitch``: datapath of Open vSwitch itself, ``system`` (kernel) or ``netdev`` (userspace);
+    - ``busy_share``: processor load (0..1) of other programs during the benchmark;
+    - ``timer_idle`` and ``timer_loaded``: timer errors of the idle machine and with every processor busy; a ``count``
+      of 0: not measured;
+    - ``datapaths``: what was measured over each datapath that works here.
+    """
+
+    format: Literal[2]
+    measured_at: str
+    quick: bool
+    kernel: str
+    cpus: Annotated[int, Field(ge=1)]
+    open_vswitch: str
+    busy_share: float
+    timer_idle: TimerError
+    timer_loaded: TimerError
+    datapaths: Mapping[Datapath, Capacity] = field(default_factory=dict)
+
+    def takes(self, asked: str = "auto") -> Datapath:
+        """The datapath that a run takes that asks for ``asked``: with ``auto`` the first that was measured, or ovs."""
+        if asked in DATAPATHS:
+            return asked
+        return next((name for name in DATAPATHS if name in self.datapaths), "ovs")
+
+    def of(self, asked: str = "auto") -> Capacity:
+        """What the datapath carries that a run takes with ``asked``; conservative values if it was not measured."""
+        name = self.takes(asked)
+        return self.datapaths.get(name, UNCALIBRATED[name])
+
+    def floors(self, asked: str = "auto") -> Floors:
+        """Least transfer, delay, slot and guard time of a run on this machine."""
+        name = self.takes(asked)
+        measured, least = self.datapaths.get(name), LEAST[name]
+        if measured is None or not self.timer_idle.count:
+            return UNTIMED[name]
+        late_s = _TIMER_MARGIN * self.timer_idle.p99_s
+        return Floors(
+            delay_s=max(least.delay_s, late_s, _DARK_MARGIN * measured.control.dark_error_s),
+            guard_s=max(least.guard_s, late_s),
+            slot_s=max(least.slot_s, _SLOT_MARGIN * late_s),
+        )
 
     def is_of_this_machine(self) -> bool:
         """Whether this machine has the kernel and the processor count of the calibration."""
@@ -93,19 +212,14 @@ class Calibration:
 
 
 def default_calibration() -> Calibration:
-    """Conservative values for a machine without calibration: half of 2 processors with the userspace datapath."""
+    """Conservative values for a machine without calibration."""
     return Calibration(
         format=FORMAT,
         measured_at="never",
         quick=True,
         kernel=platform.release(),
         cpus=os.cpu_count() or 1,
-        datapath="netdev",
-        hosts=0,
-        aggregate_mbps=4000.0,
-        aggregate_limited=True,
-        alpha_s=200e-6,
-        alpha_p99_s=1e-3,
+        open_vswitch="",
         busy_share=0.0,
         timer_idle=TimerError(100e-6, 200e-6, 2e-3, 0),
         timer_loaded=TimerError(200e-6, 4e-3, 10e-3, 0),
@@ -124,7 +238,7 @@ def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) ->
 def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
     """Load the saved calibration; None if there is none, or if kernel or processor count differ.
 
-    Raises ``MachineError`` for a file that is not a calibration.
+    Raises ``MachineError`` for a file of another version, and for one that is not a calibration.
     """
     try:
         text = path.read_bytes()
@@ -132,64 +246,9 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
         return None
     try:
         calibration = from_plain(Calibration, text, "a calibration")
-    except ConfigError:
-        raise MachineError(
-            f"{path} is not a calibration that this version reads; write a new one with {sudo('calibrate')}"
-        ) from None
+    except ConfigError as error:
+        why = (
+            f"the calibration in {path} is of another version" if error.key == "format" else f"{path} is no calibration"
+        )
+        raise MachineError(f"{why}; measure again with: {sudo('calibrate')}") from None
     return calibration if calibration.is_of_this_machine() else None
-
-
-def pick_scale(
-    ports: int,
-    real_gbps: float,
-    smallest_transfer_bytes: float,
-    floors: Floors | None = None,
-    *,
-    calibration: Calibration | None = None,
-    time: float | None = None,
-    mtu_bytes: int = MTU_BYTES,
-) -> Scale:
-    """Choose the scale for ``ports`` links of ``real_gbps`` (real Gb/s) that may all send at once.
-
-    ``rate`` is the highest 1/N (N of two digits and zeros) that the machine carries. ``time`` is 1 unless the smallest
-    transfer (real bytes; 0 for none) would then have fewer packets than ``floors`` requires; a given ``time`` is kept.
-    Defaults are ``default_calibration()`` and its floors. Raises ``ConfigError`` that says what would work.
-    """
-    if ports < 1 or not real_gbps > 0:
-        raise ConfigError(f"needs at least one port and a rate above 0, not {ports} ports of {real_gbps:g} Gb/s")
-    calibration = calibration or default_calibration()
-    floors = floors or calibration.floors()
-    rate = _tidy_rate(min(calibration.carries_mbps / ports, MOST_MBPS) / (real_gbps * 1000))
-    need = floors.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
-    # One byte more than needed, since Scale rounds to whole bytes.
-    enough = (need + 1) / (smallest_transfer_bytes * rate) if smallest_transfer_bytes > 0 else 0.0
-    if enough <= (time or 1.0) or rate * (time or 1.0) >= 1:
-        return Scale(rate=rate, time=time or 1.0)
-    if time is None and enough <= MOST_TIME:
-        return Scale(rate=rate, time=_round_up(enough))
-    raise ConfigError(_too_small(ports, real_gbps, smallest_transfer_bytes, need, enough, time), key="scale")
-
-
-def _too_small(
-    ports: int, real_gbps: float, smallest_bytes: float, need: int, enough: float, time: float | None
-) -> str:
-    limit = time or MOST_TIME
-    fewer = int(ports * limit / enough)
-    other = f", at most {fewer} ports sending at once" if fewer >= 1 else ""
-    return (
-        f"the smallest transfer ({smallest_bytes:.4g} bytes on {ports} ports of {real_gbps:g} Gb/s) would be under "
-        f"{need} bytes on the emulated wire of this machine; what would work: scale.time of at least "
-        f"{_round_up(enough):g}, or transfers of at least {_round_up(smallest_bytes * enough / limit):.3g} bytes{other}"
-    )
-
-
-def _tidy_rate(rate: float) -> float:
-    """The highest 1/N up to ``rate`` with N of two digits and zeros (1/4000 rather than 1/3937)."""
-    return 1.0 if rate >= 1 else 1 / _round_up(1 / rate)
-
-
-def _round_up(number: float) -> float:
-    """``number`` rounded up to two significant digits."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    rounded = math.ceil(round(number / unit, 6)) * unit
-    return float(f"{rounded:.2g}")

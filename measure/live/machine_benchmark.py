@@ -39,11 +39,12 @@ def timer_error(seconds: float) -> TimerError:
         due = time.monotonic() + sleep_s
         select.select([], [], [], sleep_s)
         late.append(max(0.0, time.monotonic() - due))
-    sample = _quantiles(late, "timers")
+    sample = sample_of(late, "timers")
     return TimerError(sample.p50, sample.p99, sample.high, sample.count)
 
 
-def _quantiles(sample: list[float], what: str) -> Quantiles:
+def sample_of(sample: list[float], what: str) -> Quantiles:
+    """The quantiles of ``sample``; ``MachineError`` naming ``what`` was measured if it is empty."""
     found = quantiles(sample)
     if found is None:
         raise MachineError(f"measuring {what} gave no sample; the machine is too busy, so try again when it is idle")
@@ -77,7 +78,7 @@ def message_times(sender: socket.socket, receiver: socket.socket, count: int) ->
             missing -= got
         times.append(time.monotonic() - began)
         time.sleep(0.001)
-    return _quantiles(times, "small messages")
+    return sample_of(times, "small messages")
 
 
 class Lane(NamedTuple):

@@ -6,12 +6,13 @@ import pytest
 from reports import fabric_plan, forecast
 
 from controllers.policies.static import split_bandwidth
-from experiments.rails.job import resolve_scale
-from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, topology_options
+from experiments.rails.job import job_point, resolve_scale, scale_needs
+from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, step_pace, topology_options
 from experiments.rails.settings import make_settings
 from measure.live.calibration import default_calibration
+from measure.model.prediction import Costs
 from railyard.errors import ConfigError
-from railyard.scale import Floors, Scale
+from railyard.scale import Floors, Scale, goodput_bytes_per_s
 from workloads.catalog import load_workload
 
 LLAMA = load_workload("llama3-8b-16")
@@ -54,7 +55,7 @@ def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
     scale = resolve_scale(experiment, LLAMA, None)
     check_floors(experiment, LLAMA, scale, default_calibration().floors())
     ports = 32
-    assert ports * scale.emulated_mbps(12.5) <= default_calibration().carries_mbps * 1.001
+    assert ports * scale.emulated_mbps(12.5) <= default_calibration().of().carries_mbps * 1.001
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,33 @@ def test_native_takes_the_fabric_it_is_told() -> None:
     )
     plan = fabric_plan(experiment, load_workload("pp-only"), "native", RATE)
     assert {switch.kind for switch in plan.network("rail")} == {"ocs"}
+
+
+def test_the_pace_of_the_llama_step_by_hand() -> None:
+    """68 gathers and scatters of one transfer, one scalar of two rounds, 4 sends or receives, on two ports."""
+    bytes_per_s = 2 * goodput_bytes_per_s(12.5)
+    pace = step_pace(LLAMA.program, {"scale-out": bytes_per_s})
+    compute_s = 34 * (0.0426 + 0.1251)
+    seconds = compute_s + (68 * 109_056_000 / 2 + 4 * 67_108_864) / bytes_per_s
+    assert pace == {2: pytest.approx((68 + 2 + 4) / seconds, rel=0.01)}
+
+
+@pytest.mark.parametrize("name", ["llama3-8b-16", "moe-smoke", "moe-ep-tp"])
+def test_the_pace_gives_the_error_that_the_model_gives_for_the_same_cost(name: str) -> None:
+    experiment = make_settings({"workload": name, "modes": ["electrical"]})
+    workload, cost_s = load_workload(name), 1e-3
+    job = job_point(experiment, workload, "electrical", 0, RATE)
+    plan = job.fabric.plan()
+    ideal, costly = (job.prediction(plan, RATE, costs).step_time_s for costs in (None, Costs(alpha_s=cost_s)))
+    pace = scale_needs(experiment, workload).pace
+    assert pace is not None
+    assert sum(pace.values()) * cost_s == pytest.approx(costly / ideal - 1, rel=0.1)
+
+
+def test_slots_have_a_floor_too() -> None:
+    experiment = make_settings({"workload": "moe-smoke", "modes": ["rotor"], "slot_ms": 2, "guard_ms": 0.5})
+    workload = load_workload("moe-smoke")
+    scale = Scale(1 / 100)
+    check_floors(experiment, workload, scale, Floors())
+    with pytest.raises(ConfigError, match=r"scale\.time: the slot of 2 ms"):
+        check_floors(experiment, workload, scale, Floors(slot_s=0.003))

@@ -3,115 +3,80 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from measure.live.calibration import (
-    MOST_MBPS,
-    MOST_TIME,
+    DATAPATHS,
+    LEAST,
+    UNCALIBRATED,
+    UNTIMED,
     Calibration,
     TimerError,
     default_calibration,
     load_calibration,
-    pick_scale,
     save_calibration,
 )
-from railyard.errors import ConfigError, MachineError
-from railyard.scale import Floors, Scale
+from railyard.errors import MachineError
 
-FLOORS = Floors()
-
-
-def carrying(aggregate_mbps: float) -> Calibration:
-    return dataclasses.replace(default_calibration(), aggregate_mbps=aggregate_mbps)
+GOOD_TIMER = TimerError(50e-6, 100e-6, 1e-3, 1000)
 
 
-def test_an_uncalibrated_machine_runs_a_small_rail_job_in_real_time() -> None:
-    # 16 GPUs with 2 ports of 12.5 Gb/s
-    scale = pick_scale(32, 12.5, 100e6, FLOORS)
-    assert scale.time == 1.0
-    assert scale.emulated_mbps(12.5) * 32 <= default_calibration().carries_mbps
+def measured(
+    timer: TimerError = GOOD_TIMER, dark_error_s: float = 20e-6, names: tuple[Any, ...] = DATAPATHS
+) -> Calibration:
+    """A calibration of this machine with these timers and dark times on all of ``names``."""
+    capacity = {
+        name: dataclasses.replace(
+            UNCALIBRATED[name],
+            aggregate_mbps=1234.0,
+            control=dataclasses.replace(UNCALIBRATED[name].control, dark_error_s=dark_error_s),
+        )
+        for name in names
+    }
+    return dataclasses.replace(default_calibration(), timer_idle=timer, datapaths=capacity)
 
 
-@given(
-    ports=st.integers(1, 512),
-    gbps=st.floats(1, 1600),
-    transfer=st.floats(1e3, 1e10),
-    aggregate=st.floats(100, 50_000),
-)
-def test_a_picked_scale_fits_the_machine_and_the_floor(
-    ports: int, gbps: float, transfer: float, aggregate: float
-) -> None:
-    ground = carrying(aggregate)
-    try:
-        scale = pick_scale(ports, gbps, transfer, FLOORS, calibration=ground)
-    except ConfigError:
-        # Then even the slowest run it may pick is under the floor.
-        rate = min(ground.carries_mbps / ports, MOST_MBPS) / (gbps * 1000)
-        with pytest.raises(ConfigError):
-            FLOORS.check_transfer(int(transfer * min(rate, 1) * MOST_TIME / 1.1), "transfer", calibrated(rate))
-        return
-    assert scale.emulated_mbps(gbps) * ports <= ground.carries_mbps * (1 + 1e-9)
-    assert 1.0 <= scale.time <= MOST_TIME
-    FLOORS.check_transfer(scale.emulated_bytes(transfer), "transfer", scale)
+def test_auto_takes_the_first_datapath_that_was_measured() -> None:
+    assert measured().takes("auto") == "bpf"
+    assert measured(names=("mirred", "ovs")).takes() == "mirred"
+    assert default_calibration().takes() == "ovs"
+    assert measured().takes("ovs") == "ovs"
 
 
-def calibrated(rate: float) -> Scale:
-    return Scale(rate=min(rate, 1.0))
+def test_what_was_not_measured_is_conservative() -> None:
+    only = measured(names=("ovs",))
+    assert only.of("ovs").aggregate_mbps == 1234.0
+    assert only.of("bpf") == UNCALIBRATED["bpf"]
+    assert only.floors("bpf") == UNTIMED["bpf"]
 
 
-@given(ports=st.integers(1, 512), gbps=st.floats(1, 1600))
-def test_a_rate_is_one_over_a_number_of_two_digits(ports: int, gbps: float) -> None:
-    inverse = 1 / pick_scale(ports, gbps, 0, FLOORS).rate
-    assert inverse == pytest.approx(float(f"{inverse:.2g}"), rel=1e-9)
+def test_reconfigurations_of_half_a_millisecond_and_slots_of_two_are_accepted_where_the_machine_supports_it() -> None:
+    floors = measured().floors("bpf")
+    assert floors.delay_s <= 0.0005
+    assert floors.slot_s <= 0.002 and floors.guard_s <= 0.0005
+    assert default_calibration().floors("bpf").delay_s == 0.001
 
 
-def test_a_smaller_transfer_slows_the_run_down_no_more_than_needed() -> None:
-    quick = pick_scale(32, 12.5, 100e6, FLOORS)
-    slow = pick_scale(32, 12.5, 27e6, FLOORS)
-    assert quick.time == 1.0
-    assert 1.0 < slow.time <= MOST_TIME
-    with pytest.raises(ConfigError):
-        FLOORS.check_transfer(int(27e6 * slow.rate * (slow.time * 0.9)), "transfer", slow)
+@pytest.mark.parametrize("timer", [GOOD_TIMER, TimerError(1e-6, 1e-6, 1e-6, 9)])
+def test_through_open_vswitch_the_floor_stays_at_two_milliseconds(timer: TimerError) -> None:
+    assert measured(timer).floors("ovs") == LEAST["ovs"]
+    assert LEAST["ovs"].delay_s == 0.002
 
 
-def test_a_given_time_is_kept_or_refused() -> None:
-    assert pick_scale(32, 12.5, 27e6, FLOORS, time=4.0).time == 4.0
-    with pytest.raises(ConfigError, match=r"scale: .* scale\.time of at least"):
-        pick_scale(32, 400, 1e5, FLOORS, time=1.0)
-
-
-def test_a_refusal_names_what_works() -> None:
-    with pytest.raises(ConfigError) as refused:
-        pick_scale(64, 400, 1e5, FLOORS)
-    sentence = str(refused.value)
-    time = float(sentence.split("scale.time of at least ")[1].split(",")[0])
-    transfer = float(sentence.split("transfers of at least ")[1].split(" ")[0])
-    assert pick_scale(64, 400, 1e5, FLOORS, time=time).time == time
-    assert pick_scale(64, 400, transfer, FLOORS).time <= MOST_TIME
-
-
-@pytest.mark.parametrize(("ports", "gbps"), [(0, 400.0), (4, 0.0), (4, -1.0)])
-def test_no_port_and_no_rate_are_refused(ports: int, gbps: float) -> None:
-    with pytest.raises(ConfigError):
-        pick_scale(ports, gbps, 1e9, FLOORS)
-
-
-def test_a_slow_link_is_emulated_at_its_own_rate() -> None:
-    assert pick_scale(1, 0.1, 1e9, FLOORS).rate == 1.0
-
-
-def test_floors_follow_the_timers() -> None:
-    coarse = dataclasses.replace(default_calibration(), timer_idle=TimerError(1e-3, 3e-3, 9e-3, 100))
-    assert coarse.floors().delay_s == pytest.approx(0.03)
-    assert default_calibration().floors().delay_s == FLOORS.delay_s
+def test_floors_follow_timers_and_dark_times() -> None:
+    coarse = TimerError(1e-3, 3e-3, 9e-3, 100)
+    assert measured(coarse).floors("bpf").delay_s == pytest.approx(0.006)
+    assert measured(coarse).floors("ovs").guard_s == pytest.approx(0.006)
+    assert measured(coarse).floors("bpf").slot_s == pytest.approx(0.024)
+    assert measured(dark_error_s=0.2e-3).floors("bpf").delay_s == pytest.approx(0.002)
+    assert measured(dataclasses.replace(GOOD_TIMER, count=0)).floors("bpf") == UNTIMED["bpf"]
 
 
 def test_what_is_saved_is_loaded_and_everybody_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "calibration.json"
-    saved = carrying(4000)
+    saved = measured()
     save_calibration(saved, path)
     assert load_calibration(path) == saved
     assert path.stat().st_mode & 0o444 == 0o444
@@ -135,9 +100,9 @@ def test_a_calibration_of_another_machine_is_not_used(tmp_path: Path) -> None:
         "[]",
         "{}",
         "null",
-        json.dumps({**dataclasses.asdict(default_calibration()), "format": 99}),
         json.dumps({**dataclasses.asdict(default_calibration()), "surplus": 1}),
-        json.dumps({**dataclasses.asdict(default_calibration()), "aggregate_mbps": -1}),
+        json.dumps(dataclasses.asdict(measured()) | {"datapaths": {"ovs": {"aggregate_mbps": -1}}}),
+        json.dumps(dataclasses.asdict(measured()) | {"datapaths": {"carrier pigeon": {}}}),
         json.dumps({**dataclasses.asdict(default_calibration()), "timer_idle": 3}),
     ],
 )
@@ -145,4 +110,12 @@ def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path, text: str) -> No
     path = tmp_path / "calibration.json"
     path.write_text(text)
     with pytest.raises(MachineError, match=r"calibration\.json .* sudo .*railyard calibrate"):
+        load_calibration(path)
+
+
+@pytest.mark.parametrize("number", [1, 99])
+def test_a_file_of_another_version_is_to_be_measured_again(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(dataclasses.asdict(measured()) | {"format": number}))
+    with pytest.raises(MachineError, match=r"another version; measure again with: sudo .*railyard calibrate"):
         load_calibration(path)

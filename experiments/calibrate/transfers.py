@@ -1,0 +1,105 @@
+"""Cost of a transfer: how much longer than at line rate agents take that compute and gather in turn.
+
+The agents are those of a run, on one electrical rail with two ports for each rank. All groups of a program work at the
+same time, so all links carry bytes together. The cost holds all that a training step pays: late timers, the start of a
+collective, messages between its rounds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from measure.live.calibration import TransferCost
+from railyard.errors import MachineError
+from railyard.scale import ROCE_MTU_BYTES, Scale, goodput_share
+from railyard.timeline import Event, read_events
+from topos.kernel.emulation import Emulation
+from topos.rails import RailTopo
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentLauncher
+from workloads.program import Collective, Compute, Group, Program
+
+PORTS = 2
+COMPUTE_S = 0.04
+TRANSFER_S = 0.016
+"""Compute before each collective, and a transfer at line rate: those of a layer of the default rail job."""
+_CYCLES = {2: 10, 16: 4}
+"""Numbers of ranks of a group, and how often it computes and gathers; the first is not counted."""
+_PATIENCE_S = 60.0
+_START_AFTER_S = 0.2
+
+
+def program_of(hosts: int, ranks: int, port_mbps: float, cycles: int) -> Program:
+    """Program of ``hosts`` in groups of ``ranks`` that compute and then all-gather, ``cycles`` times."""
+    groups = {f"g{n}": Group(f"g{n}", "dp", tuple(range(n * ranks, (n + 1) * ranks))) for n in range(hosts // ranks)}
+    size = round(PORTS * ranks * TRANSFER_S * port_mbps * 1e6 / 8 * goodput_share(ROCE_MTU_BYTES))
+
+    def operations(group: str) -> Iterable[Compute | Collective]:
+        for cycle in range(cycles):
+            first = 2 * cycle
+            yield Compute(first, f"compute{cycle}", COMPUTE_S, (first - 1,) if cycle else ())
+            yield Collective(first + 1, f"gather{cycle}", "all_gather", group, size, (first,), "bidirectional-ring")
+
+    by_group = {name: tuple(operations(name)) for name in groups}
+    return Program("transfer-cost", tuple(by_group[f"g{rank // ranks}"] for rank in range(hosts)), groups)
+
+
+def cost_of(events: Iterable[Event], groups: Mapping[str, Group]) -> float:
+    """Median seconds of a transfer beyond line rate, over the cycles of all groups, from agents' events; at least 0.
+
+    A cycle is counted from the end of a group's collective on its last rank to the end of the next one. The median,
+    since other users of the machine disturb single cycles. Raises ``MachineError`` for a group without two collectives.
+    """
+    ends: dict[str, dict[int, float]] = {name: defaultdict(float) for name in groups}
+    for event in events:
+        if event.kind == "communicate" and event.end is not None:
+            ends[event["group"]][event["op"]] = max(ends[event["group"]][event["op"]], event.end)
+    costs = []
+    for name, group in groups.items():
+        times = sorted(ends[name].values())
+        if len(times) < 2:
+            raise MachineError(f"measuring the cost of transfers gave {len(times)} collectives of {name}; try again")
+        rounds = len(group.members) - 1
+        costs += [(after - before - COMPUTE_S) / rounds - TRANSFER_S for before, after in pairwise(times)]
+    return max(0.0, median(costs))
+
+
+def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: float, quick: bool) -> list[TransferCost]:
+    """Measure the costs on a fabric of ``rail`` whose rates add up to ``aggregate_mbps``."""
+    hosts = net.plan.ranks
+    found = []
+    for ranks, cycles in _CYCLES.items():
+        program = program_of(hosts, ranks, aggregate_mbps / hosts / PORTS, cycles if not quick else cycles // 2 + 1)
+        cost = cost_of(_play(net, launcher, program), program.groups)
+        found.append(TransferCost(ranks, aggregate_mbps, round(cost, 6)))
+    return found
+
+
+def rail(hosts: int, aggregate_mbps: float) -> RailTopo:
+    """The fabric for ``transfer_costs``."""
+    rate_mbps = aggregate_mbps / hosts / PORTS
+    return RailTopo(servers=hosts, gpus=1, ports=PORTS, fabric="electrical", rate_mbps=rate_mbps, mtu=ROCE_MTU_BYTES)
+
+
+def _play(net: Emulation, launcher: AgentLauncher, program: Program) -> list[Event]:
+    """Run ``program`` once with an agent on every host, and return the events of the agents."""
+    with tempfile.TemporaryDirectory(prefix="railyard-calibrate-") as folder:
+        files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(program.ranks)]
+        configs = [
+            AgentConfig(rank, "calibrate", "native", program, Scale(1.0), net.plan, str(file), steps=1)
+            for rank, file in enumerate(files)
+        ]
+        team = launcher.launch(configs, [net.netns_fd(host) for host in net.plan.hosts])
+        try:
+            team.wait_ready()
+            team.go(time.monotonic() + _START_AFTER_S)
+            team.wait_done(_PATIENCE_S)
+        finally:
+            team.stop()
+        return [event for file in files for event in read_events(file)]
