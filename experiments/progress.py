@@ -30,8 +30,8 @@ class RunProgress:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def fabric(self, name: str, datapath: str) -> None:
-        """Print that fabric ``name`` is up, on ``datapath`` ``system`` (the kernel) or ``netdev`` (userspace)."""
-        self.say(f"fabric {name} is up ({'kernel' if datapath == 'system' else 'userspace'} datapath)")
+        """Print that fabric ``name`` is up, and how it forwards: ``bpf``, ``mirred`` or ``ovs``."""
+        self.say(f"fabric {name} is up (datapath {datapath})")
 
     def begin(self, title: str, expected_s: float | None = None, steps: int | None = None) -> None:
         """Start the bar of a point of ``steps`` steps that takes about ``expected_s`` seconds of wall-clock time."""

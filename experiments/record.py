@@ -83,7 +83,7 @@ class Record:
     def open(self, datapath: str = "", **more: Any) -> None:
         """Create the results folder with its manifest, which holds the calibration of this machine if there is one.
 
-        ``datapath`` is the emulation's name of it: ``system`` or ``netdev``. ``more`` are further keys.
+        ``datapath`` is how the emulation forwards: ``bpf``, ``mirred`` or ``ovs``. ``more`` are further keys.
         """
         calibration = load_calibration() if self._experiment.packets else None
         self._manifest = build_manifest(
@@ -91,7 +91,7 @@ class Record:
             seed=getattr(self._experiment.settings, "seed", 0),
             scale=self._scale,
             calibration=asdict(calibration) if calibration else None,
-            datapath="kernel" if datapath == "system" else datapath,
+            datapath=datapath,
             **{"plans": [], "groups": {}, **more},
         )
         self._results = Results.create(self._out, self._manifest)

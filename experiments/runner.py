@@ -121,9 +121,9 @@ class Runner:
         session = Session(self.experiment.settings, fabric.topology())
         session.__enter__()
         self._session, self._fabric = session, fabric
-        datapath = session.net.yard.datapath
+        datapath = session.net.datapath
         if not self.record.opened:
-            self.record.open(datapath, **self.extra)
+            self.record.open(datapath, forwarding=session.net.forwarding, **self.extra)
         self.record.add_plan(fabric.name, session.plan, session.net.delays.method)
         self.progress.fabric(fabric.name, datapath)
         return session

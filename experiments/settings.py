@@ -97,7 +97,11 @@ class PacketSettings(Settings):
     rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
         default=None, description="address of a REST interface during the run"
     )
-    datapath: Literal["auto", "system", "netdev"] = Field(default="auto", description="datapath of Open vSwitch")
+    datapath: Literal["auto", "bpf", "mirred", "ovs"] = Field(
+        default="auto",
+        description="how circuits and routes are forwarded: in the kernel by eBPF or by tc filters, by Open vSwitch "
+        "alone, or auto, the first of these that the kernel has",
+    )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
     )

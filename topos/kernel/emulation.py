@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import resource
+import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,8 +21,10 @@ from mininet.topo import Topo
 from railyard.errors import ConfigError, MachineError
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
+from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, tap_name
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import RecordedIntf, RecordedLink
+from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
@@ -36,7 +39,10 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     - ``topo``: any Mininet topology; a ``RailTopo``, a ``RackTopo`` or an ``EdgeTopo`` also has a ``plan``;
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
-    - ``datapath``: ``auto`` takes the kernel's datapath where the kernel has one;
+    - ``datapath``: how packets of simple flows are forwarded: ``bpf`` and ``mirred`` in the kernel, for Open vSwitch,
+      ``ovs`` by Open vSwitch itself; ``auto`` takes the first of these that the kernel has;
+    - ``open_vswitch``: Open vSwitch's own datapath, ``system`` (the kernel's) or ``netdev`` (userspace); ``auto`` takes
+      the kernel's where the kernel has one;
     - ``link_delay``: how delayed links hold packets, ``netem`` or ``relay`` (``auto``: netem where the kernel has it);
     - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
       switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
@@ -49,9 +55,10 @@ class Emulation(Mininet):  # type: ignore[misc]
         self,
         topo: Topo | None = None,
         run_dir: str | os.PathLike[str] | None = None,
-        datapath: Datapath = "auto",
+        datapath: Forwarding = "auto",
         openflow: tuple[str, int] | None = _CONTROLLER,
         link_delay: Choice = "auto",
+        open_vswitch: Datapath = "auto",
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -61,10 +68,12 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._fds: dict[str, int] = {}
         self._cut: set[str] = set()
         self.openflow = openflow
+        self.datapath = check_forwarding(datapath)
+        self._offload: Offload | None = None
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
         try:
-            self.yard = self._make_yard(run_dir, datapath)
+            self.yard = self._make_yard(run_dir, open_vswitch)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
             self.delays = LinkDelays((), link_delay)
             super().__init__(topo=topo, controller=None, **mininet)
@@ -119,17 +128,62 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise MachineError("this net was stopped; make a new Emulation")
         try:
             self._undo.callback(self.yard.stop)
+            self._start_offload()
             self.yard.start()
             self._make_hosts()
             self._make_links()
             self.yard.add([self._bridge(switch) for switch in self.switches])
-            self.yard.forward(wiring.forwarding(self.switches))
+            self.yard.forward(wiring.forwarding(self.switches, self.openflow is not None))
             self._shape_switches()
+            self._attach()
             self._ready()
         except BaseException:
             self._undo_all()
             raise
         self._running = True
+
+    def _start_offload(self) -> None:
+        """Start the process of the fast path, which takes the fastest way to forward that the kernel has."""
+        if self.datapath == "ovs" or not self.links:
+            self.datapath = "ovs"
+            return
+        own = self.run.path / "ovs"
+        own.mkdir(mode=0o700, exist_ok=True)
+        ports = sum(len(switch.intfList()) for switch in self.switches)
+        offload = Offload(
+            self.yard.netns_fd,
+            self.run.path,
+            own,
+            [switch.name for switch in self.switches],
+            self.datapath,
+            self.openflow,
+            ports=ports,
+            flows=2 * (ports + len(self.hosts)) * max(len(self.switches), 1),
+        )
+        self._undo.callback(offload.close)
+        offload.start()
+        self.run.add_child(offload.pid)
+        self.datapath = offload.choose()
+        self.yard.own_dir = own
+        self._offload = offload
+
+    @property
+    def forwarding(self) -> dict[str, str]:
+        """How packets are forwarded: the datapath, why not a faster one, and Open vSwitch's own datapath."""
+        own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath]
+        why = self._offload.why if self._offload is not None else ""
+        return {"datapath": self.datapath, "why": why, "open_vswitch": own}
+
+    def _attach(self) -> None:
+        """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""
+        if self._offload is None:
+            return
+        ends = [(switch, intf) for switch in self.switches for intf in switch.intfList()]
+        with inside(self.yard.netns_fd):
+            taps = [(socket.if_nametoindex(tap_name(intf.index)), tap_name(intf.index)) for _, intf in ends]
+        with Netlink(self.yard.netns_fd) as kernel:
+            kernel.run(link_up(index, name) for index, name in taps)
+        self._offload.attach([(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends])
 
     def _make_hosts(self) -> None:
         """Make the hosts' namespaces and set their sysctls."""
@@ -162,13 +216,21 @@ class Emulation(Mininet):  # type: ignore[misc]
         targets: tuple[str, ...] = ()
         if self.openflow is not None and switch.controlled:
             targets = (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)
+            if self._offload is not None:
+                targets = (f"unix:{self.yard.own_dir / switch.name}.controller",)
         return Bridge(
             name=switch.name,
             dpid=int(switch.dpid, 16),
-            ports=tuple(BridgePort(intf.name, switch.ports[intf]) for intf in switch.intfList()),
+            ports=tuple(self._port(switch, intf) for intf in switch.intfList()),
             controllers=targets,
             standalone=switch.learning and not targets,
         )
+
+    def _port(self, switch: RailSwitch, intf: RecordedIntf) -> BridgePort:
+        """The port of Open vSwitch for the switch's end of a link: that end, or one behind the fast path."""
+        if self._offload is None:
+            return BridgePort(intf.name, switch.ports[intf])
+        return BridgePort(tap_name(intf.index), switch.ports[intf], intf.mtu, intf.mac)
 
     def _ready(self) -> None:
         """Let nodes, links and interfaces behave as in stock Mininet from now on."""
@@ -184,8 +246,10 @@ class Emulation(Mininet):  # type: ignore[misc]
                 host.setDefaultRoute(host.params["defaultRoute"])
 
     def check(self) -> None:
-        """Raise ``MachineError`` if a process of the network has ended: Open vSwitch, the relay of delayed links."""
+        """Raise ``MachineError`` if a process of the network has ended: Open vSwitch, fast path, relay of delays."""
         self.yard.check()
+        if self._offload is not None:
+            self._offload.check()
         self.delays.check()
 
     def cut(self, host_name: str) -> None:
@@ -286,6 +350,8 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _close_namespaces(self) -> None:
         """Delete the links, at the hosts' ends too, then close the hosts' namespaces."""
+        if self._offload is not None:
+            self._offload.close()
         self.yard.stop()
         self.run.end_children()
         try:
@@ -301,7 +367,8 @@ class Emulation(Mininet):  # type: ignore[misc]
     def _yard_interfaces(self) -> set[str]:
         """Names of the interfaces and bridges of this net in the yard."""
         ends = (intf for link in self.links for intf in (link.intf1, link.intf2))
-        return {intf.name for intf in ends if isinstance(intf.node, RailSwitch)} | {s.name for s in self.switches}
+        links = [intf for intf in ends if isinstance(intf.node, RailSwitch)]
+        return {i.name for i in links} | {tap_name(i.index) for i in links} | {s.name for s in self.switches}
 
     def __enter__(self) -> Emulation:
         self.start()

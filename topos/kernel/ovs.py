@@ -37,10 +37,15 @@ _MUTE_FRAME = "0180c2000001" + "020000000000" + "88b5" + "00" * 46
 
 @dataclass(frozen=True)
 class BridgePort:
-    """An interface of the yard and its OpenFlow number on the bridge."""
+    """A port of a bridge: its name and OpenFlow number.
+
+    It is an interface of the yard, or, with an MTU, one that Open vSwitch makes itself (an internal port).
+    """
 
     name: str
     number: int
+    mtu: int | None = None
+    mac: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,9 @@ def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
 class PrivateOvs:
     """ovsdb-server and ovs-vswitchd as child processes in namespace ``netns_fd``.
 
-    Sockets, database and logs are in ``run_dir``. ``on_child`` is called with the process id of each child. The
-    children die with the thread that called ``start``, so that thread must last as long as the run.
+    Sockets, database and logs are in ``run_dir``, the bridges' sockets in ``own_dir``, which may be set to another
+    folder before ``start``. ``on_child`` is called with the process id of each child. The children die with the thread
+    that called ``start``, so that thread must last as long as the run.
     """
 
     def __init__(
@@ -107,6 +113,7 @@ class PrivateOvs:
         on_child: Callable[[int], None] | None = None,
     ) -> None:
         self.run_dir = run_dir
+        self.own_dir = run_dir
         self.netns_fd = netns_fd
         self.datapath = choose_datapath(datapath)
         self._on_child = on_child
@@ -165,7 +172,7 @@ class PrivateOvs:
         self._db.transact(*operations)
         self._wait_applied()
         self._check_interfaces()
-        if self.datapath == "netdev":
+        if self.datapath == "netdev" and any(port.mtu is None for bridge in bridges for port in bridge.ports):
             self._widen_buffers(bridges)
 
     def _widen_buffers(self, bridges: Sequence[Bridge]) -> None:
@@ -173,7 +180,7 @@ class PrivateOvs:
         bridge = next((bridge for bridge in bridges if bridge.ports), None)
         if bridge is None:
             return
-        place = self.run_dir / f"{bridge.name}.mgmt"
+        place = self.own_dir / f"{bridge.name}.mgmt"
         message = f"in_port=controller packet={_MUTE_FRAME} actions=output:{bridge.ports[0].number}"
         command = ["ovs-ofctl", "-O", "OpenFlow14", "packet-out", f"unix:{place}", message]
         subprocess.run(command, capture_output=True, timeout=10, check=False)
@@ -189,7 +196,7 @@ class PrivateOvs:
         try:
             for name in tables:
                 children[name] = subprocess.Popen(
-                    [*command, f"unix:{self.run_dir / name}.mgmt", "-"],
+                    [*command, f"unix:{self.own_dir / name}.mgmt", "-"],
                     stdin=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
@@ -231,7 +238,7 @@ class PrivateOvs:
 
     def _exit_kernel_datapath(self, pid: int) -> None:
         """Ask the switch to remove its datapath from the kernel before it is killed."""
-        control = self.run_dir / f"ovs-vswitchd.{pid}.ctl"
+        control = self.own_dir / f"ovs-vswitchd.{pid}.ctl"
         with suppress(subprocess.SubprocessError):
             command = ["ovs-appctl", "--timeout=10", "-t", str(control), "exit", "--cleanup"]
             subprocess.run(command, capture_output=True, timeout=15)
@@ -243,6 +250,8 @@ class PrivateOvs:
         jemalloc = next(iter(sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))), None)
         if name == "ovs-vswitchd" and jemalloc is not None:
             environment["LD_PRELOAD"] = str(jemalloc)
+        if name == "ovs-vswitchd":
+            environment["OVS_RUNDIR"] = str(self.own_dir)
         common = ["--pidfile", "--log-file", "--no-chdir", "-vconsole:emer", "-vsyslog:emer"]
         with open(self.run_dir / f"{name}.out", "wb") as output, namespaces.inside(self.netns_fd):
             child = subprocess.Popen(
@@ -302,8 +311,15 @@ def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
     ports: list[list[str]] = []
     for port in (BridgePort(bridge.name, 0), *bridge.ports):
         key = f"{number}_{len(ports)}"
-        local = port.name == bridge.name
-        interface: Row = {"name": port.name} | ({"type": "internal"} if local else {"ofport_request": port.number})
+        interface: Row = {"name": port.name}
+        if port.name != bridge.name:
+            interface["ofport_request"] = port.number
+        if port.name == bridge.name or port.mtu is not None:
+            interface["type"] = "internal"
+        if port.mtu is not None:
+            interface["mtu_request"] = port.mtu
+        if port.mac is not None:
+            interface["mac"] = port.mac
         rows.append(insert("Interface", interface, f"i{key}"))
         rows.append(insert("Port", {"name": port.name, "interfaces": ["named-uuid", f"i{key}"]}, f"p{key}"))
         ports.append(["named-uuid", f"p{key}"])

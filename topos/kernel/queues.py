@@ -34,7 +34,8 @@ _KIND, _OPTIONS = 1, 2  # TCA_... of linux/rtnetlink.h
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6  # TCA_TBF_... of linux/pkt_sched.h
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7  # TCA_HTB_... of linux/pkt_sched.h
 _NETEM_RATE, _NETEM_LATENCY64, _NETEM_JITTER64 = 6, 10, 11  # TCA_NETEM_... of linux/pkt_sched.h
-_BPF_ACT, _BPF_CLASSID, _BPF_OPS_LEN, _BPF_OPS, _BPF_FLAGS = 1, 3, 4, 5, 8  # TCA_BPF_... of linux/pkt_cls.h
+_BPF_ACT, _BPF_CLASSID, _BPF_OPS_LEN, _BPF_OPS, _BPF_FD, _BPF_NAME, _BPF_FLAGS = 1, 3, 4, 5, 6, 7, 8
+# TCA_BPF_... of linux/pkt_cls.h
 _BPF_DIRECT = 1  # TCA_BPF_FLAG_ACT_DIRECT of linux/pkt_cls.h
 _ACT_KIND, _ACT_OPTIONS = 1, 2  # TCA_ACT_... of linux/pkt_cls.h
 _MIRRED_PARMS, _REDIRECT = 2, 1  # TCA_MIRRED_PARMS, TCA_EGRESS_REDIR of linux/tc_act/tc_mirred.h
@@ -208,6 +209,18 @@ def redirect(index: int, name: str, to: int) -> NetlinkRequest:
     options = _attribute(_BPF_ACT, _attribute(1, action)) + _program(((0x06, 0, 0, _MOST_32),))
     message = _message(RTM_NEWTFILTER, 0, _INCOMING, "bpf", options, info=_filter_of(_ETH_P_ALL))
     return _for(index, message, f"forwarding packets of {name}")
+
+
+@lru_cache(maxsize=1 << 4)
+def _run_program(program_fd: int, program: str) -> bytes:
+    options = _attribute(_BPF_FD, struct.pack("=I", program_fd)) + _attribute(_BPF_NAME, program.encode() + b"\0")
+    options += _attribute(_BPF_FLAGS, struct.pack("=I", _BPF_DIRECT))
+    return _message(RTM_NEWTFILTER, 0, _INCOMING, "bpf", options, info=_filter_of(_ETH_P_ALL))
+
+
+def run_program(index: int, program_fd: int, program: str) -> NetlinkRequest:
+    """Run the eBPF program ``program_fd``, named ``program``, for each packet that arrives at interface ``index``."""
+    return _for(index, _run_program(program_fd, program), f"attaching the program {program} to interface {index}")
 
 
 def lose(index: int, name: str, loss_percent: float) -> NetlinkRequest:

@@ -118,8 +118,10 @@ def _far(intf: RecordedIntf) -> Any:
     return link.intf2 if link.intf1 is intf else link.intf1
 
 
-def forwarding(switches: Sequence[RailSwitch]) -> dict[str, dict[str, int]]:
+def forwarding(switches: Sequence[RailSwitch], openflow: bool) -> dict[str, dict[str, int]]:
     """MAC address of every host -> port that leads to it, for each switch that forwards without a controller.
+
+    ``openflow``: whether switches have a controller at all.
 
     A bridge of Open vSwitch that learns addresses goes on flooding for some milliseconds, until its caches know what it
     has learned: 12 clients of one switch that got 0.9 MB each at once received parts of each other's, and the slowest
@@ -130,7 +132,7 @@ def forwarding(switches: Sequence[RailSwitch]) -> dict[str, dict[str, int]]:
             mac: switch.ports[intf] for intf in switch.intfList() for mac in _addresses_behind(_far(intf), {switch})
         }
         for switch in switches
-        if switch.learning and not switch.controlled
+        if switch.learning and not (openflow and switch.controlled)
     }
 
 

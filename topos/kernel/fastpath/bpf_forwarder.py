@@ -1,0 +1,219 @@
+"""Forwards by an eBPF program at the tc ingress of the interfaces (``program``), which reads its rules from maps.
+
+The rules of a switch are in two banks. ``set`` writes the bank that is not in use and then changes one word, so that
+every packet is forwarded by all of the old rules or by all of the new ones.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from railyard.errors import MachineError
+from topos.kernel import queues
+from topos.kernel.fastpath import bpf
+from topos.kernel.fastpath.program import (
+    FLOW_BITS,
+    FLOW_SHIFT,
+    KIND_SHIFT,
+    LINK,
+    TABLE_KEY,
+    TAP,
+    VALUE_BYTES,
+    Map,
+    assemble,
+)
+from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortCounts, PortRules, Rule
+from topos.kernel.netlink import Netlink
+
+_MOST_INTERFACES = 1 << 16
+_MOST_TABLE_ENTRIES = 1 << 20
+_LEAST_FLOWS = 1 << 12
+_NAME = "railyard"
+
+
+@dataclass
+class _Switch:
+    """A switch: its number, the slot of each port, its rules as words of two per slot, its tables by destination."""
+
+    number: int
+    first: int
+    slots: dict[int, int]
+    links: dict[int, int]
+    words: array[int]
+    bank: int = 0
+    tables: dict[int, tuple[int, Mapping[bytes, Rule]]] = field(default_factory=dict)
+    """Port -> number of its table and the mapping that it was made of."""
+
+
+class BpfForwarder:
+    """Forwards packets of up to ``ports`` ports in the namespace ``netns_fd`` by rules of up to ``flows`` flows.
+
+    ``MachineError`` where the kernel refuses bpf(2), with its reason; nothing is attached then.
+    """
+
+    def __init__(self, netns_fd: int, ports: int, flows: int = _LEAST_FLOWS) -> None:
+        self._netns_fd = netns_fd
+        self._slots, self._flows = ports + 1, min(max(flows, _LEAST_FLOWS), 1 << FLOW_BITS)
+        self._cpus = _possible_processors()
+        self._switches: dict[str, _Switch] = {}
+        self._free = deque(range(1, self._flows))
+        self._next_slot = self._next_table = 1
+        with ExitStack() as undo:
+            entries = {
+                Map.PORTS: _MOST_INTERFACES,
+                Map.BANKS: self._slots,
+                Map.RULES: 2 * self._slots,
+                Map.FLOWS: self._flows * self._cpus,
+                Map.COUNTS: self._slots * self._cpus,
+            }
+            self._maps = {kind: bpf.Array(entries[kind], VALUE_BYTES[kind], kind.name.lower()) for kind in entries}
+            for one in self._maps.values():
+                undo.callback(one.close)
+            self._tables = bpf.Hash(_MOST_TABLE_ENTRIES, TABLE_KEY.size, VALUE_BYTES[Map.TABLES], "tables")
+            undo.callback(self._tables.close)
+            fds = {kind: one.fd for kind, one in self._maps.items()} | {Map.TABLES: self._tables.fd}
+            self._program = bpf.load(assemble(fds, self._flows, self._slots), _NAME)
+            undo.callback(os.close, self._program)
+            self._undo = undo.pop_all()
+
+    def add(self, ports: Sequence[KernelPort]) -> None:
+        """Attach the program to the interfaces of ``ports``, each of which starts with ``PortRules()``."""
+        by_switch: dict[str, list[KernelPort]] = {}
+        for port in ports:
+            by_switch.setdefault(port.switch, []).append(port)
+            if max(port.link, port.tap) >= _MOST_INTERFACES:
+                raise MachineError(
+                    f"port {port.number} of {port.switch} has an interface index above {_MOST_INTERFACES}"
+                )
+        if self._next_slot + len(ports) > self._slots:
+            raise MachineError(f"the fast path was made for {self._slots - 1} ports, which are fewer than there are")
+        for name, some in by_switch.items():
+            self._add_switch(name, some)
+        with Netlink(self._netns_fd) as kernel:
+            kernel.run(
+                request
+                for port in ports
+                for index in (port.link, port.tap)
+                for request in (
+                    queues.filters(index, f"interface {index}"),
+                    queues.run_program(index, self._program, _NAME),
+                )
+            )
+
+    def _add_switch(self, name: str, ports: Sequence[KernelPort]) -> None:
+        if name in self._switches:
+            raise MachineError(f"{name} has its ports already; add all ports of a switch at once")
+        first = self._next_slot
+        self._next_slot += len(ports)
+        slots = {port.number: first + place for place, port in enumerate(ports)}
+        switch = _Switch(
+            len(self._switches), first, slots, {p.number: p.link for p in ports}, array("Q", bytes(16 * len(ports)))
+        )
+        self._switches[name] = switch
+        words = self._maps[Map.PORTS].words
+        for port in ports:
+            slot = slots[port.number]
+            words[2 * port.link], words[2 * port.link + 1] = slot | switch.number << 32, port.tap | LINK << 32
+            words[2 * port.tap], words[2 * port.tap + 1] = slot | switch.number << 32, port.link | TAP << 32
+
+    def set(self, switch: str, rules: Mapping[int, PortRules]) -> None:
+        """Change the rules of the ports named, all at the same moment.
+
+        ``MachineError`` if there are more rules by destination than the map holds; then no rule changes.
+        """
+        one = self._switches[switch]
+        old = {number: one.tables[number] for number in rules if number in one.tables}
+        new = self._make_tables(one, rules)
+        for number, port_rules in rules.items():
+            at = 2 * (one.slots[number] - one.first)
+            one.words[at] = _word(one, port_rules.other)
+            one.words[at + 1] = new[number][0] if number in new else 0
+            one.tables.pop(number, None)
+        one.tables |= new
+        one.bank ^= 1
+        start = 2 * (one.bank * self._slots + one.first)
+        self._maps[Map.RULES].words[start : start + len(one.words)] = one.words
+        self._maps[Map.BANKS].words[one.number] = one.bank * self._slots
+        used = {number for number, _ in one.tables.values()}
+        self._delete_tables({table: to for table, to in old.values() if table not in used})
+
+    def _make_tables(
+        self, switch: _Switch, rules: Mapping[int, PortRules]
+    ) -> dict[int, tuple[int, Mapping[bytes, Rule]]]:
+        """The table by destination of each port that has one; those that the kernel lacks are put into it."""
+        known = {id(to): number for number, to in switch.tables.values()}
+        new: dict[int, tuple[int, Mapping[bytes, Rule]]] = {}
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for port, port_rules in rules.items():
+            to = port_rules.to
+            if not to:
+                continue
+            if id(to) not in known:
+                known[id(to)] = self._next_table
+                keys += (TABLE_KEY.pack(self._next_table, mac) for mac in to)
+                values += (struct.pack("=Q", _word(switch, rule)) for rule in to.values())
+                self._next_table = self._next_table % 0xFFFFFFFF + 1
+            new[port] = known[id(to)], to
+        try:
+            self._tables.update(keys, values)
+        except MachineError:
+            self._tables.delete_some(keys)
+            raise
+        return new
+
+    def _delete_tables(self, tables: Mapping[int, Iterable[bytes]]) -> None:
+        self._tables.delete([TABLE_KEY.pack(table, mac) for table, macs in tables.items() for mac in macs])
+
+    def new_flow(self) -> int:
+        """A free slot of counters, which are 0; ``ANY_FLOW`` if no slot is left."""
+        if not self._free:
+            return ANY_FLOW
+        flow = self._free.popleft()
+        words = self._maps[Map.FLOWS].words
+        for cpu in range(self._cpus):
+            at = 2 * (cpu * self._flows + flow)
+            words[at] = words[at + 1] = 0
+        return flow
+
+    def free_flow(self, flow: int) -> None:
+        """Give a slot back that no rule names any more."""
+        if flow != ANY_FLOW:
+            self._free.append(flow)
+
+    def flow_counts(self, flow: int) -> Counts:
+        """What the rules of slot ``flow`` have decided; zeros for ``ANY_FLOW``."""
+        if flow == ANY_FLOW:
+            return Counts()
+        words, step = self._maps[Map.FLOWS].words, 2 * self._flows
+        return Counts(*(sum(words[2 * flow + i + cpu * step] for cpu in range(self._cpus)) for i in (0, 1)))
+
+    def port_counts(self, switch: str) -> dict[int, PortCounts]:
+        """What the ports of a switch forwarded, by OpenFlow number."""
+        words, step = self._maps[Map.COUNTS].words, 6 * self._slots
+        found = {}
+        for number, slot in self._switches[switch].slots.items():
+            sums = [sum(words[6 * slot + i + cpu * step] for cpu in range(self._cpus)) for i in range(6)]
+            found[number] = PortCounts(Counts(*sums[:2]), Counts(*sums[2:4]), Counts(*sums[4:]))
+        return found
+
+    def close(self) -> None:
+        """Close maps and program; what is attached goes on with its last rules and ends with its interfaces."""
+        self._undo.close()
+
+
+def _word(switch: _Switch, rule: Rule) -> int:
+    """A rule as the program reads it."""
+    return rule.kind << KIND_SHIFT | rule.flow << FLOW_SHIFT | (switch.links[rule.port] if rule.kind == OUT else 0)
+
+
+def _possible_processors() -> int:
+    """Number of processors that the kernel may ever use (1 more than the highest number)."""
+    with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
+        return int(file.read().strip().replace("-", ",").rpartition(",")[2]) + 1

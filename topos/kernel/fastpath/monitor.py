@@ -1,0 +1,89 @@
+"""Follows the flow tables of a bridge over a connection of its own, and keeps the fast path equal to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from topos.kernel.fastpath import openflow
+from topos.kernel.fastpath.streams import Loop, Stream
+from topos.kernel.fastpath.tables import FlowTables
+
+_FIRST_XID = 1
+_SURE_BYTES = 1 << 15
+"""If less than this could be read at once, Open vSwitch had room in the socket for all updates before the reply that is
+to be passed on: it sends them first, and at once, unless the socket (208 KiB) is full."""
+_CONNECT_S = 10.0
+
+
+class Monitor:
+    """The flow monitor of ``tables``' bridge, whose own socket is ``path``.
+
+    ``failed`` is called with a sentence if the connection ends. ``OSError`` if Open vSwitch does not answer there.
+    """
+
+    def __init__(self, loop: Loop, tables: FlowTables, path: Path, failed: Callable[[str], None]) -> None:
+        self.tables = tables
+        self._failed = failed
+        self._paused = False
+        self._xid = _FIRST_XID
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._after_pause: list[Callable[[], None]] = []
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_CONNECT_S)
+        connection.connect(str(path))
+        self._stream = Stream(loop, connection, self._received, self._ended)
+        self._stream.send(openflow.monitor_requests(_FIRST_XID))
+
+    def synchronize(self, then: Callable[[], None]) -> bool:
+        """Make the fast path equal to all changes that Open vSwitch has made by now.
+
+        True if it is; else False, and ``then`` is called when it is.
+        """
+        read = self._stream.read()
+        if read < _SURE_BYTES and not self._paused and not self._waiting:
+            return True
+        self.when_current(then)
+        return False
+
+    def when_current(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when the fast path has followed all changes up to now."""
+        self._xid += 1
+        self._waiting[self._xid] = then
+        self._stream.send(openflow.message(openflow.BARRIER_REQUEST, self._xid))
+
+    def _received(self, buffer: bytearray) -> None:
+        done: list[Callable[[], None]] = []
+        for message in openflow.split(buffer):
+            kind, xid = message[1], int.from_bytes(message[4:8], "big")
+            if kind == openflow.MULTIPART_REPLY:
+                self._answered(message)
+            elif kind == openflow.PORT_STATUS:
+                self.tables.port_configured(*openflow.changed_port(message))
+            elif kind == openflow.BARRIER_REPLY and xid in self._waiting:
+                (self._after_pause if self._paused else done).append(self._waiting.pop(xid))
+            elif kind == openflow.ECHO_REQUEST:
+                self._stream.send(openflow.message(openflow.ECHO_REPLY, xid, message[8:]))
+            elif kind == openflow.ERROR:
+                self._failed(f"Open vSwitch refused the flow monitor of {self.tables.switch}: {message[8:12].hex()}")
+        self.tables.commit()
+        if not self._paused:
+            done += self._after_pause
+            self._after_pause = []
+        for then in done:
+            then()
+
+    def _answered(self, message: bytes) -> None:
+        kind = int.from_bytes(message[8:10], "big")
+        if kind == openflow.MULTIPART_PORTS:
+            for number, configuration in openflow.ports(message):
+                self.tables.port_configured(number, configuration)
+        elif kind == openflow.MULTIPART_MONITOR:
+            for update in openflow.flow_updates(message):
+                if update.event in (openflow.PAUSED, openflow.RESUMED):
+                    self._paused = update.event == openflow.PAUSED
+                self.tables.update(update)
+
+    def _ended(self) -> None:
+        self._failed(f"Open vSwitch closed the flow monitor of {self.tables.switch}")

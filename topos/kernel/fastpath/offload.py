@@ -1,0 +1,102 @@
+"""The fast path of an emulation: starts the offload process, and tells it the ports."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from railyard.child import Child
+from railyard.errors import ConfigError, MachineError
+from topos.kernel.fastpath.rules import KernelPort
+from topos.kernel.namespaces import inside
+
+Forwarding = Literal["auto", "bpf", "mirred", "ovs"]
+"""Ways to forward: an eBPF program, tc filters, or Open vSwitch alone; ``auto``: the first that the kernel has."""
+_WAYS = ("auto", "bpf", "mirred", "ovs")
+_ATTACH_S = 20.0
+_ANSWER_S = 10.0
+
+
+def check_forwarding(asked: str) -> str:
+    """The way to forward that is asked for; ``ConfigError`` for an unknown one."""
+    if asked not in _WAYS:
+        raise ConfigError(f"must be {', '.join(_WAYS[:-1])} or {_WAYS[-1]}, not {asked}", key="datapath")
+    return asked
+
+
+def tap_name(link_index: int) -> str:
+    """Name of the port of Open vSwitch behind the switch's end of a link, by the index of that end."""
+    return f"o{link_index}"
+
+
+class Offload(Child):
+    """The offload process of the bridges ``bridges`` in the yard ``netns_fd``.
+
+    - ``datapath``: ``auto``, ``bpf`` or ``mirred``; ``ports`` and ``flows``: the most that it will have;
+    - ``run_dir``: folder of its sockets BRIDGE.mgmt for ``ovs-ofctl``;
+    - ``own_dir``: that of Open vSwitch's own sockets, and of BRIDGE.controller, to which the bridge connects;
+    - ``openflow``: the controller's address in the yard, or None.
+    """
+
+    def __init__(
+        self,
+        netns_fd: int,
+        run_dir: Path,
+        own_dir: Path,
+        bridges: Sequence[str],
+        datapath: str,
+        openflow: tuple[str, int] | None,
+        *,
+        ports: int,
+        flows: int,
+    ) -> None:
+        settings: dict[str, Any] = {
+            "netns_fd": netns_fd,
+            "run_dir": str(run_dir),
+            "own_dir": str(own_dir),
+            "bridges": list(bridges),
+            "datapath": datapath,
+            "openflow": openflow,
+            "ports": ports,
+            "flows": flows,
+        }
+        super().__init__("topos.kernel.fastpath.process", settings, [netns_fd], "the fast path", patience_s=1.0)
+        self._netns_fd = netns_fd
+        self.why = ""
+        """Why no faster way to forward was taken."""
+
+    def choose(self) -> str:
+        """The way to forward that the process has taken; ``MachineError`` if the kernel refuses what was asked for."""
+        self.tell("choose")
+        found = self._answer(_ANSWER_S)
+        self.why = found["why"]
+        return str(found["datapath"])
+
+    def attach(self, ports: Iterable[tuple[str, int, str, int]]) -> None:
+        """Forward between ports (switch, OpenFlow number, name and index of the switch's end); returns when that works.
+
+        Open vSwitch has made its own ports already. ``MachineError`` if the kernel refuses.
+        """
+        with inside(self._netns_fd):
+            index = {name: number for number, name in socket.if_nameindex()}
+        kernel_ports = [KernelPort(switch, number, link, index[tap_name(link)]) for switch, number, _, link in ports]
+        names = {tap_name(link): name for _, _, name, link in ports}
+        self.tell(json.dumps({"ports": kernel_ports, "names": names}))
+        self._answer(_ATTACH_S)
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if the process has ended."""
+        if self.has_ended:
+            raise MachineError("the fast path ended; its message is above")
+
+    def _answer(self, longest_s: float) -> dict[str, Any]:
+        line = self.line(longest_s)
+        if not line:
+            raise MachineError(f"the fast path did not answer within {longest_s:g} s; its message is above")
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise MachineError(found["error"])
+        return found

@@ -1,0 +1,139 @@
+"""The offload of a run: ``python -m topos.kernel.fastpath.process``, a child process of the emulation.
+
+It stands between the bridges of a private Open vSwitch and their clients, follows the flow tables, and keeps the rules
+of the fast path equal to them. Settings come as a line of JSON on standard input (``offload.Offload``).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from railyard.child import read_settings
+from railyard.errors import MachineError
+from railyard.priority import set_priority, set_real_time
+from topos.kernel import namespaces
+from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+from topos.kernel.fastpath.monitor import Monitor
+from topos.kernel.fastpath.relays import Listener, tcp, unix
+from topos.kernel.fastpath.rules import Forwarder, KernelPort
+from topos.kernel.fastpath.streams import Loop
+from topos.kernel.fastpath.tables import FlowTables
+
+_NICE = -20
+_STDIN = 0
+_PARENT_S = 1.0
+_COMMAND_BYTES = 1 << 20
+
+
+def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[Forwarder, dict[str, str]]:
+    """(forwarder, its name and why it is not a faster one) for the datapath ``asked`` (``auto``, ``bpf``, ``mirred``).
+
+    ``MachineError`` if the kernel refuses all of them.
+    """
+    return BpfForwarder(netns_fd, ports, flows), {"datapath": "bpf", "why": ""}
+
+
+class Offload:
+    """The listeners, monitors and rules of all bridges."""
+
+    def __init__(self, settings: dict[str, Any], forwarder: Forwarder) -> None:
+        self._loop = Loop()
+        self._forwarder = forwarder
+        self._run_dir = Path(settings["run_dir"])
+        self._own = Path(settings["own_dir"])
+        self._monitors: dict[str, Monitor] = {}
+        self._pending = bytearray()
+        openflow = settings["openflow"]
+        for bridge in settings["bridges"]:
+            monitor = partial(self._monitors.get, bridge)
+            place = self._run_dir / f"{bridge}.mgmt"
+            Listener(self._loop, place, unix(self._own / f"{bridge}.mgmt"), "client", monitor)
+            if openflow is not None:
+                target = self._own / f"{bridge}.controller"  # Open vSwitch connects to sockets of its own folder only
+                Listener(self._loop, target, tcp((openflow[0], openflow[1])), "bridge", monitor)
+        self._loop.watch(_STDIN, self._commanded)
+
+    def run(self, found: dict[str, str]) -> None:
+        """Serve until the parent process asks to stop or has ended; ``found`` is what the kernel has."""
+        self._found = found
+        print("ready", flush=True)
+        self._loop.run(_PARENT_S)
+
+    def _commanded(self, _: int) -> None:
+        said = os.read(_STDIN, _COMMAND_BYTES)
+        self._pending += said
+        if not said:
+            self._loop.ended = True
+        while b"\n" in self._pending:
+            line = bytes(self._pending.partition(b"\n")[0])
+            del self._pending[: len(line) + 1]
+            if line == b"stop":
+                self._loop.ended = True
+            elif line == b"choose":
+                print(json.dumps(self._found), flush=True)
+            else:
+                self._attach(json.loads(line))
+
+    def _attach(self, command: dict[str, Any]) -> None:
+        """Attach the fast path to all ports; prints a line when the rules of all of them hold."""
+        ports = [KernelPort(*port) for port in command["ports"]]
+        try:
+            self._forwarder.add(ports)
+            by_switch: dict[str, list[KernelPort]] = {}
+            for port in ports:
+                by_switch.setdefault(port.switch, []).append(port)
+            waiting = set(by_switch)
+
+            def hold(switch: str) -> None:
+                waiting.discard(switch)
+                if not waiting:
+                    print(json.dumps({"attached": True}), flush=True)
+
+            for switch, some in by_switch.items():
+                tables = FlowTables(switch, (port.number for port in some), self._forwarder, command["names"])
+                self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
+            for switch in by_switch:
+                self._monitors[switch].when_current(partial(hold, switch))
+        except (MachineError, OSError) as error:
+            print(json.dumps({"error": str(error)}), flush=True)
+
+    def _fail(self, sentence: str) -> None:
+        if not self._loop.ended:
+            print(f"fast path: {sentence}", file=sys.stderr)
+            self._loop.ended = True
+
+
+def main() -> None:
+    """Run the offload process."""
+    settings = read_settings()
+    set_priority(_NICE)
+    set_real_time()
+    gc.disable()  # nothing here refers to itself, and a collection would delay replies
+    namespaces.enter(settings["netns_fd"])
+    try:
+        forwarder, found = make_forwarder(
+            settings["datapath"], settings["netns_fd"], settings["ports"], settings["flows"]
+        )
+        offload = Offload(settings, forwarder)
+    except (MachineError, OSError) as error:
+        _refuse(str(error))
+        return
+    offload.run(found)
+    forwarder.close()
+
+
+def _refuse(sentence: str) -> None:
+    """Answer the parent process, once it asks, that there is no fast path."""
+    print("ready", flush=True)
+    os.read(_STDIN, _COMMAND_BYTES)
+    print(json.dumps({"error": sentence}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Connections of one process that must never wait for any of them: non-blocking sockets with output buffers."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+_CHUNK_BYTES = 1 << 18
+_MOST_BUFFERED_BYTES = 64 << 20
+"""Bytes that may wait to be sent to a peer that does not read; then its connection is closed."""
+
+
+class Loop:
+    """Calls a function for each file descriptor that is ready to be read, in one thread."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.ended = False
+
+    def watch(self, file: int | socket.socket, ready: Callable[[int], None]) -> None:
+        """Call ``ready`` with the mask of events whenever ``file`` can be read."""
+        self.selector.register(file, selectors.EVENT_READ, ready)
+
+    def forget(self, file: int | socket.socket) -> None:
+        """Watch ``file`` no longer."""
+        with suppress(KeyError, ValueError):
+            self.selector.unregister(file)
+
+    def run(self, parent_s: float) -> None:
+        """Serve until ``ended``, or until the parent process has, which is looked at every ``parent_s`` seconds."""
+        parent = os.getppid()
+        while not self.ended and os.getppid() == parent:
+            for key, mask in self.selector.select(parent_s):
+                key.data(mask)
+
+
+class Stream:
+    """One connected socket: ``received`` is called with the buffer of what came, ``closed`` once when it ends."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        connection: socket.socket,
+        received: Callable[[bytearray], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._loop, self._socket = loop, connection
+        self._received, self._closed = received, closed
+        self._incoming, self._outgoing = bytearray(), bytearray()
+        self.open = True
+        connection.setblocking(False)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.watch(connection, self._ready)
+
+    def _ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if mask & selectors.EVENT_READ:
+            self.read()
+
+    def read(self) -> int:
+        """Take what can be read now; the number of bytes."""
+        taken = 0
+        while self.open:
+            try:
+                data = self._socket.recv(_CHUNK_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                break
+            taken += len(data)
+            self._incoming += data
+            if len(data) < _CHUNK_BYTES:
+                break
+        if taken:
+            try:
+                self._received(self._incoming)
+            except ValueError:  # the peer does not speak the protocol
+                self.close()
+        return taken
+
+    def send(self, data: bytes | bytearray) -> None:
+        """Send ``data``, now or when the peer can take it."""
+        if not self.open or not data:
+            return
+        if self._outgoing:
+            self._outgoing += data
+        else:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self.close()
+                return
+            if sent < len(data):
+                self._outgoing += data[sent:]
+                self._loop.selector.modify(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
+        if len(self._outgoing) > _MOST_BUFFERED_BYTES:
+            self.close()
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._outgoing)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        del self._outgoing[:sent]
+        if not self._outgoing:
+            self._loop.selector.modify(self._socket, selectors.EVENT_READ, self._ready)
+
+    def close(self) -> None:
+        """Close the socket; a second call does nothing."""
+        if self.open:
+            self.open = False
+            self._loop.forget(self._socket)
+            self._socket.close()
+            self._closed()

@@ -1,0 +1,234 @@
+"""The flow tables of one switch as rules of the fast path.
+
+A flow becomes a rule if it is in table 0, compares nothing but the ingress port and the destination address, has no
+idle time-out, and sends to one port of the fast path or drops. Packets that another flow may concern go to Open
+vSwitch: where a flow of another kind has at least the priority of the rule, and where two flows of equal priority
+overlap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from topos.kernel.fastpath import openflow
+from topos.kernel.fastpath.openflow import FlowUpdate
+from topos.kernel.fastpath.rules import (
+    ANY_FLOW,
+    DROP,
+    OUT,
+    TO_OVS,
+    UP,
+    Counts,
+    Forwarder,
+    PortCounts,
+    PortRules,
+    Rule,
+)
+
+_MOST_REMOVED = 1 << 16
+"""Flows whose last counts are kept for their flow-removed messages."""
+_BLOCKED = openflow.PORT_DOWN | openflow.PORT_NO_RECV | openflow.PORT_NO_FWD
+_Key = tuple[int, bytes]
+
+
+@dataclass
+class _Flow:
+    """A flow of table 0; ``simple`` is False if it compares other fields too."""
+
+    priority: int
+    simple: bool
+    in_port: int | None
+    eth_dst: bytes | None
+    cookie: int
+    rule: Rule
+    slot: int = ANY_FLOW
+
+
+class SimpleFlow(NamedTuple):
+    """A flow that compares nothing but ingress port and destination, with what the fast path counted for it."""
+
+    table: int
+    priority: int
+    in_port: int | None
+    eth_dst: bytes | None
+    cookie: int
+    out_port: int | None
+    counts: Counts
+
+
+class FlowTables:
+    """The flows of ``switch``, whose ports ``ports`` (OpenFlow numbers) the ``forwarder`` serves.
+
+    ``port_names``: name of each port in Open vSwitch -> name of the interface that it stands for.
+    """
+
+    def __init__(
+        self, switch: str, ports: Iterable[int], forwarder: Forwarder, port_names: Mapping[str, str] | None = None
+    ) -> None:
+        self.switch = switch
+        self.port_names = port_names or {}
+        self._ports = frozenset(ports)
+        self._forwarder = forwarder
+        self._flows: dict[_Key, _Flow] = {}
+        self._by_port: dict[int | None, dict[_Key, _Flow]] = {None: {}}
+        self._blocked: set[int] = set()
+        self._dirty: set[int] = set()
+        self._shared: PortRules | None = None
+        self._ended: list[tuple[_Key, _Flow]] = []
+        self._removed: dict[tuple[int, int | None, bytes | None, int], Counts] = {}
+        self._order: deque[tuple[int, int | None, bytes | None, int]] = deque()
+        self.suspended = False
+
+    def update(self, update: FlowUpdate) -> None:
+        """Take a change of a flow; ``commit`` puts it into the kernel."""
+        if update.event not in (openflow.INITIAL, openflow.ADDED, openflow.REMOVED, openflow.MODIFIED):
+            return
+        if update.table != 0:
+            return
+        key = update.priority, update.match_bytes
+        old = self._flows.get(key)
+        if update.event == openflow.REMOVED:
+            if old is not None:
+                self._remove(key, old)
+                self._ended.append((key, old))
+            return
+        flow = self._flow_of(update)
+        if old is not None:
+            self._remove(key, old)
+            if update.event == openflow.ADDED:
+                self._ended.append((key, old))
+            else:
+                flow.slot = old.slot
+        if flow.rule.kind != UP:
+            flow.slot = flow.slot or self._forwarder.new_flow()
+            flow.rule = flow.rule._replace(flow=flow.slot) if flow.slot else TO_OVS
+        self._flows[key] = flow
+        self._by_port.setdefault(flow.in_port, {})[key] = flow
+        self._mark(flow.in_port)
+
+    def _flow_of(self, update: FlowUpdate) -> _Flow:
+        match, output = update.match, update.output
+        rule = TO_OVS
+        if match.simple and output is None:
+            rule = Rule(DROP)
+        elif match.simple and output in self._ports:
+            rule = Rule(OUT, output)
+        return _Flow(update.priority, match.simple, match.in_port, match.eth_dst, update.cookie, rule)
+
+    def _remove(self, key: _Key, flow: _Flow) -> None:
+        del self._flows[key]
+        del self._by_port[flow.in_port][key]
+        self._mark(flow.in_port)
+
+    def _mark(self, in_port: int | None) -> None:
+        """Note that the rules of a port have changed (None: of every port)."""
+        if in_port is None:
+            self._shared = None
+            self._dirty = set(self._ports)
+        elif in_port in self._ports:
+            self._dirty.add(in_port)
+
+    def port_configured(self, number: int, configuration: int) -> None:
+        """Take the configuration of a port (OFPPC_...): Open vSwitch forwards for one that is limited in any way."""
+        blocked = bool(configuration & _BLOCKED)
+        if blocked != (number in self._blocked) and number in self._ports:
+            self._blocked ^= {number}
+            self._mark(None)
+
+    def suspend(self, suspended: bool) -> None:
+        """Pass all packets to Open vSwitch as long as ``suspended``."""
+        if suspended != self.suspended:
+            self.suspended = suspended
+            self._mark(None)
+
+    def commit(self) -> None:
+        """Put all changes into the kernel at once; ``MachineError`` if the kernel refuses."""
+        if self._dirty:
+            self._forwarder.set(self.switch, {port: self._rules(port) for port in self._dirty})
+            self._dirty = set()
+        for _, flow in self._ended:
+            if flow.slot:
+                self._bury(flow)
+        self._ended.clear()
+
+    def _bury(self, flow: _Flow) -> None:
+        """Keep the last counts of a flow that is no more, and free its slot."""
+        key = flow.priority, flow.in_port, flow.eth_dst, flow.cookie
+        if flow.simple and key not in self._removed:
+            self._order.append(key)
+        self._removed[key] = self._forwarder.flow_counts(flow.slot)
+        self._forwarder.free_flow(flow.slot)
+        while len(self._order) > _MOST_REMOVED:
+            self._removed.pop(self._order.popleft(), None)
+
+    def _rules(self, port: int) -> PortRules:
+        if self.suspended or port in self._blocked:
+            return PortRules()
+        own = self._by_port.get(port)
+        if own:
+            return _compile([*own.values(), *self._by_port[None].values()], self._blocked)
+        if self._shared is None:
+            self._shared = _compile(self._by_port[None].values(), self._blocked)
+        return self._shared
+
+    def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
+        """What the fast path counted for the flow with exactly this match; zeros if there is none."""
+        if table == 0:
+            for flow in self._by_port.get(in_port, {}).values():
+                if (flow.priority, flow.eth_dst, flow.simple) == (priority, eth_dst, True):
+                    return self._forwarder.flow_counts(flow.slot)
+        return Counts()
+
+    def removed_counts(
+        self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
+    ) -> Counts:
+        """What the fast path counted for a flow that was removed; the counts are then forgotten."""
+        if table != 0:
+            return Counts()
+        return self._removed.pop((priority, in_port, eth_dst, cookie), Counts())
+
+    def each(self) -> Iterator[SimpleFlow]:
+        """The flows that compare nothing but ingress port and destination."""
+        for flow in self._flows.values():
+            if flow.simple:
+                out = flow.rule.port if flow.rule.kind == OUT else None
+                counts = self._forwarder.flow_counts(flow.slot)
+                yield SimpleFlow(0, flow.priority, flow.in_port, flow.eth_dst, flow.cookie, out, counts)
+
+    def port_counts(self) -> Mapping[int, PortCounts]:
+        """What the fast path forwarded at each port, by OpenFlow number."""
+        return self._forwarder.port_counts(self.switch)
+
+
+def _compile(flows: Iterable[_Flow], blocked: Collection[int]) -> PortRules:
+    """The rules of a port that ``flows`` concern; packets to ``blocked`` ports go to Open vSwitch."""
+    ceiling = -1
+    top: dict[bytes | None, list[_Flow]] = {}
+    for flow in flows:
+        if not flow.simple:
+            ceiling = max(ceiling, flow.priority)
+            continue
+        best = top.get(flow.eth_dst)
+        if best is None or flow.priority > best[0].priority:
+            top[flow.eth_dst] = [flow]
+        elif flow.priority == best[0].priority:
+            best.append(flow)
+
+    def rule(best: list[_Flow]) -> Rule:
+        one = best[0]
+        if len(best) > 1 or one.priority <= ceiling or (one.rule.kind == OUT and one.rule.port in blocked):
+            return TO_OVS
+        return one.rule
+
+    everywhere = top.pop(None, None)
+    other = rule(everywhere) if everywhere else TO_OVS
+    floor = everywhere[0].priority if everywhere else -1
+    to = {
+        mac: TO_OVS if best[0].priority == floor else rule(best)
+        for mac, best in top.items()
+        if mac is not None and best[0].priority >= floor
+    }
+    return PortRules(other, to)
