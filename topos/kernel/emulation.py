@@ -70,6 +70,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.openflow = openflow
         self.datapath = check_forwarding(datapath)
         self._offload: Offload | None = None
+        self._why = ""
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
         try:
@@ -164,15 +165,16 @@ class Emulation(Mininet):  # type: ignore[misc]
         offload.start()
         self.run.add_child(offload.pid)
         self.datapath = offload.choose()
-        self.yard.own_dir = own
-        self._offload = offload
+        self._why = offload.why
+        if self.datapath != "ovs":
+            self.yard.own_dir = own
+            self._offload = offload
 
     @property
     def forwarding(self) -> dict[str, str]:
         """How packets are forwarded: the datapath, why not a faster one, and Open vSwitch's own datapath."""
         own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath]
-        why = self._offload.why if self._offload is not None else ""
-        return {"datapath": self.datapath, "why": why, "open_vswitch": own}
+        return {"datapath": self.datapath, "why": self._why, "open_vswitch": own}
 
     def _attach(self) -> None:
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""

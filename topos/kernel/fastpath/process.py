@@ -18,7 +18,9 @@ from railyard.child import read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority, set_real_time
 from topos.kernel import namespaces
+from topos.kernel.fastpath import mirred_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.rules import Forwarder, KernelPort
@@ -31,12 +33,31 @@ _PARENT_S = 1.0
 _COMMAND_BYTES = 1 << 20
 
 
-def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[Forwarder, dict[str, str]]:
+def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[Forwarder | None, dict[str, str]]:
     """(forwarder, its name and why it is not a faster one) for the datapath ``asked`` (``auto``, ``bpf``, ``mirred``).
 
-    ``MachineError`` if the kernel refuses all of them.
+    The forwarder is None where the kernel has none and ``auto`` is asked for. ``MachineError`` if the kernel refuses
+    the one that is asked for.
     """
-    return BpfForwarder(netns_fd, ports, flows), {"datapath": "bpf", "why": ""}
+    why = ""
+    if asked != "mirred":
+        try:
+            return BpfForwarder(netns_fd, ports, flows), {"datapath": "bpf", "why": ""}
+        except MachineError as error:
+            why = f"bpf: {error}"
+            if asked == "bpf":
+                raise MachineError(f"datapath bpf is refused: {error}; auto would take {_slower()}") from None
+    refused = mirred_forwarder.unsupported_reason()
+    if refused is None:
+        return MirredForwarder(netns_fd), {"datapath": "mirred", "why": why}
+    if asked == "mirred":
+        raise MachineError(f"datapath mirred is refused: {refused}; auto would take ovs")
+    return None, {"datapath": "ovs", "why": f"{why}; mirred: {refused}"}
+
+
+def _slower() -> str:
+    """The datapath that the kernel has besides bpf."""
+    return "mirred" if mirred_forwarder.unsupported_reason() is None else "ovs"
 
 
 class Offload:
@@ -120,19 +141,22 @@ def main() -> None:
         forwarder, found = make_forwarder(
             settings["datapath"], settings["netns_fd"], settings["ports"], settings["flows"]
         )
+        if forwarder is None:
+            _answer(found)
+            return
         offload = Offload(settings, forwarder)
     except (MachineError, OSError) as error:
-        _refuse(str(error))
+        _answer({"error": str(error)})
         return
     offload.run(found)
     forwarder.close()
 
 
-def _refuse(sentence: str) -> None:
-    """Answer the parent process, once it asks, that there is no fast path."""
+def _answer(found: dict[str, str]) -> None:
+    """Answer the parent process, once it asks, and do no more: there is no fast path."""
     print("ready", flush=True)
     os.read(_STDIN, _COMMAND_BYTES)
-    print(json.dumps({"error": sentence}), flush=True)
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

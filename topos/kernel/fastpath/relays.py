@@ -14,6 +14,7 @@ from pathlib import Path
 
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.monitor import Monitor
+from topos.kernel.fastpath.statistics import Statistics
 from topos.kernel.fastpath.streams import Loop, Stream
 
 _BARRIER_REPLIES = {1: 19}
@@ -77,13 +78,27 @@ class Relay:
         self, loop: Loop, bridge: socket.socket, client: socket.socket, monitor: Callable[[], Monitor | None]
     ) -> None:
         self._monitor = monitor
+        self._statistics: Statistics | None = None
+        self._asked = bytearray()
         self._held: deque[bytes] = deque()
         self._bridge = Stream(loop, bridge, self._from_bridge, self._end)
         self._client = Stream(loop, client, self._from_client, self._end)
 
     def _from_client(self, buffer: bytearray) -> None:
         self._bridge.send(bytes(buffer))
+        self._asked += buffer
         buffer.clear()
+        statistics = self._rewriter()
+        for message in openflow.split(self._asked):
+            if statistics is not None:
+                statistics.asked(message)
+
+    def _rewriter(self) -> Statistics | None:
+        """What adds the fast path's counts to replies; None as long as nothing is attached to the bridge."""
+        if self._statistics is None:
+            monitor = self._monitor()
+            self._statistics = None if monitor is None else Statistics(monitor.tables)
+        return self._statistics
 
     def _from_bridge(self, buffer: bytearray) -> None:
         messages = openflow.split(buffer)
@@ -95,22 +110,26 @@ class Relay:
     def _pass(self, messages: deque[bytes]) -> None:
         """Send messages to the client, up to the first one that promises what the fast path does not hold yet."""
         ready = bytearray()
-        current = False
+        monitor, statistics = self._monitor(), self._rewriter()
+        current = monitor is None
         while messages:
-            if not current and _promises(messages[0]):
-                monitor = self._monitor()
-                current = monitor is None or monitor.synchronize(self._release)
+            counted = statistics is not None and statistics.concerns(messages[0])
+            if not current and monitor is not None and (counted or _promises(messages[0])):
+                current = monitor.synchronize(self._release)
                 if not current:
                     break
-            ready += messages.popleft()
+            ready += self._rewritten(messages.popleft())
         self._held = messages
         self._client.send(ready)
 
     def _release(self) -> None:
         """Pass on the first held message, whose promise the fast path holds, and what may follow it."""
         if self._held:
-            self._client.send(self._held.popleft())
+            self._client.send(self._rewritten(self._held.popleft()))
             self._pass(self._held)
+
+    def _rewritten(self, message: bytes) -> bytes:
+        return message if self._statistics is None else self._statistics.answered(message)
 
     def _end(self) -> None:
         self._bridge.close()
