@@ -147,6 +147,9 @@ class PrivateOvs:
         other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}
         self._root = self._db.transact(insert("Open_vSwitch", {"other_config": as_map(other)}))[0]["uuid"]
         self._spawn("ovs-vswitchd", [f"unix:{path}"])
+        if self.own_dir != self.run_dir:  # ovs-appctl looks in the run folder
+            for name in ("ovs-vswitchd.pid", f"ovs-vswitchd.{self.pids['ovs-vswitchd']}.ctl"):
+                (self.run_dir / name).symlink_to(self.own_dir / name)
 
     def add(self, bridges: Sequence[Bridge]) -> None:
         """Make all bridges with their ports and controllers in one transaction, and wait until the switch has them.
