@@ -20,6 +20,7 @@ from railyard.priority import set_priority, set_real_time
 from topos.kernel import namespaces
 from topos.kernel.fastpath import mirred_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+from topos.kernel.fastpath.carrier import Carrier
 from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
@@ -66,6 +67,7 @@ class Offload:
     def __init__(self, settings: dict[str, Any], forwarder: Forwarder) -> None:
         self._loop = Loop()
         self._forwarder = forwarder
+        self._netns_fd = int(settings["netns_fd"])
         self._run_dir = Path(settings["run_dir"])
         self._own = Path(settings["own_dir"])
         self._monitors: dict[str, Monitor] = {}
@@ -106,6 +108,8 @@ class Offload:
         ports = [KernelPort(*port) for port in command["ports"]]
         try:
             self._forwarder.add(ports)
+            self._carrier = Carrier(self._netns_fd, ports)
+            self._loop.watch(self._carrier.fileno(), lambda _: self._carrier.run())
             by_switch: dict[str, list[KernelPort]] = {}
             for port in ports:
                 by_switch.setdefault(port.switch, []).append(port)
@@ -148,7 +152,10 @@ def main() -> None:
     except (MachineError, OSError) as error:
         _answer({"error": str(error)})
         return
-    offload.run(found)
+    try:
+        offload.run(found)
+    except MachineError as error:
+        sys.exit(f"fast path: {error}")
     forwarder.close()
 
 
