@@ -55,7 +55,7 @@ class Bed:
     @property
     def option(self) -> Any:
         """The value of the option ``datapath`` of an ``Emulation`` and of the settings of an experiment."""
-        return "auto" if self.wanted == "ovs" else self.wanted
+        return self.wanted
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
@@ -77,7 +77,7 @@ class Bed:
         if self.wanted != "auto":
             return self.wanted
         with self.make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=10)) as net:
-            return getattr(net, "datapath", "ovs")
+            return str(net.datapath)
 
     def limit(self, bpf: float | None, others: float | None = None) -> float | None:
         """The limit of a value on this datapath; None where there is none."""

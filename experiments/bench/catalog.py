@@ -15,11 +15,12 @@ from experiments.bench.control import barrier_64, rewire_64
 from experiments.bench.dark import dark_times, shortest_dark_time
 from experiments.bench.idle import idle_fabric
 from experiments.bench.links import links, links_beside_load
+from experiments.bench.map_change import map_change
 from experiments.bench.ring_all_reduce import LARGE, SCALING, ring_all_reduce
 from experiments.bench.rtt import round_trip
 from experiments.bench.slopes import slopes
 from experiments.bench.slots import shortest_slot, slots
-from experiments.bench.swap import map_change, swap_64
+from experiments.bench.swap import swap_64
 from experiments.bench.wide_area import delay, loss
 
 Measure = Callable[[Bed], list[Measurement]]

@@ -30,7 +30,7 @@ _STEPS = 3
 
 def plain_streams(bed: Bed) -> list[Measurement]:
     """The largest sum of goodputs of 16 hosts in a ring over links that are faster than this machine; needs root."""
-    name, baseline, missing = f"ceiling_plain_streams_{STREAM_HOSTS}_hosts", None, []
+    name, baseline, missing = f"ceiling_plain_streams_{STREAM_HOSTS}", None, []
     ours = 0.0
     for rate_mbps in RATES_MBPS:
         with bed.make(RailTopo(**_shape(rate_mbps))) as net:
@@ -68,5 +68,5 @@ def highest_aggregate(bed: Bed, hosts: int = HOSTS) -> list[Measurement]:
         found = highest_rate(holds, START_MBPS, MOST_MBPS, HALVINGS).value
     except MachineError as error:
         raise NotMeasured(f"the highest aggregate rate of {hosts} hosts within {WITHIN:g}: {error}") from None
-    name = f"ceiling_all_reduce_within_{WITHIN:g}_{hosts}_hosts"
+    name = f"ceiling_all_reduce_{hosts}_hosts"
     return [bed.at_least(name, found * hosts, "Mb/s", LEAST_AGGREGATE_MBPS)]

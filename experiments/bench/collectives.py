@@ -37,7 +37,7 @@ def against_bounds(bed: Bed) -> list[Measurement]:
     found = []
     experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS, "datapath": bed.option}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
-        name = f"{trial.schedule.algorithm} {trial.schedule.kind}, {RANKS} ranks, 4 MiB: measured / bound"
+        name = f"{trial.schedule.kind}_{trial.schedule.algorithm}_over_bound"
         if not row["after_arrival_s"]:
             found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
             continue
@@ -73,7 +73,7 @@ def stragglar(bed: Bed) -> list[Measurement]:
     rows = rows_of(Stragglers(validated(StragglerSettings, values)))
     after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in rows}
     for n, published in SPEEDUPS.items():
-        name = f"ring / stragglar after arrival, {n} ranks (published {published:g})"
+        name = f"stragglar_{n}_ranks_ring_over_it"
         ring, other = after.get((n, "ring")), after.get((n, "stragglar"))
         if not ring or not other:
             found.append(
@@ -90,7 +90,7 @@ def _break_even(bed: Bed) -> Measurement:
     values = {"algorithms": ["ring", "stragglar"], "iterations": 3, "datapath": bed.option}
     settings = validated(StragglerSettings, values)
     measured = break_even_s(rows_of(Stragglers(settings)))
-    name = "break-even delay of StragglAR and Ring, 8 ranks: measured / law"
+    name = "stragglar_8_ranks_break_even_over_law"
     if measured is None:
         return not_measured(name, "StragglAR was not faster than Ring at any delay that was measured")
     law = settings.law(8, settings.size_of(8)[0]).critical_delay_s

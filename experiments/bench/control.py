@@ -63,9 +63,9 @@ def rewire_64(bed: Bed) -> list[Measurement]:
     barrier = [reply - began for began, reply in zip(asked, replied, strict=True)]
     answer = [end - began for began, end in zip(asked, answered, strict=True)]
     return [
-        *_verdict(bed, "rewire_64_ports_barrier", barrier, (REWIRE_LIMIT_S, REWIRE_LIMIT_S)),
-        *_verdict(bed, "rewire_64_ports_answer", answer, ANSWER_LIMITS_S),
-        *_verdict(bed, "rewire_64_ports_answer_after_quiet", rested, QUIET_ANSWER_LIMITS_S),
+        *_verdict(bed, "rewire_64_barrier", barrier, (REWIRE_LIMIT_S, REWIRE_LIMIT_S)),
+        *_verdict(bed, "rewire_64_answer", answer, ANSWER_LIMITS_S),
+        *_verdict(bed, "rewire_64_answer_after_quiet", rested, QUIET_ANSWER_LIMITS_S),
     ]
 
 
@@ -79,7 +79,7 @@ def barrier_64(bed: Bed) -> list[Measurement]:
         client.register(Job("barrier", (group,), "on-demand"), "opus")
         took = _barriers(controller.files.channel, group.name)
         client.finish("barrier")
-    return _verdict(bed, "barrier_64_members", took, BARRIER_LIMITS_S)
+    return _verdict(bed, "barrier_64", took, BARRIER_LIMITS_S)
 
 
 def _verdict(bed: Bed, name: str, took: list[float], limits_s: tuple[float, float]) -> list[Measurement]:

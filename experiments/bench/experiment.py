@@ -129,11 +129,11 @@ class Bench(Experiment[BenchSettings]):
 
 _COLUMNS = (
     Column("measurement", lambda row: row["name"], left=True),
-    Column("datapath", "datapath", left=True),
+    Column("on", "datapath", left=True),
     Column("value", lambda row: "not measured" if row["value"] is None else f"{row['value']:.4g}"),
     Column("unit", "unit", left=True),
-    Column("stock", "baseline", ".4g"),
-    Column("ratio", "ratio", ".4g"),
+    Column("stock", "baseline", ".4g", wide=True),
+    Column("ratio", "ratio", ".3g", wide=True),
     Column("limit", "limit", ".4g"),
     Column("ok", "ok", left=True),
 )

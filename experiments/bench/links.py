@@ -19,7 +19,7 @@ LEAST_SHARE = 0.99, 0.98
 LEAST_SHARE_BESIDE_LOAD = 0.985
 MOST_SPREAD = 0.005, 0.02
 """Highest (max - min) / median over the hosts, with bpf and with other datapaths."""
-_UNIT = "of line-rate goodput"
+_UNIT = "of line rate"
 _STOCK_MTU = 1500
 
 
@@ -46,7 +46,7 @@ def links(bed: Bed, hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 
     except MachineError as error:
         missing.append(not_measured(f"{name}_stock", error))
     slowest = bed.at_least(f"{name}_slowest", min(share_of_line(ours, rate_mbps)), _UNIT, *LEAST_SHARE)
-    apart_ours = bed.at_most(f"{name}_spread", spread(ours), "(max - min) / median", *MOST_SPREAD)
+    apart_ours = bed.at_most(f"{name}_spread", spread(ours), "of median", *MOST_SPREAD)
     slowest.baseline, apart_ours.baseline = least, apart
     slowest.ratio = slowest.value / least if least and slowest.value else None
     apart_ours.ratio = apart / apart_ours.value if apart is not None and apart_ours.value else None

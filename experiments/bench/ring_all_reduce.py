@@ -80,13 +80,12 @@ def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
 def ring_all_reduce(bed: Bed, size: Size) -> list[Measurement]:
     """Measured / ideal time of an all-reduce, as the median of its steps, and the busiest agent's load; needs root."""
     times, busy = run(bed, size)
-    name = f"ring all-reduce, {size.hosts} hosts x {size.rate_mbps:g} Mb/s, {size.bytes / 1e6:g} MB"
-    name += "" if size.ports == 1 else f", {size.ports} ports"
+    name = f"allreduce_{size.hosts}x{size.rate_mbps:g}" + (f"_{size.ports}_ports" if size.ports > 1 else "")
     ratio = statistics.median(times) / ideal_s(size.hosts, size.rate_mbps, size.bytes)
     most = MOST_BUSY if size.rate_mbps == _BUSY_MBPS else None
     return [
-        bed.at_most(f"{name}: measured / line rate", ratio, "ratio", *size.limits),
-        bed.at_most(f"{name}: busiest agent", busy * 100, "% of a core", most),
+        bed.at_most(f"{name}_over_ideal", ratio, "ratio", *size.limits),
+        bed.at_most(f"{name}_busiest_agent", busy * 100, "% of a core", most),
     ]
 
 

@@ -34,8 +34,8 @@ def slots(bed: Bed) -> list[Measurement]:
     duty = row["duty_cycle"]
     if duty is None:
         raise NotMeasured(f"the duty cycle of slots of {SLOT_MS:g} ms: no full cycle was seen")
-    found = [bed.at_least(f"{name}_duty_cycle", duty, "of a port's goodput", LEAST_DUTY)]
-    found.append(Measurement(f"{name}_ideal_duty_cycle", row["ideal_duty_cycle"], "of a port's goodput"))
+    found = [bed.at_least(f"{name}_duty_cycle", duty, "of goodput", LEAST_DUTY)]
+    found.append(Measurement(f"{name}_ideal_duty_cycle", row["ideal_duty_cycle"], "of goodput"))
     if row["misdelivered"] is None:
         found.append(not_measured(f"{name}_misdelivered", "this kernel does not count misdelivered packets"))
     else:

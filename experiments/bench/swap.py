@@ -107,8 +107,3 @@ def _rows(bed: Bed, times: Sequence[tuple[float, float]], probes: Sequence[Probe
         bed.at_most(f"{name}_old_way_after_reply", sum(one.late for one in found), "frames", 0),
         Measurement(f"{name}_lost_per_swap", sum(one.lost for one in found) / len(found), "frames"),
     ]
-
-
-def map_change(bed: Bed) -> list[Measurement]:
-    """Time of the change of the kernel's rules of 64 ports alone, without Open vSwitch; needs root."""
-    raise NotMeasured("the change of the kernel's rules: this version forwards by Open vSwitch alone")
