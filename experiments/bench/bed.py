@@ -53,7 +53,7 @@ class Bed:
         self.stock = baseline or Baseline()
 
     @property
-    def option(self) -> Any:
+    def option(self) -> Datapath:
         """The value of the option ``datapath`` of an ``Emulation`` and of the settings of an experiment."""
         return self.wanted
 

@@ -35,9 +35,7 @@ def map_change(bed: Bed) -> list[Measurement]:
             took = []
             for shift in range(CHANGES):
                 rules = {
-                    a: PortRules(Rule(OUT, b, flows[a - 1]))
-                    for pair in circuits(shift)
-                    for a, b in (pair, pair[::-1])
+                    a: PortRules(Rule(OUT, b, flows[a - 1])) for pair in circuits(shift) for a, b in (pair, pair[::-1])
                 }
                 began = time.perf_counter()
                 forwarder.set(_SWITCH, rules)
