@@ -22,6 +22,7 @@ from railyard.errors import ConfigError, MachineError
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, tap_name
+from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
@@ -159,7 +160,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self.datapath,
             self.openflow,
             ports=ports,
-            flows=2 * (ports + len(self.hosts)) * max(len(self.switches), 1),
+            flows=2 * (ports + len(self.hosts) * len(self.switches)),
         )
         self._undo.callback(offload.close)
         offload.start()
@@ -175,6 +176,10 @@ class Emulation(Mininet):  # type: ignore[misc]
         """How packets are forwarded: the datapath, why not a faster one, and Open vSwitch's own datapath."""
         own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath]
         return {"datapath": self.datapath, "why": self._why, "open_vswitch": own}
+
+    def fast_path_counts(self) -> dict[str, dict[int, PortCounts]]:
+        """What the kernel forwarded and dropped by rules at each port of each switch; empty with datapath ``ovs``."""
+        return {} if self._offload is None else self._offload.port_counts()
 
     def _attach(self) -> None:
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""

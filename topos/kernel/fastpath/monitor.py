@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.streams import Loop, Stream
 from topos.kernel.fastpath.tables import FlowTables
@@ -67,12 +69,19 @@ class Monitor:
                 self._stream.send(openflow.message(openflow.ECHO_REPLY, xid, message[8:]))
             elif kind == openflow.ERROR:
                 self._failed(f"Open vSwitch refused the flow monitor of {self.tables.switch}: {message[8:12].hex()}")
-        self.tables.commit()
+        self.commit()
         if not self._paused:
             done += self._after_pause
             self._after_pause = []
         for then in done:
             then()
+
+    def commit(self) -> None:
+        """Put the changes into the kernel; if that fails, Open vSwitch forwards for the switch, and a message says so."""
+        try:
+            self.tables.commit()
+        except MachineError as error:
+            print(f"fast path: Open vSwitch forwards for {self.tables.switch} from now on: {error}", file=sys.stderr)
 
     def _answered(self, message: bytes) -> None:
         kind = int.from_bytes(message[8:10], "big")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from railyard.child import Child
 from railyard.errors import ConfigError, MachineError
-from topos.kernel.fastpath.rules import KernelPort
+from topos.kernel.fastpath.rules import Counts, KernelPort, PortCounts
 from topos.kernel.namespaces import inside
 
 Forwarding = Literal["auto", "bpf", "mirred", "ovs"]
@@ -86,6 +86,16 @@ class Offload(Child):
         names = {tap_name(link): name for _, _, name, link in ports}
         self.tell(json.dumps({"ports": kernel_ports, "names": names}))
         self._answer(_ATTACH_S)
+
+    def port_counts(self) -> dict[str, dict[int, PortCounts]]:
+        """What the fast path forwarded and dropped at each port (OpenFlow number) of each switch."""
+        self.tell("counts")
+        return {
+            switch: {
+                int(port): PortCounts(Counts(*n[:2]), Counts(*n[2:4]), Counts(*n[4:])) for port, n in ports.items()
+            }
+            for switch, ports in self._answer(_ANSWER_S).items()
+        }
 
     def check(self) -> None:
         """Raise ``MachineError`` if the process has ended."""

@@ -21,6 +21,7 @@ from topos.kernel import namespaces
 from topos.kernel.fastpath import mirred_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.carrier import Carrier
+from topos.kernel.fastpath.features_watch import FeaturesWatch
 from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
@@ -100,6 +101,8 @@ class Offload:
                 self._loop.ended = True
             elif line == b"choose":
                 print(json.dumps(self._found), flush=True)
+            elif line == b"counts":
+                print(json.dumps(self._port_counts()), flush=True)
             else:
                 self._attach(json.loads(line))
 
@@ -123,10 +126,24 @@ class Offload:
             for switch, some in by_switch.items():
                 tables = FlowTables(switch, (port.number for port in some), self._forwarder, command["names"])
                 self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
+            FeaturesWatch(self._loop, self._run_dir / "db.sock", self._suspend, self._fail)
             for switch in by_switch:
                 self._monitors[switch].when_current(partial(hold, switch))
         except (MachineError, OSError) as error:
             print(json.dumps({"error": str(error)}), flush=True)
+
+    def _suspend(self, bridges: set[str]) -> None:
+        """Let Open vSwitch forward all packets of ``bridges``, and the fast path those of all others."""
+        for name, monitor in self._monitors.items():
+            monitor.tables.suspend(name in bridges)
+            monitor.commit()
+
+    def _port_counts(self) -> dict[str, dict[int, list[int]]]:
+        """Packets and bytes received, sent, and dropped by a rule, at each port of each switch."""
+        return {
+            switch: {port: [n for counts in found for n in counts] for port, found in ports.items()}
+            for switch, ports in ((name, self._forwarder.port_counts(name)) for name in self._monitors)
+        }
 
     def _fail(self, sentence: str) -> None:
         if not self._loop.ended:

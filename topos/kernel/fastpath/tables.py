@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.openflow import FlowUpdate
 from topos.kernel.fastpath.rules import (
@@ -80,7 +81,7 @@ class FlowTables:
         self._ended: list[tuple[_Key, _Flow]] = []
         self._removed: dict[tuple[int, int | None, bytes | None, int], Counts] = {}
         self._order: deque[tuple[int, int | None, bytes | None, int]] = deque()
-        self.suspended = False
+        self.suspended = self.refused = False
 
     def update(self, update: FlowUpdate) -> None:
         """Take a change of a flow; ``commit`` puts it into the kernel."""
@@ -145,10 +146,19 @@ class FlowTables:
             self._mark(None)
 
     def commit(self) -> None:
-        """Put all changes into the kernel at once; ``MachineError`` if the kernel refuses."""
+        """Put all changes into the kernel at once; ``MachineError`` if the kernel refuses.
+
+        Open vSwitch then forwards all packets of the switch, from now on.
+        """
         if self._dirty:
-            self._forwarder.set(self.switch, {port: self._rules(port) for port in self._dirty})
-            self._dirty = set()
+            try:
+                self._forwarder.set(self.switch, {port: self._rules(port) for port in self._dirty})
+            except MachineError:
+                self.refused = True
+                self._forwarder.set(self.switch, {port: PortRules() for port in self._ports})
+                raise
+            finally:
+                self._dirty = set()
         for _, flow in self._ended:
             if flow.slot:
                 self._bury(flow)
@@ -165,7 +175,7 @@ class FlowTables:
             self._removed.pop(self._order.popleft(), None)
 
     def _rules(self, port: int) -> PortRules:
-        if self.suspended or port in self._blocked:
+        if self.suspended or self.refused or port in self._blocked:
             return PortRules()
         own = self._by_port.get(port)
         if own:

@@ -1,0 +1,83 @@
+"""Follows the features of Open vSwitch that need every packet: mirrors, sampling, spanning tree, policing, queues.
+
+As long as a bridge has one of them, Open vSwitch forwards all of its packets. The database tells of changes (RFC 7047).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from topos.kernel.fastpath.streams import Loop, Stream
+
+_COLUMNS = {
+    "Bridge": ("name", "mirrors", "netflow", "sflow", "ipfix", "stp_enable", "rstp_enable", "fail_mode", "controller"),
+    "Port": ("qos",),
+    "Interface": ("ingress_policing_rate", "ingress_policing_kpkts_rate"),
+}
+_SEEING = ("mirrors", "netflow", "sflow", "ipfix")
+_NONE = ["set", []]
+_FLAGS = ("stp_enable", "rstp_enable")
+_CONNECT_S = 10.0
+Rows = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def needing(rows: Rows) -> set[str]:
+    """The bridges all of whose packets Open vSwitch must see; ``rows``: table -> row id -> columns (``_COLUMNS``)."""
+    limited = any(port["qos"] != _NONE for port in rows["Port"].values()) or any(
+        rate for interface in rows["Interface"].values() for rate in interface.values()
+    )
+    return {bridge["name"] for bridge in rows["Bridge"].values() if limited or _needs(bridge)}
+
+
+def _needs(bridge: Mapping[str, Any]) -> bool:
+    # with a controller and without fail_mode secure, hidden flows forward while the controller is away
+    alone = bridge["controller"] != _NONE and bridge["fail_mode"] != "secure"
+    return alone or any(bridge[key] != _NONE for key in _SEEING) or any(bridge[key] is True for key in _FLAGS)
+
+
+class FeaturesWatch:
+    """Calls ``changed`` with the bridges of ``needing`` at the start and after each change of the database ``path``.
+
+    ``failed`` is called with a sentence if the connection ends. ``OSError`` if the database does not answer.
+    """
+
+    def __init__(
+        self, loop: Loop, path: Path, changed: Callable[[set[str]], None], failed: Callable[[str], None]
+    ) -> None:
+        self._changed = changed
+        self._decoder = json.JSONDecoder()
+        self._rows: dict[str, dict[str, dict[str, Any]]] = {table: {} for table in _COLUMNS}
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_CONNECT_S)
+        connection.connect(str(path))
+        ended = "the database of Open vSwitch closed the connection of the fast path"
+        self._stream = Stream(loop, connection, self._received, lambda: failed(ended))
+        wanted = {table: {"columns": list(columns)} for table, columns in _COLUMNS.items()}
+        self._stream.send(json.dumps({"id": 0, "method": "monitor", "params": ["Open_vSwitch", None, wanted]}).encode())
+
+    def _received(self, buffer: bytearray) -> None:
+        while buffer:
+            try:
+                message, end = self._decoder.raw_decode(buffer.decode())
+            except ValueError:  # the rest of the message is still to come
+                return
+            del buffer[: len(buffer.decode()[:end].encode())]
+            self._take(message)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("method") == "echo":
+            reply = {"id": message["id"], "result": message["params"], "error": None}
+            self._stream.send(json.dumps(reply).encode())
+            return
+        updates = message["params"][1] if message.get("method") == "update" else message.get("result")
+        for table, rows in (updates or {}).items():
+            for row, change in rows.items():
+                if "new" in change:
+                    self._rows[table][row] = change["new"]
+                else:
+                    self._rows[table].pop(row, None)
+        self._changed(needing(self._rows))
