@@ -42,6 +42,11 @@ class Child:
 
     def start(self: _C) -> _C:
         """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 10 s."""
+        self.begin()
+        return self.ready()
+
+    def begin(self) -> None:
+        """Start the child; ``ready`` must follow."""
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
@@ -52,10 +57,14 @@ class Child:
             text=True,
         )
         assert process.stdin
+        with suppress(BrokenPipeError):  # the child has ended already, which ``ready`` reports
+            process.stdin.write(json.dumps(self._settings) + "\n")
+            process.stdin.flush()
+
+    def ready(self: _C) -> _C:
+        """Wait until the child is ready. ``MachineError`` if it is not within 10 s; it is ended then."""
+        process = self._running()
         try:
-            with suppress(BrokenPipeError):  # the child has ended already; the missing ``ready`` is reported below
-                process.stdin.write(json.dumps(self._settings) + "\n")
-                process.stdin.flush()
             if self.line(_START_S) != "ready\n":
                 raise MachineError(f"{self._what} did not start; its message is above")
         except BaseException:

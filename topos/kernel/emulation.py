@@ -130,10 +130,11 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise MachineError("this net was stopped; make a new Emulation")
         try:
             self._undo.callback(self.yard.stop)
-            self._start_offload()
+            self._begin_offload()
             self.yard.start()
             self._make_hosts()
             self._make_links()
+            self._choose_datapath()
             self.yard.add([self._bridge(switch) for switch in self.switches])
             self.yard.forward(wiring.forwarding(self.switches, self.openflow is not None))
             self._shape_switches()
@@ -144,32 +145,40 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise
         self._running = True
 
-    def _start_offload(self) -> None:
-        """Start the process of the fast path, which takes the fastest way to forward that the kernel has."""
+    def _begin_offload(self) -> None:
+        """Start the process of the fast path."""
         if self.datapath == "ovs" or not self.links:
             self.datapath = "ovs"
             return
-        own = self.run.path / "ovs"
-        own.mkdir(mode=0o700, exist_ok=True)
+        self.yard.own_dir = self.run.path / "ovs"
+        self.yard.own_dir.mkdir(mode=0o700, exist_ok=True)
         ports = sum(len(switch.intfList()) for switch in self.switches)
-        offload = Offload(
+        self._offload = Offload(
             self.yard.netns_fd,
             self.run.path,
-            own,
+            self.yard.own_dir,
             [switch.name for switch in self.switches],
             self.datapath,
             self.openflow,
             ports=ports,
             flows=2 * (ports + len(self.hosts) * len(self.switches)),
         )
-        self._undo.callback(offload.close)
-        offload.start()
-        self.run.add_child(offload.pid)
-        self.datapath = offload.choose()
-        self._why = offload.why
-        if self.datapath != "ovs":
-            self.yard.own_dir = own
-            self._offload = offload
+        self._undo.callback(self._offload.close)
+        self._offload.begin()
+
+    def _choose_datapath(self) -> None:
+        """Take the fastest way to forward that the kernel has, or the one asked for."""
+        if self._offload is None:
+            return
+        self._offload.ready()
+        self.run.add_child(self._offload.pid)
+        self.datapath = self._offload.choose()
+        self._why = self._offload.why
+        if self.datapath == "ovs":
+            self._offload.close()
+            self._offload = None
+            for switch in self.switches:  # where ovs-ofctl looks for them
+                (self.run.path / f"{switch.name}.mgmt").symlink_to(self.yard.own_dir / f"{switch.name}.mgmt")
 
     @property
     def forwarding(self) -> dict[str, str]:

@@ -77,7 +77,7 @@ class Monitor:
             then()
 
     def commit(self) -> None:
-        """Put the changes into the kernel; if that fails, Open vSwitch forwards for the switch, and a message says so."""
+        """Put the changes into the kernel; if that fails, a message says that Open vSwitch forwards for the switch."""
         try:
             self.tables.commit()
         except MachineError as error:
