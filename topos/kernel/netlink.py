@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Interface
@@ -229,6 +229,16 @@ class Netlink:
         Raises ``MachineError`` for the first one that failed, after the others of its batch were executed.
         """
         self.ask(requests)
+
+    def run_or_undo(self, requests: Iterable[NetlinkRequest], undo: Iterable[NetlinkRequest]) -> None:
+        """``run`` all ``requests``; if one fails, also all of ``undo``, whose failures do not matter."""
+        try:
+            self.run(requests)
+        except MachineError:
+            for request in undo:
+                with suppress(MachineError):
+                    self.run([request])
+            raise
 
     def ask(self, requests: Iterable[NetlinkRequest]) -> list[bytes]:
         """Send all ``requests`` to the kernel, in order, and return the messages that it answers, with headers.

@@ -192,14 +192,23 @@ def delay_packets(index: int, name: str, delay_us: float, jitter_us: float = 0.0
 
 def remove_delay(index: int, name: str) -> NetlinkRequest:
     """Remove the delay of packets that leave interface ``index``."""
-    body = struct.pack("=BxxxiIII", 0, 0, _DELAY, TC_H_ROOT, 0)
-    message = struct.pack("=IHHII", 16 + len(body), RTM_DELQDISC, NLM_F_REQUEST, 0, 0) + body
-    return _for(index, message, f"removing the delay of packets of {name}")
+    return _delete(index, _DELAY, TC_H_ROOT, f"removing the delay of packets of {name}")
+
+
+def _delete(index: int, handle: int, parent: int, what: str) -> NetlinkRequest:
+    """The request that removes a queue."""
+    body = struct.pack("=BxxxiIII", 0, index, handle, parent, 0)
+    return NetlinkRequest(struct.pack("=IHHII", 16 + len(body), RTM_DELQDISC, NLM_F_REQUEST, 0, 0) + body, what)
 
 
 def filters(index: int, name: str) -> NetlinkRequest:
     """Let interface ``index`` have filters for incoming and outgoing packets (``redirect``, ``lose``)."""
     return _for(index, _message(RTM_NEWQDISC, _FILTERS, _AT_FILTERS, "clsact", b""), f"preparing filters of {name}")
+
+
+def no_filters(index: int, name: str) -> NetlinkRequest:
+    """Remove what ``filters`` has prepared, with all filters of interface ``index``."""
+    return _delete(index, _FILTERS, _AT_FILTERS, f"removing the filters of {name}")
 
 
 def redirect(index: int, name: str, to: int) -> NetlinkRequest:

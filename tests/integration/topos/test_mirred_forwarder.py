@@ -19,9 +19,9 @@ import pytest
 from railyard.errors import MachineError
 from topos.kernel import namespaces, tuning
 from topos.kernel.fastpath.mirred_forwarder import MirredForwarder, unsupported_reason
-from topos.kernel.fastpath.redirects import remove_all
 from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, Counts, KernelPort, PortRules, Rule
 from topos.kernel.netlink import Netlink, VethEnd, link_down, link_up, veth
+from topos.kernel.queues import no_filters
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -257,7 +257,7 @@ def test_a_link_that_is_down_gets_nothing_and_works_again_afterwards(yard: Yard)
 
 
 def test_nothing_is_half_attached_if_an_interface_is_missing(yard: Yard) -> None:
-    yard.kernel.run(remove_all(index) for port in yard.ports for index in (port.link, port.tap))
+    yard.kernel.run(no_filters(index, "an end") for port in yard.ports for index in (port.link, port.tap))
     again = MirredForwarder(yard.fd)
     with pytest.raises(MachineError, match="interface 4000"):
         again.add([*yard.ports, KernelPort("s", 5, 4000, 4001)])

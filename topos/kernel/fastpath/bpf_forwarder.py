@@ -10,7 +10,7 @@ import os
 import struct
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ from topos.kernel.fastpath.program import (
     assemble,
 )
 from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortCounts, PortRules, Rule
-from topos.kernel.netlink import Netlink
+from topos.kernel.netlink import Netlink, NetlinkRequest
 
 _MOST_INTERFACES = 1 << 16
 _MOST_TABLE_ENTRIES = 1 << 20
@@ -49,6 +49,8 @@ class _Switch:
     bank: int = 0
     tables: dict[int, tuple[int, Mapping[bytes, Rule]]] = field(default_factory=dict)
     """Port -> number of its table and the mapping that it was made of."""
+    unused: dict[int, Mapping[bytes, Rule]] = field(default_factory=dict)
+    """Tables that no port uses since the last change."""
 
 
 class BpfForwarder:
@@ -72,9 +74,10 @@ class BpfForwarder:
                 Map.FLOWS: self._flows * self._cpus,
                 Map.COUNTS: self._slots * self._cpus,
             }
-            self._maps = {kind: bpf.Array(entries[kind], VALUE_BYTES[kind], kind.name.lower()) for kind in entries}
-            for one in self._maps.values():
-                undo.callback(one.close)
+            self._maps = {}
+            for kind, count in entries.items():
+                self._maps[kind] = bpf.Array(count, VALUE_BYTES[kind], kind.name.lower())
+                undo.callback(self._maps[kind].close)
             self._tables = bpf.Hash(_MOST_TABLE_ENTRIES, TABLE_KEY.size, VALUE_BYTES[Map.TABLES], "tables")
             undo.callback(self._tables.close)
             fds = {kind: one.fd for kind, one in self._maps.items()} | {Map.TABLES: self._tables.fd}
@@ -83,7 +86,10 @@ class BpfForwarder:
             self._undo = undo.pop_all()
 
     def add(self, ports: Sequence[KernelPort]) -> None:
-        """Attach the program to the interfaces of ``ports``, each of which starts with ``PortRules()``."""
+        """Attach the program to the interfaces of ``ports``, each of which starts with ``PortRules()``.
+
+        If one fails, the program stays attached to none of them.
+        """
         by_switch: dict[str, list[KernelPort]] = {}
         for port in ports:
             by_switch.setdefault(port.switch, []).append(port)
@@ -93,22 +99,28 @@ class BpfForwarder:
                 )
         if self._next_slot + len(ports) > self._slots:
             raise MachineError(f"the fast path was made for {self._slots - 1} ports, which are fewer than there are")
+        known = next((name for name in by_switch if name in self._switches), None)
+        if known is not None:
+            raise MachineError(f"{known} has its ports already; add all ports of a switch at once")
         for name, some in by_switch.items():
             self._add_switch(name, some)
+        try:
+            self._attach([index for port in ports for index in (port.link, port.tap)])
+        except MachineError:
+            for name in by_switch:
+                del self._switches[name]
+            self._next_slot -= len(ports)
+            raise
+
+    def _attach(self, interfaces: Sequence[int]) -> None:
+        requests: list[NetlinkRequest] = []
+        for index in interfaces:
+            requests.append(queues.filters(index, f"interface {index}"))
+            requests.append(queues.run_program(index, self._program, _NAME))
         with Netlink(self._netns_fd) as kernel:
-            kernel.run(
-                request
-                for port in ports
-                for index in (port.link, port.tap)
-                for request in (
-                    queues.filters(index, f"interface {index}"),
-                    queues.run_program(index, self._program, _NAME),
-                )
-            )
+            kernel.run_or_undo(requests, [queues.no_filters(index, f"interface {index}") for index in interfaces])
 
     def _add_switch(self, name: str, ports: Sequence[KernelPort]) -> None:
-        if name in self._switches:
-            raise MachineError(f"{name} has its ports already; add all ports of a switch at once")
         first = self._next_slot
         self._next_slot += len(ports)
         slots = {port.number: first + place for place, port in enumerate(ports)}
@@ -128,6 +140,9 @@ class BpfForwarder:
         ``MachineError`` if there are more rules by destination than the map holds; then no rule changes.
         """
         one = self._switches[switch]
+        # Tables go with the next change: until then a packet may be on its way that has read their numbers.
+        self._tables.delete([TABLE_KEY.pack(table, mac) for table, to in one.unused.items() for mac in to])
+        one.unused = {}
         old = {number: one.tables[number] for number in rules if number in one.tables}
         new = self._make_tables(one, rules)
         for number, port_rules in rules.items():
@@ -141,7 +156,7 @@ class BpfForwarder:
         self._maps[Map.RULES].words[start : start + len(one.words)] = one.words
         self._maps[Map.BANKS].words[one.number] = one.bank * self._slots
         used = {number for number, _ in one.tables.values()}
-        self._delete_tables({table: to for table, to in old.values() if table not in used})
+        one.unused = {table: to for table, to in old.values() if table not in used}
 
     def _make_tables(
         self, switch: _Switch, rules: Mapping[int, PortRules]
@@ -167,9 +182,6 @@ class BpfForwarder:
             self._tables.delete_some(keys)
             raise
         return new
-
-    def _delete_tables(self, tables: Mapping[int, Iterable[bytes]]) -> None:
-        self._tables.delete([TABLE_KEY.pack(table, mac) for table, macs in tables.items() for mac in macs])
 
     def new_flow(self) -> int:
         """A free slot of counters, which are 0; ``ANY_FLOW`` if no slot is left."""

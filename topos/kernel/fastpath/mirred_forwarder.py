@@ -21,14 +21,14 @@ import struct
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces, queues
 from topos.kernel.fastpath import redirects
 from topos.kernel.fastpath.rules import ANY_FLOW, DROP, OUT, TO_OVS, UP, Counts, KernelPort, PortCounts, PortRules, Rule
-from topos.kernel.netlink import Netlink, NetlinkRequest, link_up
+from topos.kernel.netlink import Netlink, VethEnd, link_up, veth
 
 _FIRST_ACTION = 1 << 20
 _TUNSETIFF, _TUNSETOFFLOAD, _TUNATTACHFILTER = 0x400454CA, 0x400454D0, 0x401054D5
@@ -125,20 +125,14 @@ class MirredForwarder:
     def add(self, ports: Sequence[KernelPort]) -> None:
         """Forward between the interfaces of ``ports``; if one fails, none of them keeps a filter."""
         made = [_Port(at) for at in ports]
-        requests: list[NetlinkRequest] = []
+        interfaces = [index for at in ports for index in (at.link, at.tap)]
+        requests = [queues.filters(index, f"interface {index}") for index in interfaces]
         for port in made:
             link, tap = port.at.link, port.at.tap
             first = self._new_filter(port, b"", TO_OVS)
-            requests += (queues.filters(index, f"interface {index}") for index in (link, tap))
             requests.append(redirects.redirect(tap, redirects.OTHER, b"", redirects.ANY_ACTION, link))
             requests.append(redirects.redirect(link, first.number, b"", first.action, tap))
-        try:
-            self._kernel.run(requests)
-        except MachineError:
-            for index in (index for at in ports for index in (at.link, at.tap)):
-                with suppress(MachineError):
-                    self._kernel.run([redirects.remove_all(index)])
-            raise
+        self._kernel.run_or_undo(requests, (queues.no_filters(index, f"interface {index}") for index in interfaces))
         for port in made:
             self._switches[port.at.switch][port.at.number] = port
             self._enter(port.filters[b""])
@@ -275,20 +269,16 @@ class MirredForwarder:
 
 
 def unsupported_reason() -> str | None:
-    """Why this kernel cannot forward by filters; None if it can, tried between taps in a namespace of its own."""
-    try:
-        (fd,) = namespaces.make(1)
-    except MachineError as error:
-        return str(error)
+    """Why this kernel cannot forward by filters; None if it can, tried between two ends in a namespace of its own."""
     try:
         with ExitStack() as stack:
+            (fd,) = namespaces.make(1)
             stack.callback(os.close, fd)
-            link, tap = (_Sink(fd) for _ in range(2))
-            stack.callback(link.close)
-            stack.callback(tap.close)
+            with Netlink(fd) as kernel:
+                kernel.run([veth(VethEnd("trial0", 10), VethEnd("trial1", 11), 1500)])
             forwarder = MirredForwarder(fd)
             stack.callback(forwarder.close)
-            forwarder.add([KernelPort("trial", 1, link.index, tap.index)])
+            forwarder.add([KernelPort("trial", 1, 10, 11)])
             forwarder.set("trial", {1: PortRules(Rule(DROP), {bytes(6): Rule(OUT, 1)})})
             forwarder.set("trial", {1: PortRules(Rule(DROP))})
             forwarder.port_counts("trial")

@@ -21,8 +21,8 @@ ANY_ACTION = 0
 """In place of the number of an action: one that the kernel chooses."""
 
 _REQUEST, _ECHO, _REPLACE, _EXCLUSIVE, _CREATE = 0x1, 0x8, 0x100, 0x200, 0x400  # NLM_F_...
-_DELETE_QUEUE, _NEW_FILTER, _DELETE_FILTER, _NEW_ACTION, _GET_ACTION = 37, 44, 45, 48, 50  # RTM_...
-_CLSACT, _AT_CLSACT, _INCOMING = 0xFFFF0000, 0xFFFFFFF1, 0xFFFFFFF2
+_NEW_FILTER, _DELETE_FILTER, _NEW_ACTION, _GET_ACTION = 44, 45, 48, 50  # RTM_...
+_INCOMING = 0xFFFFFFF2
 _FIRST_TABLE = 0x80000000  # of u32 at an interface
 _EVERY_PROTOCOL = 1 << 16 | socket.htons(3)  # at priority 1
 _KIND, _OPTIONS = 1, 2  # TCA_...
@@ -84,12 +84,6 @@ def remove(index: int, number: int) -> NetlinkRequest:
     """Remove filter ``number`` of interface ``index`` with its action; the kernel answers with the counters."""
     body = _FILTER.pack(0, index, _FIRST_TABLE | number, _INCOMING, _EVERY_PROTOCOL) + _attribute(_KIND, b"u32\0")
     return _request(_DELETE_FILTER, _ECHO, body, f"removing a filter of interface {index}")
-
-
-def remove_all(index: int) -> NetlinkRequest:
-    """Remove all filters of interface ``index``."""
-    body = _FILTER.pack(0, index, _CLSACT, _AT_CLSACT, 0)
-    return _request(_DELETE_QUEUE, 0, body, f"removing the filters of interface {index}")
 
 
 def change(targets: Sequence[tuple[int, int]]) -> Iterator[NetlinkRequest]:
