@@ -8,7 +8,6 @@ parent process unless ``--orphan`` is given.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controllers.openflow import app
+from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import set_priority
 from railyard.validation import from_plain
@@ -29,8 +29,6 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
     from controllers.openflow.core import ControllerCore
     from railyard.timeline import Event
 
-PR_SET_PDEATHSIG = 1
-"""Number of the call of prctl after which the kernel kills this process when its parent ends."""
 NICENESS = -10
 """Scheduling priority above that of the agents, where permitted: delays must end within fractions of a millisecond."""
 
@@ -66,7 +64,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
-        _die_with_parent()
+        die_with_parent()
     set_priority(NICENESS)
     app.prepare(options.framework)
     # imported only now: under ryu the standard library has just been patched for green threads
@@ -155,13 +153,6 @@ def _leave(channel: Path) -> NoReturn:
     """End the process at once; the kernel closes its descriptors."""
     channel.unlink(missing_ok=True)
     os._exit(0)
-
-
-def _die_with_parent() -> None:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ It is stopped by a line on its standard input or killed by its process id, and m
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -20,6 +21,7 @@ from railyard.checkout import child_environment
 from railyard.errors import MachineError
 
 _START_S = 10.0
+_PR_SET_PDEATHSIG = 1
 _PARENT = os.getppid()
 _C = TypeVar("_C", bound="Child")
 
@@ -155,6 +157,14 @@ def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
         if stream is not None:
             with suppress(BrokenPipeError):
                 stream.close()
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends (to be exact, the thread that started it)."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def read_settings() -> dict[str, Any]:

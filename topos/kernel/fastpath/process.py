@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from railyard.child import read_settings
+from railyard.child import die_with_parent, read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority, set_real_time
 from topos.kernel import namespaces
@@ -31,7 +31,6 @@ from topos.kernel.fastpath.tables import FlowTables
 
 _NICE = -20
 _STDIN = 0
-_PARENT_S = 1.0
 _COMMAND_BYTES = 1 << 20
 
 
@@ -84,10 +83,10 @@ class Offload:
         self._loop.watch(_STDIN, self._commanded)
 
     def run(self, found: dict[str, str]) -> None:
-        """Serve until the parent process asks to stop or has ended; ``found`` is what the kernel has."""
+        """Serve until the parent process asks to stop; ``found`` is what the kernel has."""
         self._found = found
         print("ready", flush=True)
-        self._loop.run(_PARENT_S)
+        self._loop.run()
 
     def _commanded(self, _: int) -> None:
         said = os.read(_STDIN, _COMMAND_BYTES)
@@ -153,6 +152,7 @@ class Offload:
 
 def main() -> None:
     """Run the offload process."""
+    die_with_parent()
     settings = read_settings()
     set_priority(_NICE)
     set_real_time()

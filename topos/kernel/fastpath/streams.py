@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
 from collections.abc import Callable
@@ -29,11 +28,10 @@ class Loop:
         with suppress(KeyError, ValueError):
             self.selector.unregister(file)
 
-    def run(self, parent_s: float) -> None:
-        """Serve until ``ended``, or until the parent process has, which is looked at every ``parent_s`` seconds."""
-        parent = os.getppid()
-        while not self.ended and os.getppid() == parent:
-            for key, mask in self.selector.select(parent_s):
+    def run(self) -> None:
+        """Serve until ``ended``."""
+        while not self.ended:
+            for key, mask in self.selector.select():
                 key.data(mask)
 
 

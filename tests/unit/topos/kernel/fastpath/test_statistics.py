@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import VERSIONS, connection, counts, decode, encode
@@ -23,7 +23,7 @@ from openflow.decoding import VERSIONS, connection, counts, decode, encode
 from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.fastpath.statistics import Statistics
 
-REPLIES: dict[str, dict[str, str]] = json.loads((ROOT / "tests/data/open_vswitch/replies.json").read_text())
+REPLIES: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "replies.json").read_text())
 ONE, TWO = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
 FLOWS = (
     (0, 7, 1, None, 5, 2, Counts(10, 1_000)),
