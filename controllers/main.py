@@ -58,6 +58,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")
     add("--rest", default="127.0.0.1:0", help="HOST:PORT of the REST server, or none (token: RAILYARD_TOKEN)")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
+    add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args(arguments)
 
@@ -71,6 +72,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     import threading
 
     from controllers.northbound import channel, rest
+    from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.core import ControllerCore
     from topos.kernel import namespaces
 
@@ -103,7 +105,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # a thread inherits the namespace of the thread that starts it, so all threads are started after entering it
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
-    core = ControllerCore(plan, record, ready)
+    core = ControllerCore(plan, record, ready, caches=EXACT if options.exact_barriers else OPEN_VSWITCH)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
     if server is not None:

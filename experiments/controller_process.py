@@ -45,10 +45,13 @@ class ControllerFiles:
 class ControllerProcess:
     """``python -m controllers.main`` as a child process; the context manager ends it in every case.
 
-    ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
+    (``Emulation.datapath`` is not ``ovs``). ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
-    def __init__(self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none") -> None:
+    def __init__(
+        self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none", exact_barriers: bool = False
+    ) -> None:
         app.check_installed(framework)
         self.files = files
         self.rest: str | None = None
@@ -58,6 +61,7 @@ class ControllerProcess:
             *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
             *("--framework", framework, "--rest", rest),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
+            *(["--exact-barriers"] if exact_barriers else []),
         ]
         try:
             with files.log.open("ab") as log:

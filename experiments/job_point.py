@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
-from controllers.openflow.datapaths import REVALIDATION_GAP_S
-from controllers.openflow.tuning import SETTLE_S
+from controllers.openflow.caches import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, default_calibration, load_calibration
 from measure.metrics.critical import OperationKey, critical_paths
@@ -129,6 +128,7 @@ def machine_costs(calibration: Calibration | None = None, datapath: str = "auto"
     Where the kernel forwards, no cache has to follow a change of circuits.
     """
     machine = calibration or load_calibration() or default_calibration()
-    found, cached = machine.of(datapath), machine.takes(datapath) == "ovs"
-    settle_s = SETTLE_S if cached else max(0.0, found.control.swap_s - CONTROL_S)
-    return Costs(found.alpha_s, CONTROL_S, settle_s, REVALIDATION_GAP_S if cached else 0.0)
+    found = machine.of(datapath)
+    caches = OPEN_VSWITCH if machine.takes(datapath) == "ovs" else EXACT
+    settle_s = caches.settle_s or max(0.0, found.control.swap_s - CONTROL_S)
+    return Costs(found.alpha_s, CONTROL_S, settle_s, caches.revalidation_s)

@@ -127,8 +127,13 @@ class Session:
         self._start_controller(ControllerFiles.written(self.folder, controlled))
 
     def _start_controller(self, files: ControllerFiles) -> None:
-        self.controller = self._stack.enter_context(
-            ControllerProcess(files, self.settings.controller, self.net.yard.netns_fd, self.settings.rest or "none")
+        process = ControllerProcess(
+            files,
+            self.settings.controller,
+            self.net.yard.netns_fd,
+            self.settings.rest or "none",
+            exact_barriers=self.net.datapath != "ovs",
         )
+        self.controller = self._stack.enter_context(process)
         self.run.add_child(self.controller.pid)
         self.controller.wait_ready()

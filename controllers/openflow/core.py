@@ -19,6 +19,7 @@ from controllers.northbound.messages import header_of, read_request
 from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow import flows
+from controllers.openflow.caches import OPEN_VSWITCH, CacheTimes
 from controllers.openflow.clock import Alarm
 from controllers.openflow.datapaths import Datapaths, Decide, Send, Step, Transaction
 from controllers.openflow.forwarding import Forwarding
@@ -37,7 +38,7 @@ class ControllerCore:
 
     ``record`` is called with each event of the timeline, ``on_ready`` once all switches have joined. ``clock`` returns
     monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
-    reconfiguration.
+    reconfiguration. ``caches`` is how fast packets follow a change of the switches.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class ControllerCore:
         on_ready: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         alarm: Alarm | None = None,
+        caches: CacheTimes = OPEN_VSWITCH,
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
-        self.datapaths = Datapaths(plan)
+        self.datapaths = Datapaths(plan, caches)
         self._record = record
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock

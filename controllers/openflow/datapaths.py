@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from controllers.engine.actions import Action
 from controllers.engine.engine import Engine
+from controllers.openflow.caches import OPEN_VSWITCH, CacheTimes
 from topos.plan import FabricPlan, SwitchPlan
 
 Send = Callable[[bytes], bool]
@@ -23,9 +24,6 @@ Decide = Callable[[float], Iterable[Action]]
 FIRST_XID = 0x5259_0001
 FIRST_GUESS_S = 0.0004
 """The round trip that is assumed for a barrier before one was measured."""
-REVALIDATION_GAP_S = 0.005
-"""The least time between two updates of Open vSwitch's caches from its tables
-(``udpif_revalidator`` in ofproto/ofproto-dpif-upcall.c)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Datapath:
 
     plan: SwitchPlan
     send: Send
+    caches: CacheTimes = OPEN_VSWITCH
     filled: bool = False
     trips: dict[Step, list[float]] = field(default_factory=dict)
     """The last round trips of the messages of each step, in seconds."""
@@ -68,15 +67,16 @@ class Datapath:
         0 s if the tables did not change shortly before. Otherwise the caches may just have been updated, or that update
         may itself still wait.
         """
-        quiet = now - self.changed_at >= 2 * REVALIDATION_GAP_S
+        quiet = now - self.changed_at >= 2 * self.caches.revalidation_s
         self.changed_at = now
-        return 0.0 if quiet else REVALIDATION_GAP_S
+        return 0.0 if quiet else self.caches.revalidation_s
 
 
 class Datapaths:
-    """The connected switches by name, and the transactions under way by xid."""
+    """The connected switches by name, and the transactions under way by xid; ``caches`` is how fast packets follow."""
 
-    def __init__(self, plan: FabricPlan) -> None:
+    def __init__(self, plan: FabricPlan, caches: CacheTimes = OPEN_VSWITCH) -> None:
+        self.caches = caches
         self._by_dpid = {switch.dpid: switch for switch in plan.switches}
         self._xids = itertools.count(FIRST_XID)
         self.connected: dict[str, Datapath] = {}
@@ -106,7 +106,7 @@ class Datapaths:
     def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
         """Record a (new) connection of a switch, which has to be filled."""
         self.disconnect(plan.name)
-        self.connected[plan.name] = Datapath(plan, send)
+        self.connected[plan.name] = Datapath(plan, send, self.caches)
         return self.connected[plan.name]
 
     def disconnect(self, name: str) -> None:

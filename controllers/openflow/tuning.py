@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from controllers.circuits.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.openflow import flows
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, DatapathSender, Transaction
-
-SETTLE_S = 0.004
-"""Time from the end of the dark time to the acknowledgement. Open vSwitch answers a barrier when its tables have
-changed; its flow caches follow within two milliseconds (measured), and until then packets go where they went before.
-Where changes follow each other closely, the caches follow later by ``Datapath.circuits_to_caches_s``."""
-
-
-QUIET_LEAD_S = SETTLE_S + REVALIDATION_GAP_S
-"""Time before the end of the delay at which the dark time of a switch ends if no rank sends before it is told: its
-caches have followed by the end of the delay, whatever the switch did before."""
+from controllers.openflow.datapaths import DatapathSender, Transaction
 
 _PERMITS_TRAFFIC = Ack, Registered, Rewired
 """Actions whose receiver may send at once: they are held until the caches have followed."""
@@ -70,7 +60,7 @@ class Tuning:
         """Go on with a reconfiguration after the reply to its ``darken`` or ``end_dark``."""
         number, sender = done.reconfiguration_id, self._sender
         datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
-        caches_at = now + datapath.circuits_to_caches_s(now) + SETTLE_S
+        caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
         datapath.learn(done.step, now - done.sent_at)
         if done.step == "darken" and not running.action.quiet:
             # a port that only lost its circuit may have been given a rotation flow by a later reconfiguration
@@ -80,7 +70,7 @@ class Tuning:
         delay_s = running.action.delay_s
         if done.step == "darken" and delay_s > 0:
             running.dark_since = now
-            lead = min(delay_s, QUIET_LEAD_S) if running.action.quiet else 0.0
+            lead = min(delay_s, datapath.caches.quiet_lead_s) if running.action.quiet else 0.0
             end = now + delay_s - datapath.trip_s("end_dark") - lead
             if self._losses.counts(number):
                 sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
@@ -91,6 +81,8 @@ class Tuning:
             return self._end(number, now, max(since + delay_s, caches_at))
         actions = self._end(number, now)
         held = [action for action in actions if isinstance(action, _PERMITS_TRAFFIC)]
+        if caches_at <= now:
+            return actions
         if held:
             sender.later(caches_at, lambda _: held)
         return [action for action in actions if not isinstance(action, _PERMITS_TRAFFIC)]

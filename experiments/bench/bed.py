@@ -67,7 +67,8 @@ class Bed:
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
         with Emulation(topo, datapath=self.option) as net:
             files = ControllerFiles.written(Path(net.yard.run_dir), net.plan)
-            with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd) as controller:
+            exact = net.datapath != "ovs"
+            with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
                 controller.wait_ready()
                 yield net, controller
 

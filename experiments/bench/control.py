@@ -5,7 +5,7 @@ Needs root.
 
 A rewiring has two ends. The switch sends its barrier reply when its tables are changed. The controller answers the
 request when the caches of Open vSwitch have followed as well, so that packets take the new circuits. The controller
-cannot see the caches, so it waits: ``SETTLE_S``, and ``REVALIDATION_GAP_S`` more if the tables changed shortly before.
+cannot see the caches, so it waits (``controllers.openflow.caches``); not where the kernel forwards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from statistics import median
 
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.datapaths import REVALIDATION_GAP_S
-from controllers.openflow.tuning import SETTLE_S
+from controllers.openflow.caches import OPEN_VSWITCH
 from experiments.bench import Measurement, NotMeasured
 from experiments.bench.bed import Bed
 from railyard.errors import ControlError
@@ -28,10 +27,10 @@ from workloads.program import Group
 
 REWIRE_LIMIT_S = 0.004
 """Largest median time from the request to the barrier reply, in seconds."""
-ANSWER_LIMITS_S = REWIRE_LIMIT_S, REWIRE_LIMIT_S + SETTLE_S + REVALIDATION_GAP_S
+ANSWER_LIMITS_S = REWIRE_LIMIT_S, REWIRE_LIMIT_S + OPEN_VSWITCH.settle_s + OPEN_VSWITCH.revalidation_s
 """Largest median time from the request to the answer, in seconds, if one rewiring follows the other, with bpf (there
 are no caches to wait for) and with other datapaths."""
-QUIET_ANSWER_LIMITS_S = REWIRE_LIMIT_S + 0.002, REWIRE_LIMIT_S + SETTLE_S + 0.002
+QUIET_ANSWER_LIMITS_S = REWIRE_LIMIT_S + 0.002, REWIRE_LIMIT_S + OPEN_VSWITCH.settle_s + 0.002
 """The same after ``QUIET_S`` without a change; processes that have slept so long need up to two milliseconds more."""
 QUIET_S = 0.05
 BARRIER_LIMITS_S = 0.003, 0.015

@@ -40,7 +40,7 @@ def rail() -> RailTopo:
 def control_cost(net: Emulation, count: int) -> ControlCost:
     """Measure ``count`` swaps and dark times on a net of ``rail``; ``MachineError`` if the controller stops."""
     files = ControllerFiles.written(Path(net.yard.run_dir), net.plan)
-    with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd) as controller:
+    with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=net.datapath != "ovs") as controller:
         controller.wait_ready()
         with ChannelClient(files.channel) as client:
             swaps = [_rewire(client, shift, 0.0) for shift in range(count)]

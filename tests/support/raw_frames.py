@@ -111,6 +111,6 @@ def running(topology: Topo, framework: str, rest: str = "none") -> Iterator[Fabr
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
-        with ControllerProcess(files, framework, net.yard.netns_fd, rest) as controller:
+        with ControllerProcess(files, framework, net.yard.netns_fd, rest, net.datapath != "ovs") as controller:
             controller.wait_ready()
             yield Fabric(net, controller)

@@ -62,7 +62,8 @@ def controlled() -> Iterator[tuple[Emulation, ControllerFiles]]:
             folder / "plan.json", folder / "channel", folder / "controller.jsonl", folder / "controller.log"
         )
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
-        controller = stack.enter_context(ControllerProcess(files, "ryu", net.yard.netns_fd))
+        exact = net.datapath != "ovs"
+        controller = stack.enter_context(ControllerProcess(files, "ryu", net.yard.netns_fd, exact_barriers=exact))
         controller.wait_ready()
         yield net, files
 

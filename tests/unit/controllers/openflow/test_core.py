@@ -21,7 +21,8 @@ from fake_clock import RunningClock
 from controllers.engine.jobs import Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapath
+from controllers.openflow.caches import OPEN_VSWITCH
+from controllers.openflow.datapaths import Datapath
 from railyard.errors import ControlError, MachineError
 from railyard.protocol import encode
 
@@ -290,8 +291,8 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
 
 
 def test_changes_close_together_give_open_vswitch_more_time() -> None:
-    datapath = Datapath(rail_plan(2).switches[0], lambda data: True)
+    datapath, gap_s = Datapath(rail_plan(2).switches[0], lambda data: True), OPEN_VSWITCH.revalidation_s
     assert datapath.circuits_to_caches_s(10.0) == 0.0
-    assert datapath.circuits_to_caches_s(10.001) == REVALIDATION_GAP_S
-    assert datapath.circuits_to_caches_s(10.009) == REVALIDATION_GAP_S, "the one before may have had to wait itself"
+    assert datapath.circuits_to_caches_s(10.001) == gap_s
+    assert datapath.circuits_to_caches_s(10.009) == gap_s, "the one before may have had to wait itself"
     assert datapath.circuits_to_caches_s(10.1) == 0.0

@@ -19,8 +19,9 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
-from controllers.openflow.datapaths import REVALIDATION_GAP_S, Datapaths, Decide, Step
-from controllers.openflow.tuning import QUIET_LEAD_S, SETTLE_S, Tuning
+from controllers.openflow.caches import EXACT, OPEN_VSWITCH, CacheTimes
+from controllers.openflow.datapaths import Datapaths, Decide, Step
+from controllers.openflow.tuning import Tuning
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
 from controllers.policies.rotor import RotorPolicy
@@ -29,6 +30,7 @@ from topos.plan import FabricPlan
 from workloads.program import Group
 
 REPLY_S = 0.001
+SETTLE_S, GAP_S = OPEN_VSWITCH.settle_s, OPEN_VSWITCH.revalidation_s
 EP = Group("ep", "ep", (0, 1, 2, 3))
 RING, PAIR = Group("dp", "dp", (0, 1)), Group("pp", "pp", (0, 2))
 STAGES = (RING, Group("dp1", "dp", (2, 3), stage=1), PAIR, Group("pp1", "pp", (1, 3)))
@@ -37,8 +39,8 @@ STAGES = (RING, Group("dp1", "dp", (2, 3), stage=1), PAIR, Group("pp1", "pp", (1
 class South:
     """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next."""
 
-    def __init__(self, plan: FabricPlan) -> None:
-        self.engine, self.datapaths = Engine(plan), Datapaths(plan)
+    def __init__(self, plan: FabricPlan, caches: CacheTimes = OPEN_VSWITCH) -> None:
+        self.engine, self.datapaths = Engine(plan), Datapaths(plan, caches)
         datapath = self.datapaths.connect(plan.switches[0], lambda data: True)
         datapath.filled, datapath.trips = True, {"darken": [REPLY_S], "end_dark": [REPLY_S]}
         self.tuning = Tuning(self)
@@ -114,8 +116,8 @@ def rotor() -> Callable[[float], South]:
     return made
 
 
-def opus(delay_s: float) -> South:
-    south = South(rail_plan(4))
+def opus(delay_s: float, caches: CacheTimes = OPEN_VSWITCH) -> South:
+    south = South(rail_plan(4), caches)
     south.start(OpusPolicy(south.engine.plan), STAGES, delay_s)
     return south
 
@@ -175,11 +177,29 @@ def test_dark_from_reply_to_reply_and_an_ack_when_the_caches_have_followed() -> 
     assert south.when(Ack) == [pytest.approx(dark + 0.1 + SETTLE_S)]
 
 
+@pytest.mark.parametrize("delay_s", [0.0005, 0.006, 0.1])
+def test_an_ack_comes_with_the_reply_where_that_means_that_packets_follow(delay_s: float) -> None:
+    south = opus(delay_s, EXACT)
+    south.grant(PAIR)
+    ((dark, lit),) = south.dark()
+    assert lit == pytest.approx(dark + max(delay_s, REPLY_S)) and south.when(Ack) == [lit]
+
+
+def test_ranks_are_told_of_a_slot_shortly_before_it_where_no_caches_follow() -> None:
+    south = South(rail_plan(4, ports=1), EXACT)
+    south.start(RotorPolicy(south.engine.plan), (EP,), 0.01)
+    south.grant(EP)
+    dark = south.order("darken") + REPLY_S
+    assert south.when(Ack) == [pytest.approx(dark + 0.01 - EXACT.notice_s)]
+    assert south.dark() == [(dark, pytest.approx(dark + 0.01))]
+    assert south.slot_window().began == pytest.approx(dark + 0.01)
+
+
 def test_after_a_short_dark_the_caches_take_longer() -> None:
     south = opus(0.006)
     south.grant(PAIR)
     (dark,) = south.dark()
-    assert south.when(Ack) == [pytest.approx(dark[1] + SETTLE_S + REVALIDATION_GAP_S)]
+    assert south.when(Ack) == [pytest.approx(dark[1] + SETTLE_S + GAP_S)]
 
 
 @pytest.mark.parametrize(("delay_s", "crowded"), [(0.0, False), (0.006, True), (0.1, False)])
@@ -189,7 +209,7 @@ def test_a_rewiring_by_hand_is_answered_when_packets_go_where_it_says(delay_s: f
     south.play()
     ((_, lit),) = south.dark()
     assert (south.now, Rewired("mine")) in south.said
-    assert south.when(Rewired) == [pytest.approx(lit + SETTLE_S + crowded * REVALIDATION_GAP_S)]
+    assert south.when(Rewired) == [pytest.approx(lit + SETTLE_S + crowded * GAP_S)]
 
 
 def test_a_job_may_begin_when_packets_go_where_its_circuits_lead() -> None:
@@ -208,7 +228,7 @@ def test_a_slot_is_lit_early_and_begins_when_the_delay_is_over(rotor: Callable[[
     south = rotor(delay_s)
     south.grant(EP)
     dark = south.order("darken") + REPLY_S
-    assert south.order("end_dark") == pytest.approx(dark + delay_s - REPLY_S - QUIET_LEAD_S)
+    assert south.order("end_dark") == pytest.approx(dark + delay_s - REPLY_S - OPEN_VSWITCH.quiet_lead_s)
     assert south.dark() == [(dark, pytest.approx(dark + delay_s))]
     assert south.slot_window().began == pytest.approx(dark + delay_s), "neither earlier nor later"
     assert south.when(Ack) == [south.order("end_dark") + REPLY_S], "said as soon as it is sure"
@@ -223,7 +243,7 @@ def test_a_slot_after_a_delay_shorter_than_the_caches_take_begins_when_they_have
     dark = south.order("darken") + REPLY_S
     assert south.order("end_dark") == pytest.approx(dark), "at once"
     assert south.when(Ack) == [dark + REPLY_S]
-    assert south.slot_window().began == pytest.approx(dark + REPLY_S + SETTLE_S + REVALIDATION_GAP_S)
+    assert south.slot_window().began == pytest.approx(dark + REPLY_S + SETTLE_S + GAP_S)
 
 
 def test_a_slot_without_a_delay_is_one_order(rotor: Callable[[float], South]) -> None:
@@ -241,7 +261,7 @@ def test_slots_close_together_without_a_delay_wait_for_the_caches(rotor: Callabl
         south.do(south.engine.moved(rank, "ep", 0, 0, False, south.now))
     south.play()
     changed = south.order("darken") + REPLY_S
-    assert south.slot_window().began == pytest.approx(changed + SETTLE_S + REVALIDATION_GAP_S)
+    assert south.slot_window().began == pytest.approx(changed + SETTLE_S + GAP_S)
 
 
 def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
