@@ -59,6 +59,7 @@ PURE = (
     "topos.client_rates",
     "topos.edge_plan",
     "topos.kernel.fastpath.aggregates",
+    "topos.kernel.fastpath.resets",
     "topos.kernel.fastpath.simple_match",
     "topos.kernel.fastpath.statistics",
     "topos.kernel.fastpath.link_states",

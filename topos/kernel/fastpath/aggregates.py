@@ -7,13 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import Counts, PortCounts
-from topos.kernel.fastpath.simple_match import ANY_PORT, Match, from_10, from_11, from_fields, wide_port
+from topos.kernel.fastpath.simple_match import ANY_PORT, NICIRA, V10, Match, from_10, from_11, from_fields, wide_port
 
-V10, V11, V12, V13, V14, V15 = 1, 2, 3, 4, 5, 6
-"""Version in the header of OpenFlow 1.0, 1.1, ..., 1.5."""
 AGGREGATE, EXTENSION = 2, 0xFFFF
-NICIRA, NX_AGGREGATE = 0x2320, 1
+NX_AGGREGATE = 1
 _ALL_TABLES = 255
 _OPEN_REQUESTS = 256
 """How many requests without a reply are remembered; older ones are forgotten."""
@@ -32,7 +31,10 @@ class Flows(Protocol):
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
     ) -> Counts:
-        """What the kernel forwarded by a flow that is just removed; it may be forgotten then."""
+        """What the kernel forwarded by a flow that is just removed; every client that hears of it asks."""
+
+    def reset(self, reset: Reset) -> None:
+        """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero."""
 
     def each(self) -> Iterable[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
         """All live simple flows: table, priority, in_port, eth_dst, cookie, port of its output or None, counts."""

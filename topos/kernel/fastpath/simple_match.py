@@ -10,6 +10,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+V10, V11, V12, V13, V14, V15 = 1, 2, 3, 4, 5, 6
+"""Version in the header of OpenFlow 1.0, 1.1, ..., 1.5."""
+NICIRA = 0x2320
 ALL_ONES = b"\xff" * 6
 ANY_PORT = 0xFFFFFFFF
 """The port number that stands for all ports in a filter, in the numbering of OpenFlow 1.1 and later."""

@@ -13,22 +13,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from topos.kernel.fastpath.aggregates import (
-    AGGREGATE,
-    EXTENSION,
+from topos.kernel.fastpath.aggregates import AGGREGATE, EXTENSION, NX_AGGREGATE, Aggregates, Flows, statistics_kind
+from topos.kernel.fastpath.resets import resets
+from topos.kernel.fastpath.simple_match import (
     NICIRA,
-    NX_AGGREGATE,
     V10,
     V11,
     V12,
     V13,
     V14,
     V15,
-    Aggregates,
-    Flows,
-    statistics_kind,
+    from_10,
+    from_11,
+    from_fields,
+    wide_port,
 )
-from topos.kernel.fastpath.simple_match import from_10, from_11, from_fields, wide_port
 
 _VENDOR, _FEATURES, _REMOVED, _PORT_STATUS = 4, 6, 11, 12
 _FLOW, _TABLE, _PORT, _PORT_DESCRIPTION = 1, 3, 4, 13
@@ -55,8 +54,13 @@ class Statistics:
         self._aggregates = Aggregates()
 
     def asked(self, message: bytes) -> None:
-        """Take note of a message of the client."""
+        """Take note of a message of the client, before the bridge carries it out."""
         self._aggregates.asked(message)
+        try:
+            for reset in resets(message):
+                self._flows.reset(reset)
+        except struct.error:
+            return
 
     def concerns(self, message: bytes) -> bool:
         """Whether a message of the bridge has to wait until the kernel's rules are up to date, and be rewritten."""

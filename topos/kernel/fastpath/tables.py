@@ -8,7 +8,7 @@ overlap.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.openflow import FlowUpdate
+from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import (
     ANY_FLOW,
     DROP,
@@ -31,13 +32,17 @@ from topos.kernel.fastpath.rules import (
 
 _MOST_REMOVED = 1 << 16
 """Flows whose last counts are kept for their flow-removed messages."""
+_ALL_TABLES = 255
 _BLOCKED = openflow.PORT_DOWN | openflow.PORT_NO_RECV | openflow.PORT_NO_FWD
 _Key = tuple[int, bytes]
 
 
 @dataclass
 class _Flow:
-    """A flow of table 0; ``simple`` is False if it compares other fields too."""
+    """A flow of table 0; ``simple`` is False if it compares other fields too.
+
+    ``before``: what its slot had counted when the flow's counts were set to zero.
+    """
 
     priority: int
     simple: bool
@@ -46,6 +51,7 @@ class _Flow:
     cookie: int
     rule: Rule
     slot: int = ANY_FLOW
+    before: Counts = Counts()
 
 
 class SimpleFlow(NamedTuple):
@@ -81,6 +87,7 @@ class FlowTables:
         self._ended: list[tuple[_Key, _Flow]] = []
         self._removed: dict[tuple[int, int | None, bytes | None, int], Counts] = {}
         self._order: deque[tuple[int, int | None, bytes | None, int]] = deque()
+        self._resets: OrderedDict[tuple[int, int | None, bytes | None], None] = OrderedDict()
         self.suspended = self.refused = False
 
     def update(self, update: FlowUpdate) -> None:
@@ -97,12 +104,11 @@ class FlowTables:
                 self._ended.append((key, old))
             return
         flow = self._flow_of(update)
+        reset = update.event == openflow.ADDED and self._resets.pop(_named(flow), False) is None
         if old is not None:
             self._remove(key, old)
-            if update.event == openflow.ADDED:
-                self._ended.append((key, old))
-            else:
-                flow.slot = old.slot
+            flow.slot = old.slot
+            flow.before = self._forwarder.flow_counts(old.slot) if reset else old.before
         if flow.rule.kind != UP:
             flow.slot = flow.slot or self._forwarder.new_flow()
             flow.rule = flow.rule._replace(flow=flow.slot) if flow.slot else TO_OVS
@@ -160,19 +166,45 @@ class FlowTables:
             finally:
                 self._dirty = set()
         for _, flow in self._ended:
-            if flow.slot:
+            if flow.simple:
                 self._bury(flow)
         self._ended.clear()
 
     def _bury(self, flow: _Flow) -> None:
         """Keep the last counts of a flow that is no more, and free its slot."""
-        key = flow.priority, flow.in_port, flow.eth_dst, flow.cookie
-        if flow.simple and key not in self._removed:
+        key = (*_named(flow), flow.cookie)
+        if not flow.slot:
+            self._removed.pop(key, None)
+            return
+        if key not in self._removed:
             self._order.append(key)
-        self._removed[key] = self._forwarder.flow_counts(flow.slot)
+        self._removed[key] = self._counts(flow)
         self._forwarder.free_flow(flow.slot)
         while len(self._order) > _MOST_REMOVED:
             self._removed.pop(self._order.popleft(), None)
+
+    def _counts(self, flow: _Flow) -> Counts:
+        """What the fast path counted for a flow."""
+        now = self._forwarder.flow_counts(flow.slot)
+        return Counts(now.packets - flow.before.packets, now.bytes - flow.before.bytes)
+
+    def reset(self, reset: Reset) -> None:
+        """Take note of a flow-mod, which Open vSwitch has yet to carry out, that sets counts to zero.
+
+        A flow that is added in place of another begins at zero when Open vSwitch reports it.
+        """
+        match = reset.match
+        if reset.table not in (0, _ALL_TABLES):
+            return
+        if reset.added and match.is_simple and reset.priority is not None:
+            self._resets[reset.priority, match.in_port, match.eth_dst] = None
+            while len(self._resets) > _MOST_REMOVED:
+                self._resets.popitem(last=False)
+            return
+        for flow in self._flows.values():
+            named = reset.priority is None or _named(flow) == (reset.priority, match.in_port, match.eth_dst)
+            if not reset.added and named and flow.simple and match.covers(flow.in_port, flow.eth_dst):
+                flow.before = self._forwarder.flow_counts(flow.slot)
 
     def _rules(self, port: int) -> PortRules:
         if self.suspended or self.refused or port in self._blocked:
@@ -189,28 +221,32 @@ class FlowTables:
         if table == 0:
             for flow in self._by_port.get(in_port, {}).values():
                 if (flow.priority, flow.eth_dst, flow.simple) == (priority, eth_dst, True):
-                    return self._forwarder.flow_counts(flow.slot)
+                    return self._counts(flow)
         return Counts()
 
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
     ) -> Counts:
-        """What the fast path counted for a flow that was removed; the counts are then forgotten."""
+        """What the fast path counted for a flow that was removed; every client that hears of it asks."""
         if table != 0:
             return Counts()
-        return self._removed.pop((priority, in_port, eth_dst, cookie), Counts())
+        return self._removed.get((priority, in_port, eth_dst, cookie), Counts())
 
     def each(self) -> Iterator[SimpleFlow]:
         """The flows that compare nothing but ingress port and destination."""
         for flow in self._flows.values():
             if flow.simple:
                 out = flow.rule.port if flow.rule.kind == OUT else None
-                counts = self._forwarder.flow_counts(flow.slot)
-                yield SimpleFlow(0, flow.priority, flow.in_port, flow.eth_dst, flow.cookie, out, counts)
+                yield SimpleFlow(0, *_named(flow), flow.cookie, out, self._counts(flow))
 
     def port_counts(self) -> Mapping[int, PortCounts]:
         """What the fast path forwarded at each port, by OpenFlow number."""
         return self._forwarder.port_counts(self.switch)
+
+
+def _named(flow: _Flow) -> tuple[int, int | None, bytes | None]:
+    """What names a simple flow of table 0."""
+    return flow.priority, flow.in_port, flow.eth_dst
 
 
 def _compile(flows: Iterable[_Flow], blocked: Collection[int]) -> PortRules:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import VERSIONS, connection, counts, decode, encode
 
+from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.fastpath.statistics import Statistics
 
@@ -43,6 +44,10 @@ class FakeFlows:
 
     def __init__(self) -> None:
         self.removed: dict[tuple[object, ...], Counts] = {(0, 20, 1, None, 77): REMOVED}
+        self.resets: list[Reset] = []
+
+    def reset(self, reset: Reset) -> None:
+        self.resets.append(reset)
 
     def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
         found = [flow[-1] for flow in FLOWS if flow[:4] == (table, priority, in_port, eth_dst)]
