@@ -10,6 +10,7 @@ from typing import Any
 
 from os_ken.ofproto import ofproto_parser
 
+_VENDOR = 4
 VERSIONS = {"1.0": "v1_0", "1.2": "v1_2", "1.3": "v1_3", "1.4": "v1_4", "1.5": "v1_5"}
 """The versions that the framework can read; 1.1 is not among them."""
 
@@ -28,7 +29,7 @@ def decode(version: str, message: bytes) -> Any:
     """The message as the framework reads it."""
     found = ofproto_parser.msg(connection(version), *ofproto_parser.header(message), message)
     assert found is not None, f"the framework cannot read type {message[1]} of {version}"
-    return getattr(found, "data", None) or found  # Nicira's messages are inside the vendor's
+    return found.data if message[1] == _VENDOR else found
 
 
 def encode(message: Any, xid: int) -> bytes:

@@ -1,0 +1,185 @@
+"""The same flows and the same packets on bridges whose packets are forwarded in different ways."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mininet.topo import SingleSwitchTopo
+from openflow.decoding import connection, counts
+from openflow.switch_client import SwitchClient
+
+from topos.kernel import namespaces
+from topos.kernel.emulation import Emulation
+from topos.kernel.fastpath.offload import Forwarding
+
+OFPROTO, PARSER = connection("1.4").ofproto, connection("1.4").ofproto_parser
+ETHERTYPES = (0x88B5, 0x88B6)
+Message = tuple[str, dict[str, Any]]
+"""A message by its class in the framework's parser, and the arguments."""
+MAGIC = b"twin"
+MARK = "02:ff:00:00:00:01"
+"""Frames to this address come to the client from every port, behind all frames that Open vSwitch got there before."""
+_ALL_PROTOCOLS = 0x0003
+_OUTGOING = 4
+_PATIENCE_S = 1.5
+_STRAYS_S = 0.01
+
+
+def flow(table: int, priority: int, match: Mapping[str, Any], instructions: Sequence[Any], **more: Any) -> Message:
+    """A flow-mod, which adds a flow unless ``more`` has another ``command``."""
+    asked = {"table_id": table, "priority": priority, "match": PARSER.OFPMatch(**match), "instructions": instructions}
+    return "OFPFlowMod", asked | {"out_port": OFPROTO.OFPP_ANY, "out_group": OFPROTO.OFPG_ANY} | more
+
+
+EMPTY = flow(OFPROTO.OFPTT_ALL, 0, {}, [], command=OFPROTO.OFPFC_DELETE)
+"""Removes every flow of every table."""
+
+
+def frame(tag: int, to: str, sender: str, ethertype: int, length: int = 60) -> bytes:
+    """A frame that only these tests send."""
+    head = bytes.fromhex((to + sender).replace(":", "")) + struct.pack("!H", ethertype)
+    return (head + MAGIC + struct.pack("!I", tag)).ljust(length, b"\0")
+
+
+class Twin:
+    """One bridge with ``hosts`` ports, and a raw socket on the far end of each."""
+
+    def __init__(self, net: Emulation, stack: ExitStack) -> None:
+        self.net = net
+        self.client = stack.enter_context(SwitchClient(net, "s1"))
+        self.sockets: dict[int, socket.socket] = {}
+        for number, host in enumerate(net.hosts, 1):
+            with namespaces.inside(net.netns_fd(host.name)):
+                sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+                sock.bind((f"{host.name}-eth0", _ALL_PROTOCOLS))
+            sock.setblocking(False)
+            self.sockets[number] = stack.enter_context(sock)
+        self.arrived: Counter[tuple[int, bytes]] = Counter()
+        self.marks: Counter[int] = Counter()
+        self.packets_in: Counter[tuple[int, int, int, bytes]] = Counter()
+
+    def collect(self, seconds: float = 0.0) -> bool:
+        """Take what came out of the ports and to the client; whether anything came within ``seconds``."""
+        found = False
+        while ready := select.select(list(self.sockets.values()), [], [], 0 if found else seconds)[0]:
+            for number, sock in self.sockets.items():
+                if sock in ready:
+                    data, address = sock.recvfrom(4096)
+                    if address[2] != _OUTGOING and MAGIC in data[14:18]:
+                        self.arrived[number, data] += 1
+                        found = True
+        self.client.read()
+        for message in self.client.packets_in:
+            if bytes.fromhex(MARK.replace(":", "")) == message.data[:6]:
+                self.marks[message.match["in_port"]] += 1
+            else:
+                self.packets_in[message.match["in_port"], message.table_id, message.reason, message.data] += 1
+            found = True
+        self.client.packets_in.clear()
+        return found
+
+    def forget_caches(self) -> None:
+        """Empty the caches of Open vSwitch, which follow a change of the tables later, and collect their counts."""
+        appctl(self.net, "revalidator/purge")
+
+    def flow_counts(self) -> dict[tuple[int, int, str], tuple[int, int]]:
+        """Packets and bytes of each flow, by table, priority and match."""
+        ofproto, parser = self.client.ofproto, self.client.parser
+        everything = 0, ofproto.OFPTT_ALL, ofproto.OFPP_ANY, ofproto.OFPG_ANY, 0, 0, parser.OFPMatch()
+        flows = self.client.ask(parser.OFPFlowStatsRequest(self.client.link, *everything))
+        return {(flow.table_id, flow.priority, str(sorted(flow.match.items()))): counts(flow) for flow in flows}
+
+    def port_counts(self) -> dict[int, tuple[int, int, int, int]]:
+        """Packets and bytes received and sent by each port."""
+        ofproto, parser = self.client.ofproto, self.client.parser
+        ports = self.client.ask(parser.OFPPortStatsRequest(self.client.link, 0, ofproto.OFPP_ANY))
+        return {
+            port.port_no: (port.rx_packets, port.rx_bytes, port.tx_packets, port.tx_bytes)
+            for port in ports
+            if port.port_no in self.sockets
+        }
+
+    def table_counts(self) -> list[tuple[int, int]]:
+        """Lookups and matches of tables 0 and 1."""
+        tables = self.client.ask(self.client.parser.OFPTableStatsRequest(self.client.link, 0))
+        return [(table.lookup_count, table.matched_count) for table in tables[:2]]
+
+
+def appctl(net: Emulation, command: str, *arguments: str) -> str:
+    """Have ovs-vswitchd carry out a command of ``ovs-appctl``."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.settimeout(10)
+        control.connect(f"{net.run.path}/ovs-vswitchd.{net.yard.pids['ovs-vswitchd']}.ctl")
+        control.sendall(json.dumps({"id": 0, "method": command, "params": arguments}).encode())
+        answer = json.loads(control.recv(1 << 16))
+    assert answer["error"] is None, answer
+    return str(answer["result"])
+
+
+class Twins:
+    """Several bridges that are told the same and get the same."""
+
+    def __init__(self, twins: Sequence[Twin]) -> None:
+        self.twins = twins
+        self._marked = 0
+
+    def tell(self, *messages: Message, bundled: bool = False) -> None:
+        """Send messages, in a bundle if ``bundled``, and wait for the barrier's reply."""
+        for twin in self.twins:
+            client = twin.client
+            if bundled:
+                client.bundle(messages)
+            else:
+                client.send(*(getattr(client.parser, name)(client.link, **arguments) for name, arguments in messages))
+        for twin in self.twins:
+            twin.client.barrier()
+            twin.forget_caches()
+
+    def pour(self, packets: Iterable[tuple[int, bytes]]) -> None:
+        """Send each (port, frame) to every bridge, and return when all have come out where they come out."""
+        packets = list(packets)
+        self._marked += 1
+        for twin in self.twins:
+            for number, data in packets:
+                twin.sockets[number].send(data)
+            for sock in twin.sockets.values():
+                sock.send(frame(self._marked, MARK, "02:00:00:00:00:00", ETHERTYPES[0]))
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            for twin in self.twins:
+                twin.collect()
+            marked = all(twin.marks[number] >= self._marked for twin in self.twins for number in twin.sockets)
+            if marked and self.agree() and not any(twin.collect(_STRAYS_S) for twin in self.twins):
+                return
+            time.sleep(0.001)
+
+    def agree(self) -> bool:
+        """Whether the same frames have come out of the same ports and to the client."""
+        first = self.twins[0]
+        return all(t.arrived == first.arrived and t.packets_in == first.packets_in for t in self.twins)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._marked = 0
+        for twin in self.twins:
+            twin.collect(_STRAYS_S)
+            for counter in (twin.arrived, twin.marks, twin.packets_in):
+                counter.clear()
+
+
+@contextmanager
+def twins(*datapaths: Forwarding, ports: int = 4) -> Iterator[Twins]:
+    """A bridge for each of ``datapaths``, with ``ports`` hosts and no flows."""
+    with ExitStack() as stack:
+        nets = [stack.enter_context(Emulation(SingleSwitchTopo(ports), openflow=None, datapath=d)) for d in datapaths]
+        made = Twins([Twin(net, stack) for net in nets])
+        made.tell(EMPTY)  # a bridge without a controller begins as a plain Ethernet switch
+        yield made
