@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from measure.metrics.fidelity import NOT_FAITHFUL
+from measure.metrics.checks import NOT_FAITHFUL
 from measure.results.manifest import scale_of
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS

@@ -25,7 +25,8 @@ from measure.live.calibration import load_calibration
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
 from measure.live.pcapng import write_pcapng
-from measure.metrics.fidelity import Verdict, judge
+from measure.metrics.checks import Verdict
+from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction

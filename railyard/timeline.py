@@ -68,8 +68,10 @@ class Event:
                          room) (interval)
     link     lost        interface (the sender's), dropped (by the random loss of its link) (interval)
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
-    link     cpu         busy (0..1 share of all cores), cores, switch_busy (cores used by the datapath),
-                         switch_thread (0..1, its busiest thread; both None: kernel datapath) (interval)
+    link     forwarding  datapath (bpf, mirred, ovs), packets (into all switches), up (of these to Open vSwitch)
+    link     cpu         busy (0..1 share of all cores), cores, softirq (0..1 share of the core with the most),
+                         switch_busy (cores used by Open vSwitch), switch_thread (0..1, its busiest thread)
+                         (interval)
     edge     registered  job (its number at the job manager)
     edge     request     job, round, demand (clients asked for), attempt (0: the first)
     edge     checkin     client, offers (number of jobs offered)

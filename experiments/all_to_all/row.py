@@ -13,8 +13,8 @@ from experiments.runner import Measured
 from experiments.trials.row import TrialRow
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
+from measure.metrics.checks import Check, Verdict
 from measure.metrics.collective import CollectiveTimes
-from measure.metrics.fidelity import Check, Verdict
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction
 from railyard.scale import Scale

@@ -16,7 +16,8 @@ from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.edge.control_study import ControlLoad, accept_rush, control_load
-from measure.metrics.fidelity import Check, Verdict, link_delay
+from measure.metrics.checks import Check, Verdict
+from measure.metrics.fidelity import link_delay
 from workloads.edge.population import stratified
 
 MANAGERS = (1, 2, 4)

@@ -16,9 +16,10 @@ from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.edge.root_link import RootBytes, read_root
+from measure.metrics.checks import Check, Verdict
 from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import Check, Verdict, link_delay
+from measure.metrics.fidelity import link_delay
 from railyard.errors import VerifyError
 from railyard.timeline import Event, read_events
 from topos.edge_plan import ROOT

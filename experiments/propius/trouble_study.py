@@ -19,8 +19,9 @@ from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
+from measure.metrics.checks import Check
 from measure.metrics.edge.verdict import EdgeLinks, judge_edge
-from measure.metrics.fidelity import Check, link_delay
+from measure.metrics.fidelity import link_delay
 from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
 from workloads.edge.client_actor import Vanishing

@@ -15,7 +15,8 @@ from experiments.racks.incarnations import NEVER, JobIncarnation, read_incarnati
 from experiments.racks.recovery import recoveries
 from experiments.racks.row import FailoverRow
 from experiments.racks.setting import JobSpec
-from measure.metrics.fidelity import Limits, Verdict, judge
+from measure.metrics.checks import Limits, Verdict
+from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from railyard.timeline import Event

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from experiments.racks.predicted_recovery import Bounds
 from experiments.racks.setting import Setting
-from measure.metrics.fidelity import Check, Verdict
+from measure.metrics.checks import Check, Verdict
 from measure.results.row import MeasuredRow
 
 PAPER_CIRCUITS_S = 1.2

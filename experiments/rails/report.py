@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent
-from measure.metrics.fidelity import NOT_FAITHFUL
+from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
 from measure.results.manifest import groups_of, plans_of, scale_of
 from measure.results.row import Row

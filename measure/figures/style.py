@@ -19,7 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from measure.metrics.fidelity import NOT_FAITHFUL
+from measure.metrics.checks import NOT_FAITHFUL
 from railyard.scale import Scale
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"

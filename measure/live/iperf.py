@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from measure.metrics.fidelity import Check, Limits, Verdict
+from measure.metrics.checks import Check, Limits, Verdict
 from railyard.child import end_child
 from railyard.errors import ConfigError, MachineError
 from railyard.tools import how_to_install

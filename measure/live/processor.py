@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _PROC = Path("/proc")
+_IDLE, _SOFTIRQ = (3, 4), (6,)
+"""Places of the ticks in a line of /proc/stat: idle and waiting for input or output; soft interrupts."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +17,13 @@ class Load:
     """Processor load over a period: ``busy`` is the share (0..1) of all ``cores`` that was in use.
 
     ``processes`` is the number of cores used by the watched processes together, ``thread`` the share (0..1) of a core
-    used by the busiest of their threads; both are None if no process is watched.
+    used by the busiest of their threads; both are None if no process is watched. ``softirq`` is the share (0..1) of
+    the time that the core spent on packets and other soft interrupts that spent the most.
     """
 
     busy: float
     cores: int
+    softirq: float
     processes: float | None
     thread: float | None
 
@@ -34,29 +38,25 @@ class Processor:
         self._pids = tuple(pids)
         self._proc = proc
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
-        self._cores = sum(line[:3] == "cpu" and line[3].isdigit() for line in self._stat())
-        self._idle, self._whole = self._core_ticks()
+        self._ticks = self._core_ticks()
         self._threads = self._thread_seconds()
 
     def read(self, seconds: float) -> Load:
         """The load since the last reading, which was ``seconds`` ago."""
-        idle, whole = self._core_ticks()
-        threads = self._thread_seconds()
-        passed = whole - self._whole
-        busy = 1 - (idle - self._idle) / passed if passed > 0 else 0.0
+        ticks, threads = self._core_ticks(), self._thread_seconds()
+        passed = [[now - then for now, then in zip(*pair, strict=True)] for pair in zip(ticks, self._ticks, strict=True)]
         used = [max(0.0, now - self._threads.get(thread, 0.0)) / seconds for thread, now in threads.items()]
-        self._idle, self._whole, self._threads = idle, whole, threads
+        self._ticks, self._threads = ticks, threads
+        busy, softirq = 1 - _share(passed[0], _IDLE), max(_share(core, _SOFTIRQ) for core in passed[1:])
+        load = Load(min(max(busy, 0.0), 1.0), len(passed) - 1, softirq, None, None)
         if not self._pids:
-            return Load(min(max(busy, 0.0), 1.0), self._cores, None, None)
-        return Load(min(max(busy, 0.0), 1.0), self._cores, sum(used), min(max(used, default=0.0), 1.0))
+            return load
+        return replace(load, processes=sum(used), thread=min(max(used, default=0.0), 1.0))
 
-    def _stat(self) -> list[str]:
-        return (self._proc / "stat").read_text().splitlines()
-
-    def _core_ticks(self) -> tuple[int, int]:
-        """(idle ticks, all ticks) of all cores; time stolen by the hypervisor counts as busy."""
-        ticks = [int(t) for t in self._stat()[0].split()[1:9]]
-        return ticks[3] + ticks[4], sum(ticks)
+    def _core_ticks(self) -> list[list[int]]:
+        """Ticks by kind, of all cores together and then of each; time stolen by the hypervisor counts as busy."""
+        lines = (self._proc / "stat").read_text().splitlines()
+        return [[int(ticks) for ticks in line.split()[1:9]] for line in lines if line.startswith("cpu")]
 
     def _thread_seconds(self) -> dict[tuple[int, str], float]:
         """CPU seconds of every thread of the watched processes; processes that have ended are left out."""
@@ -80,3 +80,9 @@ class Processor:
         except (FileNotFoundError, IndexError):
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) * self._tick_s
+
+
+def _share(ticks: Sequence[int], places: Sequence[int]) -> float:
+    """Share of all ``ticks`` that are at ``places``; without any ticks all are idle."""
+    whole = sum(ticks)
+    return sum(ticks[place] for place in places) / whole if whole > 0 else float(places == _IDLE)

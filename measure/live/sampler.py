@@ -143,20 +143,27 @@ def queue_events(netns_fds: Mapping[int, int], plan: FabricPlan) -> list[Event]:
     return events
 
 
-def switch_events(netns_fd: int, plan: FabricPlan) -> list[Event]:
+def switch_events(netns_fd: int, plan: FabricPlan, datapath: str) -> list[Event]:
     """``link switch`` events: packets into and out of every switch so far; the difference was lost in the switch.
 
-    To be taken while no packet is in flight. ``netns_fd`` is the namespace with the switches' ends of the links.
+    And a ``link forwarding`` event: how packets are forwarded, ``datapath``, and how many of them the kernel has given
+    to Open vSwitch. To be taken while no packet is in flight. ``netns_fd`` is the namespace with the switches' ends of
+    the links.
     """
     with Counters(netns_fd) as counters:
         t = time.monotonic()
         links = counters.links()
-    events = []
+        index = {name: number for number, name in counters.names.items()}
+    events, packets, up = [], 0, 0
     for switch in plan.switches:
-        ports = [links[name] for p in switch.ports if (name := yard_interface(switch, p)) in links]
+        names = [name for p in switch.ports if (name := yard_interface(switch, p)) in links]
+        ports = [links[name] for name in names]
         into, out = sum(p.rx_packets for p in ports), sum(p.tx_packets for p in ports)
         events.append(Event(t, "link", "switch", None, {"switch": switch.name, "packets_in": into, "packets_out": out}))
-    return events
+        taps = [links[tap] for name in names if (tap := tap_name(index[name])) in links]
+        packets, up = packets + into, up + sum(tap.tx_packets for tap in taps)
+    forwarding = {"datapath": datapath, "packets": packets, "up": packets if datapath == "ovs" else up}
+    return [*events, Event(t, "link", "forwarding", None, forwarding)]
 
 
 def _write(out: TextIO, events: Iterable[Event]) -> None:
@@ -181,7 +188,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
             if now - before > interval / 2:
                 load = processor.read(now - before)
                 fields: dict[str, Any] = {"busy": load.busy, "cores": load.cores}
-                fields |= {"switch_busy": load.processes, "switch_thread": load.thread}
+                fields |= {"softirq": load.softirq, "switch_busy": load.processes, "switch_thread": load.thread}
                 events.append(Event(before, "link", "cpu", now, fields))
                 before = now
             _write(out, events)

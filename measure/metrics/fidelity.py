@@ -8,104 +8,16 @@ and passes. Values are wall-clock: they judge the emulator, not the emulated sys
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
+from measure.metrics.load import cores_check, datapath_check
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from railyard.timeline import Event
 
-NOT_FAITHFUL = "NOT FAITHFUL"
 _CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One fidelity check: ``value`` against ``limit``, in ``unit``; ``value`` is None if nothing was measured."""
-
-    name: str
-    value: float | None
-    limit: float
-    unit: str
-    ok: bool
-    says: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The checks of a point, which is faithful if none of them failed."""
-
-    faithful: bool
-    checks: tuple[Check, ...]
-
-    @property
-    def failed(self) -> tuple[Check, ...]:
-        """The failed checks, in their order."""
-        return tuple(c for c in self.checks if not c.ok)
-
-    def __str__(self) -> str:
-        if self.faithful:
-            return "faithful"
-        return f"{NOT_FAITHFUL}: " + "; ".join(c.says for c in self.failed)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the fidelity checks, and the reason for each.
-
-    - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
-      between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
-      median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
-    - ``saturated_share`` of the time with all cores at least ``saturated`` busy, or with the datapath's busiest
-      thread so: from there on work queues behind work and all of it is late. Short bursts do no harm.
-    - ``polling_share`` instead, for the datapath's thread, where links reached ``full_line_rate``: a userspace thread
-      polls all ports continuously, so with hundreds of ports it is busy whenever bytes move, long before it is late.
-    - ``lag_step_share``: the p99 of timer lag, and of the control plane's answer, against the step: a step has some ten
-      of either on its critical path and one in a hundred is at the p99, so 1 % moves the step by far less. Never under
-      ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
-    - ``lag_sum_share``: all timer lags of a step together, of the worst rank: this is what the step grows by.
-    - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
-      goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
-    - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
-      step has no other way to show that something went wrong in it.
-    - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
-      packets: TCP pays a retransmission time-out (25 ms, or more where ports are slow) for each, which shows in the
-      spread of the steps where it matters; the emulated network drops packets only at dark ports.
-    - ``step_spread``: longest less shortest measured step, against the median. A step is the same work every time, so
-      steps that differ show a disturbance: a time-out, another program on the machine. Steps that differ on
-      purpose (a straggler) are compared with the prediction of each.
-    - ``noise_s``: what a step may be off, lag or spread in any case. A step that is one small collective takes less
-      than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep.
-    - ``message_s``: what a long transfer takes for the receiver's ``ready`` and the last acknowledgement, which no rate
-      is counted over; and what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``:
-      such a run shows the latency of the machine and cannot show a slow link.
-    - ``link_delay_s``: how far from its due time a frame may leave a delayed link at the p95; delays of wide-area links
-      are 5 ms and more, of which this is a fifth.
-    - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
-    """
-
-    line_rate_share: float = 0.90
-    long_s: float = 0.010
-    saturated: float = 0.98
-    saturated_share: float = 0.25
-    polling_share: float = 0.50
-    full_line_rate: float = 0.97
-    lag_step_share: float = 0.01
-    lag_sum_share: float = 0.02
-    lag_floor_s: float = 0.002
-    control_floor_s: float = 0.010
-    dark_median_s: float = 0.001
-    dark_median_share: float = 0.02
-    dark_worst_s: float = 0.008
-    dark_worst_share: float = 0.10
-    packet_share: float = 5e-4
-    model_share: float = 0.10
-    step_spread: float = 0.05
-    noise_s: float = 0.003
-    message_s: float = 0.002
-    packet_floor: int = 2
-    link_delay_s: float = 0.001
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
@@ -128,16 +40,6 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _steps(metrics),
     )
     return Verdict(all(c.ok for c in checks), checks)
-
-
-def not_measured(name: str, limit: float, unit: str, what: str) -> Check:
-    """A check that fails because its data is missing; ``what`` says which."""
-    return Check(name, None, limit, unit, False, f"{name} not measured: {what}")
-
-
-def does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
-    """A check that a point does not need, and ``why``; it passes."""
-    return Check(name, None, limit, unit, True, f"{name}: {why}")
 
 
 def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
@@ -185,39 +87,6 @@ def _long(transfers: Sequence[ObservedTransfer], limits: Limits) -> tuple[Sequen
     ordered = sorted(together, key=lambda t: t.ideal_s)
     tenth = ordered[-max(1, len(ordered) // 10) :]
     return tenth, f"the {len(tenth)} longest transfers (none is {limits.long_s * 1e3:g} ms long)"
-
-
-def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:
-    """Share of the sampled time in which ``field`` of the CPU samples was saturated; None without samples."""
-    samples = [(e.seconds or 1.0, e[field]) for e in events if e.kind == "cpu" and e.get(field) is not None]
-    whole = sum(seconds for seconds, _ in samples)
-    return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
-
-
-def cores_check(events: Sequence[Event], limits: Limits) -> Check:
-    """Check of the share of the time in which all cores were busy."""
-    name, unit = "cores", "of the time saturated"
-    share = _saturation(events, limits, "busy")
-    if share is None:
-        return not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
-    says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
-    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
-
-
-def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
-    """Check of the share of the time in which the datapath's busiest thread was busy; ``links``: the link rate."""
-    name, unit = "datapath thread", "of the time saturated"
-    full = links.value is not None and links.value >= limits.full_line_rate
-    limit = limits.polling_share if full else limits.saturated_share
-    samples = [e for e in events if e.kind == "cpu"]
-    if not samples:
-        return not_measured(name, limit, unit, "no CPU sample was recorded")
-    field = "switch_thread" if any(e.get("switch_thread") is not None for e in samples) else "switch_busy"
-    share = _saturation(samples, limits, field)
-    if share is None:
-        return does_not_apply(name, limit, unit, "the kernel forwards packets, so no datapath thread can saturate")
-    says = f"the busiest datapath thread was saturated {share:.0%} of the time (limit {limit:.0%})"
-    return Check(name, share, limit, unit, share <= limit, says)
 
 
 def _step_wall_s(point: Point, metrics: PointMetrics) -> float:

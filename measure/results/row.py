@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from measure.live.delivery import Delivery
-from measure.metrics.fidelity import Check, Verdict
+from measure.metrics.checks import Check, Verdict
 from railyard.scale import Scale
 
 Row = Mapping[str, Any]

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from measure.metrics.fidelity import (
-    Check,
-    Limits,
-    Verdict,
-    cores_check,
-    datapath_check,
-    does_not_apply,
-    interface_drops,
-    not_measured,
-)
+from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
+from measure.metrics.fidelity import interface_drops
+from measure.metrics.load import cores_check, datapath_check
 from measure.metrics.quantiles import median, quantiles
 from railyard.scale import goodput_share
 from railyard.timeline import Event

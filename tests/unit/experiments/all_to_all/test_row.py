@@ -14,8 +14,8 @@ from experiments.settings import validated
 from experiments.trials.row import described
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery
+from measure.metrics.checks import Check, Verdict
 from measure.metrics.collective import CollectiveTimes, StepTimes
-from measure.metrics.fidelity import Check, Verdict
 from measure.metrics.point import Point
 from railyard.scale import Scale
 from railyard.timeline import Event

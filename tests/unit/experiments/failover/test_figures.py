@@ -30,7 +30,7 @@ from experiments.server_fabric.figures import shapes
 from experiments.server_fabric.row import MEASURES, SHAPES, ServerFabricRow, gain
 from experiments.settings import validated
 from measure.figures.style import png
-from measure.metrics.fidelity import Check, Verdict
+from measure.metrics.checks import Check, Verdict
 from measure.model.simulated_control import Costs
 from measure.results.results import Results
 from measure.results.row import Row, columns, described

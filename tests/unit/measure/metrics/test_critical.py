@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from measure.metrics.checks import Check
 from measure.metrics.critical import Critical, critical_path, critical_paths
-from measure.metrics.fidelity import Check, judge
+from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.metrics.point import Point
 from measure.metrics.transfers import read_transfers

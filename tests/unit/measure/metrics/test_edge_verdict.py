@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from measure.metrics.checks import Verdict
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import Verdict
 from railyard.scale import goodput_share
 from railyard.timeline import Event
 

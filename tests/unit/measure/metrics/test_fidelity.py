@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from measure.metrics.fidelity import NOT_FAITHFUL, Check, Limits, Verdict, interface_drops, judge
+from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
+from measure.metrics.fidelity import interface_drops, judge
 from measure.metrics.metrics import measure_point
 from railyard.timeline import Event
 

@@ -1,0 +1,56 @@
+"""Checks of the machine's load: its processors, and whatever forwards packets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from measure.metrics.checks import Check, Limits, not_measured
+from railyard.timeline import Event
+
+
+def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:
+    """Share of the sampled time in which ``field`` of the CPU samples was saturated; None without samples."""
+    samples = [(e.seconds or 1.0, e[field]) for e in events if e.kind == "cpu" and e.get(field) is not None]
+    whole = sum(seconds for seconds, _ in samples)
+    return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
+
+
+def cores_check(events: Sequence[Event], limits: Limits) -> Check:
+    """Check of the share of the time in which all cores were busy."""
+    name, unit = "cores", "of the time saturated"
+    share = _saturation(events, limits, "busy")
+    if share is None:
+        return not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
+    says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
+    return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+
+
+def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
+    """Check of the share of the time in which what forwards packets was saturated; ``links``: the link rate.
+
+    That is the busiest thread of Open vSwitch. Where the kernel forwards (bpf, mirred) it is also the processor that
+    handles the most packets (softirq); the thread then has only what the kernel gives to Open vSwitch.
+    """
+    name, unit = "datapath thread", "of the time saturated"
+    full = links.value is not None and links.value >= limits.full_line_rate
+    limit = limits.polling_share if full else limits.saturated_share
+    forwarding = [e for e in events if e.source == "link" and e.kind == "forwarding"]
+    thread = _saturation(events, limits, "switch_thread")
+    if not forwarding:
+        return not_measured(name, limit, unit, "nothing was recorded about how packets were forwarded")
+    if thread is None:
+        return not_measured(name, limit, unit, "no CPU sample of Open vSwitch was recorded")
+    by_thread = f"the busiest thread of Open vSwitch was saturated {thread:.0%} of the time (limit {limit:.0%})"
+    if forwarding[-1]["datapath"] == "ovs":
+        return Check(name, thread, limit, unit, thread <= limit, by_thread)
+    softirq = _saturation(events, limits, "softirq")
+    if softirq is None:
+        return not_measured(name, limit, unit, "no CPU sample of the kernel's forwarding was recorded")
+    most, kernel_ok = limits.saturated_share, softirq <= limits.saturated_share
+    first, last = forwarding[0], forwarding[-1]
+    up, packets = last["up"] - first["up"], last["packets"] - first["packets"]
+    says = f"a processor did nothing but forward {softirq:.0%} of the time (limit {most:.0%}); "
+    says += f"{up} of {packets} packets went up to Open vSwitch"
+    if kernel_ok and thread > limit:
+        return Check(name, thread, limit, unit, False, f"{by_thread}; {says}")
+    return Check(name, softirq, most, unit, kernel_ok, says)
