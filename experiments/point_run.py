@@ -62,7 +62,7 @@ class Counted:
         self.events += [] if first else delayed
         netns_fds = session.netns_fds()
         self.events += queue_events(dict(enumerate(netns_fds)), session.plan)
-        self.events += switch_events(session.net.yard.netns_fd, session.plan)
+        self.events += switch_events(session.net.yard.netns_fd, session.plan, session.net.datapath)
         self.ports.append(read_port_counters(session.plan, netns_fds))
 
     @property

@@ -146,7 +146,7 @@ class Runner:
         """Run one point, with its prediction; an error is raised after the events are saved."""
         session, settings = self.session(job.fabric), self.experiment.settings
         plan = job.predicted_on or session.plan
-        prediction = job.prediction(plan, self.scale, machine_costs(load_calibration(), settings.datapath))
+        prediction = job.prediction(plan, self.scale, machine_costs(load_calibration(), session.net.datapath))
         point = job.point(self.next_number(), plan, self.scale, prediction)
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))

@@ -42,18 +42,11 @@ Say = Callable[[str], None]
 def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.Lane]]:
     """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    with emulation(topo, datapath) as net:
+    with Emulation(topo, datapath=datapath, openflow=None) as net:
         ports = net.plan.rail_of(0).ports
         ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
         with machine_benchmark.connected_ring(ends) as lanes:
             yield lanes
-
-
-def emulation(topo: RailTopo, datapath: Datapath, *, controlled: bool = False) -> Emulation:
-    """The net of ``topo`` with this datapath; ``MachineError`` if this machine does not have it."""
-    if datapath != "ovs":
-        raise MachineError(f"this version has no datapath {datapath}")
-    return Emulation(topo) if controlled else Emulation(topo, openflow=None)
 
 
 def calibrate_machine(
@@ -78,7 +71,8 @@ def calibrate_machine(
     with AgentLauncher.start() as launcher:
         for name in datapaths:
             try:
-                emulation(transfers.rail(2, 100.0), name).stop()
+                with Emulation(control.rail(), datapath=name, openflow=None):
+                    pass
             except MachineError as error:
                 say(f"datapath {name}: left out: {error}")
                 continue
@@ -105,13 +99,13 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
     with ring(2, 1000.0, name) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
-    with emulation(control.rail(), name, controlled=True) as net:
+    with Emulation(control.rail(), datapath=name) as net:
         control_cost = control.control_cost(net, 30 if quick else 100)
     highest = _highest_rate(name, quick, say)
     costs = []
     for load in LOADS:
         aggregate_mbps = round(highest.value * HEADROOM * load, 1)
-        with emulation(transfers.rail(HOSTS, aggregate_mbps), name) as net:
+        with Emulation(transfers.rail(HOSTS, aggregate_mbps), datapath=name, openflow=None) as net:
             costs += transfers.transfer_costs(net, launcher, aggregate_mbps, quick)
         shown = ", ".join(f"{cost.seconds * 1e3:.2g} ms among {cost.ranks}" for cost in costs[-2:])
         say(f"a transfer at {aggregate_mbps:,.0f} Mb/s in all takes {shown} more than at line rate")

@@ -112,6 +112,7 @@ def _events(
     sampled = [e for e in counters if e.kind in ("bytes", "cpu")]
     others = [e for e in events if e.source in ("controller", "switch")]
     found += [e for e in (*sampled, *others) if start <= e.t <= end]
+    found += [e for e in counters if e.kind == "forwarding"]  # the same during the whole run
     for kind in ("qdisc", "switch"):
         rare = [e for e in counters if e.kind == kind and interval[0] <= e.t <= interval[1]]
         if rare and rare[0].t <= start and rare[-1].t >= end:

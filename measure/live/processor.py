@@ -44,7 +44,9 @@ class Processor:
     def read(self, seconds: float) -> Load:
         """The load since the last reading, which was ``seconds`` ago."""
         ticks, threads = self._core_ticks(), self._thread_seconds()
-        passed = [[now - then for now, then in zip(*pair, strict=True)] for pair in zip(ticks, self._ticks, strict=True)]
+        passed = [
+            [now - then for now, then in zip(*pair, strict=True)] for pair in zip(ticks, self._ticks, strict=True)
+        ]
         used = [max(0.0, now - self._threads.get(thread, 0.0)) / seconds for thread, now in threads.items()]
         self._ticks, self._threads = ticks, threads
         busy, softirq = 1 - _share(passed[0], _IDLE), max(_share(core, _SOFTIRQ) for core in passed[1:])

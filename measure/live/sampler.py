@@ -16,6 +16,7 @@ from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
 from railyard.child import Child, read_settings, stop_requested
 from railyard.timeline import Event, read_events
+from topos.kernel.fastpath.offload import tap_name
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 INTERVAL_S = 0.1

@@ -69,6 +69,7 @@ class Run:
     def sampled(self, start: float, end: float, ranks: Sequence[int], every: float = 0.5) -> Run:
         """Processor and counters, with nothing dropped."""
         t = start
+        self.add(t, "link", "forwarding", datapath="ovs", packets=0, up=0)
         while t <= end:
             self.add(t, "link", "cpu", t + every, busy=0.4, switch_busy=0.5, switch_thread=0.5, cores=2)
             for rank in ranks:

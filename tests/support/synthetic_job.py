@@ -151,12 +151,22 @@ class Job:
                  group=group, dimension=dimension, op_kind=kind, bytes=2 * sent if kind == "all_gather" else sent,
                  sent_bytes=0 if kind == "recv" else sent, phase=phase)  # fmt: skip
 
-    def with_samples(self, interval_s: float = 0.1, busy: float = 0.4, thread: float = 0.5) -> Job:
-        """Counters of every interface and CPU samples, as the sampler writes them."""
+    def with_samples(
+        self,
+        interval_s: float = 0.1,
+        busy: float = 0.4,
+        thread: float = 0.5,
+        softirq: float = 0.3,
+        datapath: str = "bpf",
+    ) -> Job:
+        """Counters of every interface and CPU samples, as the sampler writes them, and how packets are forwarded."""
+        for t, packets in ((self.start, 100), (self.end, 2100)):
+            self.add(t, "link", "forwarding", datapath=datapath, packets=packets, up=packets // 100)
         moving = [e for e in self.events if e.kind == "communicate" and e["sent_bytes"]]
         t = self.start
         while t <= self.end + interval_s:
-            self.add(t, "link", "cpu", t + interval_s, busy=busy, switch_busy=thread, switch_thread=thread, cores=2)
+            self.add(t, "link", "cpu", t + interval_s, busy=busy, softirq=softirq, switch_busy=thread,
+                     switch_thread=thread, cores=2)  # fmt: skip
             for _, port in ((s, p) for s in self.point.plan.switches for p in s.ports):
                 sent = 0.0
                 for e in moving:

@@ -99,7 +99,9 @@ class _Run:
         for when in (99.9, t):
             link = {"interface": "g0-r0", "rank": 0, "lane": 0, "tx_bytes": 0, "rx_bytes": 0, "dropped": 0}
             self.events.append(Event(when, "link", "bytes", None, link))
-        cpu = {"busy": 0.3, "cores": 2, "switch_busy": None, "switch_thread": None}
+        cpu = {"busy": 0.3, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+        forwarding = {"datapath": "ovs", "packets": 0, "up": 0}
+        self.events.append(Event(99.9, "link", "forwarding", None, forwarding))
         self.events.append(Event(99.9, "link", "cpu", t, cpu))
         self.events.sort(key=lambda e: e.t)
         return self

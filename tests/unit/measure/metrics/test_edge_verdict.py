@@ -19,6 +19,7 @@ def events(
 ) -> list[Event]:
     """A run of two clients; ``upload`` is the measured time of an upload over the ideal one."""
     found = [Event(0.0, "link", "cpu", 1.0, {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2})]
+    found.append(Event(0.0, "link", "forwarding", None, {"datapath": "ovs", "packets": 0, "up": 0}))
     for client in range(2):
         ids = {"client": client, "job": 0, "round": 0}
         found.append(Event(0.0, "edge", "train", 1.0, {**ids, "late_s": late_s}))

@@ -41,29 +41,52 @@ def test_no_events_at_all_is_not_faithful(make_point: Any) -> None:
     assert "steps" in {c.name for c in judge(point, [], measure_point(point, [])).failed}
 
 
-def test_the_kernel_datapath_has_no_thread_to_watch(make_point: Any, make_job: Any) -> None:
-    job = make_job(make_point()).with_samples()
-    for e in job.events:
-        if e.kind == "cpu":
-            e.fields.update(switch_busy=None, switch_thread=None)
-    check = _check(_verdict(job), "datapath thread")
-    assert check.ok and check.value is None
-
-
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
         ({"busy": 1.0}, {"cores"}),
         ({"thread": 1.0}, {"datapath thread"}),
+        ({"softirq": 1.0}, {"datapath thread"}),
+        ({"thread": 1.0, "datapath": "ovs"}, {"datapath thread"}),
     ],
 )
-def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, float], names: set[str]) -> None:
+def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, Any], names: set[str]) -> None:
     verdict = _verdict(make_job(make_point()).with_samples(**spoil))
     assert {c.name for c in verdict.failed} == names
 
 
+def test_through_open_vswitch_its_thread_counts_and_not_the_kernel(make_point: Any, make_job: Any) -> None:
+    assert _verdict(make_job(make_point()).with_samples(softirq=1.0, datapath="ovs")).faithful
+
+
+@pytest.mark.parametrize("datapath", ["bpf", "mirred"])
+def test_a_kernel_that_forwards_is_judged_by_its_busiest_processor(
+    make_point: Any, make_job: Any, datapath: str
+) -> None:
+    job = make_job(make_point()).with_samples(datapath=datapath)
+    check = _check(_verdict(job), "datapath thread")
+    assert check.ok and check.value == 0.0
+    assert "20 of 2000 packets went up to Open vSwitch" in check.says
+
+
+@pytest.mark.parametrize("missing", ["softirq", "switch_thread"])
+def test_forwarding_without_samples_is_not_faithful(make_point: Any, make_job: Any, missing: str) -> None:
+    job = make_job(make_point()).with_samples()
+    for e in job.events:
+        if e.kind == "cpu":
+            e.fields[missing] = None
+    check = _check(_verdict(job), "datapath thread")
+    assert not check.ok and check.value is None and "not measured" in check.says
+
+
+def test_a_datapath_that_nobody_named_is_not_faithful(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    job.events = [e for e in job.events if e.kind != "forwarding"]
+    assert {c.name for c in _verdict(job).failed} == {"datapath thread"}
+
+
 def test_a_thread_that_polls_many_ports_may_be_busy_where_links_are_full(make_point: Any, make_job: Any) -> None:
-    job = make_job(make_point()).with_samples(thread=1.0)
+    job = make_job(make_point()).with_samples(thread=1.0, datapath="ovs")
     samples = [e for e in job.events if e.kind == "cpu"]
     for e in samples[len(samples) * 2 // 5 :]:
         e.fields["switch_thread"] = 0.5
