@@ -25,17 +25,20 @@ _TIMESPEC = struct.Struct("=qq")
 def echo_times(netns_fd: int, ip: str, count: int = COUNT, interval_s: float = INTERVAL_S) -> list[float]:
     """Round-trip times in seconds of ``count`` echo requests to ``ip``; those of a warm-up before them are left out.
 
-    Needs root. ``NotMeasured`` if a request was not answered within a second.
+    Needs root. ``NotMeasured`` if ``ip`` cannot be reached or does not answer within a second.
     """
     with inside(netns_fd):
         raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with raw:
         raw.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        raw.connect((ip, 0))
         times = []
-        for number in range(WARM_UP + count):
-            times.append(_echo(raw, number, ip))
-            time.sleep(interval_s)
+        try:
+            raw.connect((ip, 0))
+            for number in range(WARM_UP + count):
+                times.append(_echo(raw, number, ip))
+                time.sleep(interval_s)
+        except OSError as error:
+            raise NotMeasured(f"the round-trip time: {ip} cannot be reached ({error.strerror})") from None
     return times[WARM_UP:]
 
 

@@ -1,0 +1,44 @@
+"""Benchmarks on real packets, shortened: what they see, not how fast it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.bench import NotMeasured, swap
+from experiments.bench.bed import Bed
+from experiments.bench.echo import echo_times
+from experiments.bench.map_change import map_change
+from topos.rails import RailTopo
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+
+
+@pytest.fixture(scope="module")
+def fast() -> Bed:
+    if Bed().used != "bpf":
+        pytest.skip("this kernel refuses bpf(2)")
+    return Bed("bpf")
+
+
+def test_packets_follow_a_swap_and_none_goes_the_old_way_after_the_reply(
+    fast: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "SWAPS", 10)
+    rows = {row.name: row for row in swap.swap_64(fast)}
+    assert 0 < (rows["swap_64_following_median"].value or 0) < 15
+    assert rows["swap_64_old_way_after_reply"].value == 0
+
+
+def test_the_rules_of_the_kernel_change_alone(fast: Bed) -> None:
+    rows = map_change(fast)
+    assert 0 < (rows[0].value or 0) < (rows[1].value or 0)
+    assert map_change(Bed("ovs")) == []
+
+
+@pytest.mark.parametrize("datapath", ["bpf", "ovs"])
+def test_an_echo_takes_longer_than_nothing(fast: Bed, datapath: str) -> None:
+    with Bed(datapath).make(RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=100)) as net:  # type: ignore[arg-type]
+        times = echo_times(net.netns_fd("g0"), net["g1"].IP(), 20, 0.001)
+        assert len(times) == 20 and 1e-6 < min(times) and max(times) < 1
+        with pytest.raises(NotMeasured, match="cannot be reached"):
+            echo_times(net.netns_fd("g0"), "10.0.0.250", 1)
