@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.bench import NotMeasured, swap
-from experiments.bench.bed import Bed
+from experiments.bench.bed import Bed, Datapath
 from experiments.bench.echo import echo_times
 from experiments.bench.map_change import map_change
 from topos.rails import RailTopo
@@ -36,9 +36,9 @@ def test_the_rules_of_the_kernel_change_alone(fast: Bed) -> None:
 
 
 @pytest.mark.parametrize("datapath", ["bpf", "ovs"])
-def test_an_echo_takes_longer_than_nothing(fast: Bed, datapath: str) -> None:
-    with Bed(datapath).make(RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=100)) as net:  # type: ignore[arg-type]
+def test_an_echo_takes_longer_than_nothing(fast: Bed, datapath: Datapath) -> None:
+    with Bed(datapath).make(RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=100)) as net:
         times = echo_times(net.netns_fd("g0"), net["g1"].IP(), 20, 0.001)
-        assert len(times) == 20 and 1e-6 < min(times) and max(times) < 1
+        assert len(times) == 20 and min(times) > 1e-6 and max(times) < 1
         with pytest.raises(NotMeasured, match="cannot be reached"):
             echo_times(net.netns_fd("g0"), "10.0.0.250", 1)
