@@ -29,6 +29,8 @@ class Monitor:
         self.tables = tables
         self._failed = failed
         self._paused = False
+        self._more = False
+        """The next message continues the changes of the last one: those of a large bundle hold at once."""
         self._xid = _FIRST_XID
         self._waiting: dict[int, Callable[[], None]] = {}
         self._after_pause: list[Callable[[], None]] = []
@@ -44,7 +46,7 @@ class Monitor:
         True if it is; else False, and ``then`` is called when it is.
         """
         read = self._stream.read()
-        if read < _SURE_BYTES and not self._paused and not self._waiting:
+        if read < _SURE_BYTES and not self._paused and not self._more and not self._waiting:
             return True
         self.when_current(then)
         return False
@@ -77,7 +79,12 @@ class Monitor:
             then()
 
     def commit(self) -> None:
-        """Put the changes into the kernel; if that fails, a message says that Open vSwitch forwards for the switch."""
+        """Put the changes into the kernel, when all that belong together have come.
+
+        If that fails, a message says that Open vSwitch forwards for the switch.
+        """
+        if self._more:
+            return
         try:
             self.tables.commit()
         except MachineError as error:
@@ -89,6 +96,7 @@ class Monitor:
             for number, configuration in openflow.ports(message):
                 self.tables.port_configured(number, configuration)
         elif kind == openflow.MULTIPART_MONITOR:
+            self._more = openflow.has_more(message)
             for update in openflow.flow_updates(message):
                 if update.event in (openflow.PAUSED, openflow.RESUMED):
                     self._paused = update.event == openflow.PAUSED

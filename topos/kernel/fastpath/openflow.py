@@ -96,6 +96,11 @@ def split(buffer: bytearray) -> Iterator[bytes]:
         del buffer[:start]
 
 
+def has_more(reply: bytes) -> bool:
+    """Whether the next multipart reply continues this one."""
+    return bool(reply[11] & 1)
+
+
 def flow_updates(reply: bytes) -> Iterator[FlowUpdate]:
     """The updates in a multipart reply of a flow monitor; ``PAUSED`` and ``RESUMED`` have only their event."""
     at, end = 16, len(reply)
