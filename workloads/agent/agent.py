@@ -3,18 +3,17 @@
 With an incarnation, the rank is a member of a training job (``workloads.agent.member``): the agent sends heartbeats,
 runs the start-up stages before the first step, and keeps a state and its checkpoints.
 
-There is one process per host, inside the host's network namespace. It waits in ``select``, whose time-outs are precise
-to the microsecond, where epoll rounds to milliseconds. It never proceeds without an acknowledgement, every wait is
-bounded, and a failure ends the agent with one sentence.
+There is one process per host, inside the host's network namespace. It never proceeds without an acknowledgement, every
+wait is bounded, and a failure ends the agent with one sentence.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -28,13 +27,17 @@ from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.poller import Poller
 from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
 from workloads.rank.paths import paths_in, slot_window_in
 
-_CHECK_S = 0.25
-"""Interval at which the bounds of waits are checked."""
+_CHECK_S = 1.0
+"""Longest interval at which the bounds of waits are checked; every check wakes the process."""
+_CHECKS = 8
+"""Least number of checks within the time-out of an acknowledgement."""
+_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class Stopped(Exception):
@@ -83,6 +86,9 @@ class Agent:
     def __init__(self, config: AgentConfig, control: socket.socket) -> None:
         self._config = config
         self._launcher = LauncherChannel(control)
+        self._poller = Poller()
+        self._poller.watch(self._launcher, _READ)
+        self._check_s = min(_CHECK_S, config.ack_timeout_s / _CHECKS)
         self._log = EventLog(config.events, config.rank)
         self._comm_engine = CommEngine(
             config, self._communication_done, self._send_buffered, self._perform, self._log.note
@@ -131,8 +137,11 @@ class Agent:
                 self._member.close()
             if self._channel is not None:
                 self._channel.close()
+            self._poller.close()
 
     def _loop(self) -> None:
+        for listener in self._comm_engine.transport.listeners:
+            self._poller.watch(listener, _READ)
         try:
             while True:
                 now = time.monotonic()
@@ -179,56 +188,55 @@ class Agent:
         while time.monotonic() < end or self._finished:
             self._serve_job()
             assert self._member is not None
-            self._sleep(min(time.monotonic() + _CHECK_S, self._member.next_event()))
+            self._sleep(self._member.next_event(), min(end, time.monotonic() + _CHECK_S))
         raise lost
 
-    def _sleep(self, until: float, readers: Sequence[Any] = (), writers: Sequence[Any] = ()) -> tuple[Any, Any]:
-        """Wait until a file descriptor is ready or ``until``; process messages of the controller and the launcher."""
-        background = self._member.running if self._member is not None else ()
-        channel = (self._channel,) if self._channel is not None else ()
-        writing = [c for c in channel if c.wants_to_write]
-        readable, writable, _ = select.select(
-            [self._launcher, *channel, *background, *readers],
-            [*writing, *writers],
-            [],
-            max(0.0, until - time.monotonic()),
-        )
-        for c in channel:
-            if c in writable:
-                c.flush()
-            if c in readable:
-                self._receive_from_controller(time.monotonic())
-        if self._launcher in readable:
-            self._launcher.receive()
-        return readable, writable
+    def _sleep(self, at: float, about: float = math.inf) -> list[tuple[Any, int]]:
+        """Wait for an event or a time (``Poller.wait``), and process messages of the controller and the launcher.
+
+        Returns the other events with their owners.
+        """
+        for background in self._member.running if self._member is not None else ():
+            self._poller.watch(background, _READ)
+        channel = self._channel
+        if channel is not None:
+            self._poller.watch(channel, _READ | _WRITE if channel.wants_to_write else _READ)
+        ready = self._poller.wait(at, about)
+        for owner, events in ready:
+            if owner is channel and channel is not None:
+                if events & _WRITE:
+                    channel.flush()
+                if events & ~_WRITE:
+                    self._receive_from_controller(time.monotonic())
+        for owner, _ in ready:
+            if owner is self._launcher:
+                self._launcher.receive()
+        return ready
 
     def _wait(self) -> None:
         """Sleep until something can be done, and serve the sockets."""
+        engine = self._comm_engine
+        engine.watch_changed(self._poller)
+        ready = self._sleep(self._next_event(), self._next_check if engine.waits else math.inf)
         now = time.monotonic()
-        transport = self._comm_engine.transport
-        connections = list(transport)
-        readers = [*transport.listeners, *(c for c in connections if c.readable)]
-        writers = [c for c in connections if c.wants_to_write(now)]
-        readable, writable = self._sleep(self._next_event(now), readers, writers)
-        now = time.monotonic()
-        for listener in transport.listeners:
-            if listener in readable:
-                for connection in transport.accept(listener, now):
-                    self._comm_engine.accepted(connection)
-        self._comm_engine.handle(
-            [c for c in readable if isinstance(c, Connection)], [c for c in writable if isinstance(c, Connection)], now
-        )
+        for owner, events in ready:
+            if isinstance(owner, Connection):
+                engine.handle(owner, events, now)
+            elif isinstance(owner, socket.socket):
+                for connection in engine.transport.accept(owner, now):
+                    engine.accepted(connection)
         if now >= self._next_check:
-            self._next_check = now + _CHECK_S
-            self._comm_engine.check_progress(now)
+            self._next_check = now + self._check_s
+            engine.check_progress(now)
 
-    def _next_event(self, now: float) -> float:
-        times = [self._next_check, self._comm_engine.next_deadline(), self._begins_at()]
+    def _next_event(self) -> float:
+        """Time at which something is to be done, to the microsecond."""
+        at = min(self._comm_engine.next_deadline(), self._begins_at())
         if self._compute_due is not None:
-            times.append(self._compute_due)
+            at = min(at, self._compute_due)
         if self._member is not None:
-            times.append(self._member.next_event())
-        return min(times)
+            at = min(at, self._member.next_event())
+        return at
 
     def _begins_at(self) -> float:
         """Time at which the first step has to begin (infinity: it has begun, or the time is not known yet)."""

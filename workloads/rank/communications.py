@@ -107,6 +107,11 @@ class Communications:
         """The communications in flight (a collective twice: as one that sends and as one that receives)."""
         return [*self.sending.values(), *self.receiving.values()]
 
+    @property
+    def waits(self) -> bool:
+        """Whether a communication is in flight, or an acknowledgement of the controller awaited."""
+        return bool(self.sending or self.receiving or self._waits)
+
     # -- starting and ending -----------------------------------------------------------------------
 
     def start(self, step: int, op: Communication, phase: int, now: float) -> list[Action]:

@@ -7,6 +7,8 @@ message, when it has left the port, and when the peer's kernel has acknowledged 
 
 from __future__ import annotations
 
+import math
+import select
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -21,6 +23,7 @@ from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.outbox import Outbox
+from workloads.agent.transport.poller import Poller
 from workloads.agent.transport.receive_matcher import ReceiveMatcher
 from workloads.agent.transport.slot_connections import SlotConnections
 from workloads.agent.transport.timers import Timers
@@ -216,29 +219,46 @@ class CommEngine:
     def tick(self, now: float) -> None:
         """Send data that was queued or held back for the token bucket, and finish what is acknowledged."""
         self._timers.now = now
-        for connection in list(self.transport):
-            if connection.has_something_to_send(now):
-                connection.flush(now)
+        self._flush(now)
         self._timers.run_due()
+        self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        for connection in list(self.transport.activity.sending):
+            if connection.sends_at <= now:
+                connection.flush(now)
 
     def next_deadline(self) -> float:
         """Time at which ``tick`` has something to do (infinity if nothing is planned)."""
-        times = [held for c in self.transport if (held := c.held_until()) is not None]
-        return min([*times, self._timers.next_time])
+        sending = self.transport.activity.sending
+        return min(self._timers.next_time, min((c.sends_at for c in sending), default=math.inf))
 
-    def handle(self, readable: list[Connection], writable: list[Connection], now: float) -> None:
-        """Read from and write to the connections that ``select`` reports."""
+    @property
+    def waits(self) -> bool:
+        """Whether the rank waits for bytes or for an acknowledgement, so that ``check_progress`` has a meaning."""
+        return self.machine.waits
+
+    def watch_changed(self, poller: Poller) -> None:
+        """Let ``poller`` wait for what each connection waits for now."""
+        changed = self.transport.activity.changed
+        while changed:
+            connection, _ = changed.popitem()
+            poller.watch(connection, connection.events)
+
+    def handle(self, connection: Connection, events: int, now: float) -> None:
+        """Read from and write to a connection of which a poller reports ``events``."""
         self._timers.now = now
-        for connection in writable:
-            if not connection.connected:
-                connection.check_connected()
+        if connection.fileno() < 0:
+            return  # closed since
+        if not connection.connected:
+            connection.check_connected()
+        if events & select.EPOLLOUT:
             connection.flush(now)
-        for connection in {*readable, *writable}:
-            if connection.connected and connection.notices():
-                self._timers.acknowledged(connection)
-        for connection in readable:
-            if connection.connected:
-                connection.receive(now)
+        if events & select.EPOLLERR and connection.notices():
+            self._timers.acknowledged(connection)
+            events &= ~select.EPOLLERR
+        if events & ~select.EPOLLOUT:
+            connection.receive(now)
 
     def check_progress(self, now: float) -> None:
         """Raise ``PeerLost`` if no byte moved for too long, ``ControlError`` if an acknowledgement is overdue."""

@@ -6,12 +6,11 @@ The ``Inbox`` that owns the connection decides what an incoming message is for a
 from __future__ import annotations
 
 import errno
-import fcntl
+import math
 import os
+import select
 import socket
 import struct
-import sys
-import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +21,15 @@ from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_s
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
-from workloads.agent.transport.tcp_state import NOTICE, allow_notices, revive, take_notices
+from workloads.agent.transport.tcp_state import (
+    NOTICE,
+    allow_notices,
+    revive,
+    segments_without_data,
+    take_notices,
+    unacknowledged,
+    unsent,
+)
 from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.rank.paths import PeerKey
 
@@ -38,14 +45,7 @@ _LEAST_BATCH_BYTES = 16 << 10
 LEAST_WRITE_BYTES = 4 << 10
 """Smallest write at the end of an up window; fewer bytes wait for the next window."""
 _DISCARD = bytearray(1 << 20)
-_TCP_INFO_SEGMENTS = (136, 156)
-"""Offsets of ``tcpi_segs_out`` and ``tcpi_data_segs_out`` in ``struct tcp_info``."""
 _BARE_BYTES = TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES
-_TCP_INFO_RETRANSMITS = 100
-"""Offset of ``tcpi_total_retrans`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
-_SIOCOUTQ = termios.TIOCOUTQ
-_SIOCOUTQNSD = 0x894B
-"""Bytes that the kernel has not sent for the first time (include/uapi/linux/sockios.h)."""
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
@@ -65,12 +65,20 @@ class Inbox(Protocol):
         """Called when the kernel has taken the last byte of an outgoing message."""
 
 
+class Activity:
+    """The connections of one rank that have messages to send, and those whose awaited ``events`` have changed."""
+
+    def __init__(self) -> None:
+        self.sending: dict[Connection, None] = {}
+        self.changed: dict[Connection, None] = {}
+
+
 class Connection:
     """A connection from a port of this host to the port of a peer, over one path.
 
     ``left_port`` returns the number of bytes that have left the port, where something depends on that
     (``workloads.agent.transport.up_window``). ``clock`` returns the current time, where ``now`` of a caller on a busy
-    machine may be some milliseconds old.
+    machine may be some milliseconds old. ``activity`` is told of messages to send and of events to wait for.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Connection:
         mtu: int,
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
+        activity: Activity | None = None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -95,8 +104,12 @@ class Connection:
         self._share = goodput_share(mtu)
         self._queue: deque[Outgoing] = deque()
         self._may_send_at = 0.0
+        self._blocked = False
+        """Whether the kernel takes no more bytes at present."""
         self._left_port = left_port
         self._clock = clock
+        self._activity = activity or Activity()
+        self._activity.changed[self] = None
         allow_notices(sock)
         self._allowance: SendAllowance | None = None
         self._head = bytearray(HEADER_BYTES)
@@ -133,32 +146,44 @@ class Connection:
         while not message.payload and place and self._queue[place - 1].payload and not self._queue[place - 1].sent:
             place -= 1
         self._queue.insert(place, message)
+        self._activity.sending[self] = None
 
-    def has_something_to_send(self, now: float) -> bool:
-        """Whether ``flush`` may send something now."""
-        return self.connected and bool(self._queue) and now >= self._may_send_at
+    @property
+    def sends_at(self) -> float:
+        """Time from which on ``flush`` may send something (infinity: not before an event of the socket)."""
+        return self._may_send_at if self.connected and not self._blocked and self._queue else math.inf
 
-    def wants_to_write(self, now: float) -> bool:
-        """Whether ``select`` should wait for the socket to become writable."""
-        return not self.connected or (bool(self._queue) and now >= self._may_send_at)
-
-    def held_until(self) -> float | None:
-        """Time at which data held back for the token bucket may go (None: none is held back)."""
-        return self._may_send_at if self._may_send_at > 0 else None
+    @property
+    def events(self) -> int:
+        """The events to wait for (flags of epoll(7)); 0: none."""
+        if not self.connected:
+            return select.EPOLLOUT
+        return (select.EPOLLIN if self._parked is None else 0) | (select.EPOLLOUT if self._blocked else 0)
 
     def flush(self, now: float) -> None:
         """Hand queued messages to the kernel as far as it takes them."""
+        blocked = not self._send_queued(now)
+        if blocked is not self._blocked:
+            self._blocked = blocked
+            self._activity.changed[self] = None
+
+    def _send_queued(self, now: float) -> bool:
+        """Send what may go now; False if the kernel takes no more at present."""
         while self._queue:
             message = self._queue[0]
             if message.fresh and message.sent == 0 and self._hold(now, message):
-                return
+                return True
             room = self._room(now, message)
-            if room == 0 or not self._push(message, now, room):
-                return
+            if room == 0:
+                return True
+            if not self._push(message, now, room):
+                return False
             if message.sent == message.size:
                 self._queue.popleft()
                 if message.token is not None:
                     self._inbox.written(self, message.token)
+        self._activity.sending.pop(self, None)
+        return True
 
     def _hold(self, now: float, message: Outgoing) -> bool:
         wait = self._bucket.wait_s(now, message.size / self._share, message.since)
@@ -171,7 +196,7 @@ class Connection:
         if window is None:
             self._allowance = None
             return
-        again = self._in_kernel(_SIOCOUTQ) if self.connected else 0
+        again = unacknowledged(self.sock) if self.connected else 0
         self._allowance = SendAllowance(
             window, self._bucket, self._share, self._data_left if self._left_port else None, again
         )
@@ -181,12 +206,10 @@ class Connection:
     def _data_left(self) -> int:
         """Bytes that have left the port, without those of bare acknowledgements of this connection."""
         assert self._left_port is not None
-        info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        all_segments, with_data = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in _TCP_INFO_SEGMENTS)
-        return self._left_port() - (all_segments - with_data) * _BARE_BYTES
+        return self._left_port() - segments_without_data(self.sock) * _BARE_BYTES
 
     def _room(self, now: float, message: Outgoing) -> int | None:
-        """Number of bytes that may be written now (None: no limit); for 0, ``held_until`` says when to look again."""
+        """Number of bytes that may be written now (None: no limit); for 0, ``sends_at`` says when to look again."""
         if self._allowance is None:
             return None
         least = min(message.size - message.sent, LEAST_WRITE_BYTES)
@@ -226,16 +249,13 @@ class Connection:
         """All bytes sent so far and all bytes of queued messages."""
         return self.sent_bytes + sum(m.size - m.sent for m in self._queue)
 
-    def _in_kernel(self, which: int) -> int:
-        return int.from_bytes(fcntl.ioctl(self.sock.fileno(), which, b"\0\0\0\0"), sys.byteorder)
-
     def left_s(self, mark: int, *, acknowledged: bool) -> float:
         """Seconds until the next look at whether the first ``mark`` bytes have left (0: they have).
 
         ``acknowledged``: whether they are acknowledged, instead. The time is estimated from the rate of the port; a
         notice of the kernel (``notices``) may come earlier.
         """
-        done = self.sent_bytes - self._in_kernel(_SIOCOUTQ if acknowledged else _SIOCOUTQNSD)
+        done = self.sent_bytes - (unacknowledged if acknowledged else unsent)(self.sock)
         if mark <= done:
             return 0.0
         if acknowledged:
@@ -249,16 +269,12 @@ class Connection:
 
     # -- in ----------------------------------------------------------------------------------------
 
-    @property
-    def readable(self) -> bool:
-        """Whether ``select`` should wait for incoming data."""
-        return self.connected and self._parked is None
-
     def resume(self, now: float) -> None:
         """Receive a message that had to wait, if it may be received now."""
         header = self._parked
         if header is not None and self._inbox.may_receive(self, header):
             self._parked = None
+            self._activity.changed[self] = None
             self._take_in(header)
             if self._left == 0:
                 self._end_message(header)
@@ -289,6 +305,7 @@ class Connection:
             header = Header.unpack(self._head)
             if not self._inbox.may_receive(self, header):
                 self._parked = header
+                self._activity.changed[self] = None
                 return False
             self._take_in(header)
         else:
@@ -353,6 +370,8 @@ class Connection:
         self.sock.close()
         allow_notices(sock)
         self.sock, self.connected, self._low_water = sock, connected, 1
+        self._blocked = False
+        self._activity.changed[self] = None
         self._await_bytes(HEADER_BYTES)
 
     def check_connected(self) -> None:
@@ -361,18 +380,14 @@ class Connection:
         if error:
             raise PeerLost(f"cannot connect to rank {self.peer}: {os.strerror(error)}")
         self.connected = True
-
-    def retransmits(self) -> int:
-        """Number of segments that the kernel has retransmitted on this connection."""
-        info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        if len(info) < _TCP_INFO_RETRANSMITS + 4:
-            return 0
-        return int(struct.unpack_from("=I", info, _TCP_INFO_RETRANSMITS)[0])
+        self._activity.changed[self] = None
 
     def close(self) -> None:
         """Close the socket with a reset.
 
         A FIN that waits for its acknowledgement would be repeated over circuits that connect other ranks by then.
         """
+        self._activity.changed.pop(self, None)
+        self._activity.sending.pop(self, None)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()

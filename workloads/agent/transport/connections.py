@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.agent.transport.connection import Connection, Inbox
+from workloads.agent.transport.connection import Activity, Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import new_socket
-from workloads.agent.transport.tcp_state import left_port
+from workloads.agent.transport.tcp_state import left_port, retransmits
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 
@@ -38,6 +38,8 @@ class Transport:
         self._ip_of_peer: dict[tuple[Domain, int, int], str] = {}
         self._listeners: dict[socket.socket, tuple[Domain, int]] = {}
         self._connections: dict[PeerKey, Connection] = {}
+        self.activity = Activity()
+        """The connections that have something to send, or wait for other events than before."""
         self._read_plan(plan)
 
     def _read_plan(self, plan: FabricPlan) -> None:
@@ -124,6 +126,7 @@ class Transport:
             mtu=self._mtu,
             left_port=lambda: left_port(interface),
             clock=time.monotonic,
+            activity=self.activity,
         )
 
     def accept(self, listener: socket.socket, now: float) -> list[Connection]:
@@ -158,7 +161,7 @@ class Transport:
 
     def totals(self) -> dict[str, int]:
         """Retransmitted segments and sent bytes of all connections, as fields of the ``sockets`` event."""
-        return {"retransmits": sum(c.retransmits() for c in self), "bytes": sum(c.sent_bytes for c in self)}
+        return {"retransmits": sum(retransmits(c.sock) for c in self), "bytes": sum(c.sent_bytes for c in self)}
 
     def close(self) -> None:
         """Close all listeners and connections at once."""

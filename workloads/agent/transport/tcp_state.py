@@ -52,8 +52,11 @@ _TCP_REPAIR, _TCP_REPAIR_QUEUE, _TCP_QUEUE_SEQ = 19, 20, 21
 _ON, _OFF, _OFF_IN_SILENCE = 1, 0, -1
 _SEND_QUEUE = 2
 _ICMP_UNREACHABLE, _ICMP_HOST_UNREACHABLE = 3, 1
-_BACKOFF = 4
-"""Offset of ``tcpi_backoff`` in ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
+_BACKOFF, _RETRANSMITS, _SEGMENTS = 4, 100, (136, 156)
+"""Offsets of ``tcpi_backoff``, ``tcpi_total_retrans``, and ``tcpi_segs_out`` and ``tcpi_data_segs_out`` in ``struct
+tcp_info`` (include/uapi/linux/tcp.h)."""
+_SIOCOUTQNSD = 0x894B
+"""Request of ``ioctl`` (include/uapi/linux/sockios.h)."""
 
 
 def revive(sock: socket.socket) -> None:
@@ -65,7 +68,7 @@ def revive(sock: socket.socket) -> None:
         _unreachable(sock)
         if _doublings(sock) == 0:
             return
-    if _unacknowledged(sock):
+    if unacknowledged(sock):
         _probe_window(sock)
 
 
@@ -101,12 +104,34 @@ def _first_unacknowledged(sock: socket.socket) -> int:
         written = int(sock.getsockopt(socket.IPPROTO_TCP, _TCP_QUEUE_SEQ))
     finally:
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, _OFF_IN_SILENCE)
-    return (written - _unacknowledged(sock)) & 0xFFFFFFFF
+    return (written - unacknowledged(sock)) & 0xFFFFFFFF
 
 
-def _unacknowledged(sock: socket.socket) -> int:
-    left: bytes = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
-    return int.from_bytes(left, sys.byteorder)
+def unacknowledged(sock: socket.socket) -> int:
+    """Number of bytes written to ``sock`` that the peer's kernel has not acknowledged."""
+    return _waiting(sock, termios.TIOCOUTQ)
+
+
+def unsent(sock: socket.socket) -> int:
+    """Number of bytes written to ``sock`` that the kernel has not sent for the first time."""
+    return _waiting(sock, _SIOCOUTQNSD)
+
+
+def _waiting(sock: socket.socket, which: int) -> int:
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), which, b"\0\0\0\0"), sys.byteorder)
+
+
+def segments_without_data(sock: socket.socket) -> int:
+    """Number of segments sent that were bare acknowledgements."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    all_segments, with_data = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in _SEGMENTS)
+    return all_segments - with_data
+
+
+def retransmits(sock: socket.socket) -> int:
+    """Number of segments that the kernel has retransmitted on this connection."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return int.from_bytes(info[_RETRANSMITS : _RETRANSMITS + 4], sys.byteorder)
 
 
 def _checksum(data: bytes) -> int:

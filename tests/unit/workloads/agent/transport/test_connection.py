@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
+from workloads.agent.transport import connection as connection_module
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
@@ -45,11 +46,10 @@ class FakeSocket:
         return len(self.taken) - before
 
 
-class Quiet(Connection):
-    """A connection whose kernel has acknowledged everything."""
-
-    def _in_kernel(self, which: int) -> int:
-        return 0
+@pytest.fixture(autouse=True)
+def _everything_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    for question in ("unacknowledged", "unsent"):
+        monkeypatch.setattr(connection_module, question, lambda sock: 0)
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Inbox:
 def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[Connection, FakeSocket, Inbox, Bucket]:
     """A connection that is connected, what its socket took, and the mirror of its port's bucket."""
     sock, inbox, bucket = FakeSocket(most), Inbox(), Bucket(rate_mbps, MTU)
-    return Quiet(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
+    return Connection(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
 
 
 def message(size: int, token: object = None) -> Outgoing:
@@ -129,11 +129,11 @@ def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
     first = len(sock.taken)
     assert 0.9 < first / (0.1 * goodput(bucket)) <= 1.0 and inbox.written_ == []
     for now in (1.01, 1.09, 1.2, 1.9):
-        assert not connection.has_something_to_send(now) and not connection.wants_to_write(now)
+        assert connection.sends_at > now and connection.events == select.EPOLLIN
         connection.flush(now)
-    assert len(sock.taken) == first and connection.held_until() == float("inf")
+    assert len(sock.taken) == first and connection.sends_at == float("inf")
     connection.allow_until(UpWindow(2.0, 2.1))
-    assert connection.has_something_to_send(2.0)
+    assert connection.sends_at <= 2.0
     connection.flush(2.0)
     assert len(sock.taken) == pytest.approx(2 * first, abs=2)
     connection.allow_until(UpWindow(3.0, 4.0))
@@ -163,7 +163,7 @@ def test_after_its_end_a_light_carries_nothing() -> None:
 
 def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing() -> None:
     sock, late = FakeSocket(), iter((1.0, 1.05, 1.2))
-    connection = Quiet(
+    connection = Connection(
         cast(socket.socket, sock), KEY, Bucket(50.0, MTU), Inbox(), connected=True, mtu=MTU, clock=late.__next__
     )
     connection.send(message(20_000))
@@ -183,7 +183,7 @@ def test_a_light_without_an_end_carries_what_a_short_one_left() -> None:
     connection.flush(1.0)
     assert inbox.written_ == []
     connection.allow_until(None)
-    assert connection.has_something_to_send(5.0)
+    assert connection.sends_at <= 5.0
     connection.flush(5.0)
     assert inbox.written_ == ["a"] and len(sock.taken) == 2_000_000 + HEADER_BYTES
 
@@ -256,7 +256,7 @@ def test_after_another_call_it_goes_on_with_that() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = Connection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
         connection.send(message(100, "a"))
-        assert connection.wants_to_write(1.0) and not connection.has_something_to_send(1.0)
+        assert connection.events == select.EPOLLOUT and connection.sends_at > 1.0
         connection.renew(socket.create_connection(listener.getsockname()), connected=True)
         far, _ = listener.accept()
         connection.flush(2.0)
@@ -319,17 +319,17 @@ def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
     far.sendall(data(1, b"one") + data(2, b"two", later) + data(3, b"three"))
     receive(connection, 1, inbox)
     assert inbox.arrived_ == [(1, b"one")]
-    assert not connection.readable, "the kernel keeps the rest"
+    assert connection.events == 0, "the kernel keeps the rest"
     asked = inbox.asked
     connection.receive(5.0)
     assert inbox.asked == asked
     connection.resume(6.0)
-    assert len(inbox.arrived_) == 1 and not connection.readable, "not yet"
+    assert len(inbox.arrived_) == 1 and connection.events == 0, "not yet"
     inbox.open.add(later)
     connection.resume(7.0)
     receive(connection, 3, inbox)
     assert inbox.arrived_ == [(1, b"one"), (2, b"two"), (3, b"three")]
-    assert connection.readable and connection.last_progress >= 7.0
+    assert connection.events == select.EPOLLIN and connection.last_progress >= 7.0
 
 
 def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, socket.socket]) -> None:
@@ -338,7 +338,7 @@ def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, sock
     far.sendall(data(1, b"", later) + data(2, b"two"))
     for now in range(10):
         connection.receive(float(now))
-    assert not connection.readable and not inbox.arrived_
+    assert connection.events == 0 and not inbox.arrived_
     inbox.open.add(later)
     connection.resume(10.0)
     receive(connection, 2, inbox)

@@ -93,11 +93,11 @@ def test_one_word_for_each_doubling_until_it_has_sent_again(monkeypatch: pytest.
 
 def test_what_is_not_acknowledged_is_counted(pair: tuple[socket.socket, socket.socket]) -> None:
     near, far = pair
-    assert tcp_state._unacknowledged(near) == 0 and tcp_state._doublings(near) == 0
+    assert tcp_state.unacknowledged(near) == 0 and tcp_state._doublings(near) == 0
     far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     near.setblocking(False)
     sent = near.send(b"x" * (8 << 20))
-    assert 0 < tcp_state._unacknowledged(near) <= sent, "the other end does not read"
+    assert 0 < tcp_state.unacknowledged(near) <= sent, "the other end does not read"
 
 
 def test_the_word_is_an_icmp_message_about_the_first_segment_that_is_not_acknowledged(
