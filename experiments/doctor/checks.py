@@ -67,12 +67,10 @@ def frameworks(installed: Mapping[str, bool], remedy: str) -> Finding:
     return Finding("OpenFlow framework", "missing", f"neither {' nor '.join(installed)} is installed", remedy)
 
 
-def datapath(in_kernel: bool) -> Finding:
-    """Whether the kernel has Open vSwitch's module, loaded or not."""
-    if in_kernel:
-        return Finding("kernel module openvswitch", "ok", "runs use the kernel datapath")
-    sentence = "this kernel has none, so runs use the slower userspace datapath"
-    return Finding("kernel module openvswitch", "warning", sentence)
+def datapath(chosen: str, why: str) -> Finding:
+    """How runs forward packets: ``chosen`` is ``bpf``, ``mirred`` or ``ovs``; ``why``: what refused a faster one."""
+    sentence = f"runs forward by {chosen}{f' ({why})' if why else ''}"
+    return Finding("datapath", "warning" if why else "ok", sentence)
 
 
 def namespaces(error: str) -> Finding:

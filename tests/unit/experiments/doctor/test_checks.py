@@ -20,7 +20,7 @@ SETUP = ROOT / "scripts" / "setup.sh"
         *(checks.python_version(version) for version in (OLDEST_PYTHON, (3, 11), NEWEST_PYTHON)),
         *checks.all_installed("program", {"mnexec": True, "unshare": True}, str),
         checks.frameworks({"os-ken": True, "ryu": False}, "install it"),
-        checks.datapath(True),
+        checks.datapath("bpf", ""),
         checks.namespaces(""),
         checks.calibration("ok", "sudo calibrate"),
         checks.size(2, 2.0),
@@ -37,7 +37,7 @@ def test_what_is_in_order_needs_no_remedy(finding: Finding) -> None:
     [
         (checks.python_version((3, 9)), "use Python 3.10 to 3.13"),
         (checks.python_version((3, 15)), "use Python 3.10 to 3.13"),
-        (checks.datapath(False), ""),
+        (checks.datapath("ovs", "bpf: refused; mirred: refused"), ""),
         (checks.calibration("none", "sudo calibrate"), "sudo calibrate"),
         (checks.calibration("other machine", "sudo calibrate"), "sudo calibrate"),
         (checks.calibration("/c.json is not a calibration", "sudo calibrate"), "sudo calibrate"),
