@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from controllers.openflow import app
 from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
-from railyard.priority import set_priority
+from railyard.priority import set_priority, set_real_time
 from railyard.validation import from_plain
 from topos.plan import FabricPlan
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
     from railyard.timeline import Event
 
 NICENESS = -10
-"""Scheduling priority above that of the agents, where permitted: delays must end within fractions of a millisecond."""
+"""Scheduling priority above that of the agents, where no real-time priority is permitted."""
+SWITCH_INTERVAL_S = 0.0002
+"""How long a thread may keep the interpreter while others wait for it: delays must end within fractions of a
+millisecond."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,12 +70,15 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
         die_with_parent()
     set_priority(NICENESS)
+    set_real_time(threads=True)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     app.prepare(options.framework)
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
     from controllers.northbound import channel, rest
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
+    from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
     from topos.kernel import namespaces
 
@@ -105,7 +111,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # a thread inherits the namespace of the thread that starts it, so all threads are started after entering it
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
-    core = ControllerCore(plan, record, ready, caches=EXACT if options.exact_barriers else OPEN_VSWITCH)
+    caches = EXACT if options.exact_barriers else OPEN_VSWITCH
+    core = ControllerCore(plan, record, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
     if server is not None:

@@ -1,9 +1,11 @@
 """The OpenFlow app: the one module that imports the framework (``os-ken``, or ``ryu`` 4.34, of which it is a fork).
 
 Thin on purpose: events of switches (joined, left, barrier reply, error, counters, port change) go to the controller
-core, and bytes come back. ``prepare`` must run before anything that opens sockets or threads is imported under ryu,
-because ryu runs on eventlet's green threads and patches the standard library for them; after it plain ``threading``,
-``socket`` and ``time`` work under both frameworks.
+core, and bytes come back. Replies are handled in the framework's thread that reads the connection, and on native
+threads bytes are sent by the thread that has them: queues between threads would take longer than the switch.
+``prepare`` must run before anything that opens sockets or threads is imported under ryu, because ryu runs on eventlet's
+green threads and patches the standard library for them; after it plain ``threading``, ``socket`` and ``time`` work
+under both frameworks.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import importlib.util
 import logging
 import select
 import threading
+import traceback
 import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # loaded only when the framework has patched the standard lib
     from collections.abc import Callable
 
     from controllers.openflow.core import ControllerCore
+    from controllers.openflow.datapaths import Send
 
 Handler = TypeVar("Handler")
 
@@ -30,6 +34,8 @@ PACKAGES = {"os-ken": "os_ken", "ryu": "ryu"}
 """OpenFlow framework -> the package that it is imported from."""
 DEFAULT = "os-ken"
 """The framework that is always installed; ryu is an extra."""
+SPIN_S = {"os-ken": 0.0003, "ryu": 0.0018}
+"""How long before its time a timer stops sleeping (``clock.Alarm``): eventlet's sleeps round up to a millisecond."""
 _REMEDIES = {
     "os-ken": "pip install os-ken",
     "ryu": "use os-ken, or install the extra railyard[ryu], which builds with setuptools below 67 only",
@@ -108,6 +114,10 @@ def _app_class(framework: str) -> type[Any]:
         def __init__(self, *args: Any, core: ControllerCore, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.core = core
+            self.senders: dict[Any, Send] = {}
+            reader = _module(framework, "base.app_manager").lookup_service_brick("ofp_event")
+            for event_class, handle in _handlers(core, events, protocol):
+                reader.register_handler(event_class, on(event_class, main)(_reported(handle)))
 
         @on(events.EventOFPStateChange, [main, dead])
         def state_changed(self, event: Any) -> None:
@@ -115,36 +125,86 @@ def _app_class(framework: str) -> type[Any]:
             if datapath.id is None:
                 return
             if event.state == dead:
-                self.core.left(datapath.id, datapath.send)
+                self.core.left(datapath.id, self.senders.pop(datapath, datapath.send))
                 return
-            self.core.joined(datapath.id, datapath.send)
+            self.senders[datapath] = _direct_send(datapath) if native else datapath.send
+            self.core.joined(datapath.id, self.senders[datapath])
             if native:
                 threading.Thread(target=_watch, args=(datapath,), name="watch", daemon=True).start()
 
-        @on(events.EventOFPBarrierReply, main)
-        def barrier_replied(self, event: Any) -> None:
-            self.core.answered(event.msg.datapath.id, event.msg.xid)
-
-        @on(events.EventOFPErrorMsg, main)
-        def error_came(self, event: Any) -> None:
-            message = event.msg
-            kind = protocol.ofp_error_type_to_str(message.type)
-            code = protocol.ofp_error_code_to_str(message.type, message.code)
-            self.core.refused(message.datapath.id, message.xid, f"{kind} {code}")
-
-        @on(events.EventOFPPortStatsReply, main)
-        def ports_counted(self, event: Any) -> None:
-            message = event.msg
-            counts = [(port.port_no, port.rx_packets, port.rx_bytes) for port in message.body]
-            self.core.counted(message.datapath.id, message.xid, counts)
-
-        @on(events.EventOFPPortStatus, main)
-        def port_changed(self, event: Any) -> None:
-            message = event.msg
-            gone = message.reason == protocol.OFPPR_DELETE or message.desc.state & protocol.OFPPS_LINK_DOWN
-            self.core.port_changed(message.datapath.id, message.desc.port_no, not gone)
-
     return RailyardApp
+
+
+def _handlers(core: ControllerCore, events: Any, protocol: Any) -> list[tuple[Any, Callable[[Any], None]]]:
+    """The classes of the messages that the core takes, each with a function that passes one on."""
+
+    def barrier_replied(event: Any) -> None:
+        core.answered(event.msg.datapath.id, event.msg.xid)
+
+    def error_came(event: Any) -> None:
+        message = event.msg
+        kind = protocol.ofp_error_type_to_str(message.type)
+        code = protocol.ofp_error_code_to_str(message.type, message.code)
+        core.refused(message.datapath.id, message.xid, f"{kind} {code}")
+
+    def ports_counted(event: Any) -> None:
+        message = event.msg
+        counts = [(port.port_no, port.rx_packets, port.rx_bytes) for port in message.body]
+        core.counted(message.datapath.id, message.xid, counts)
+
+    def port_changed(event: Any) -> None:
+        message = event.msg
+        gone = message.reason == protocol.OFPPR_DELETE or message.desc.state & protocol.OFPPS_LINK_DOWN
+        core.port_changed(message.datapath.id, message.desc.port_no, not gone)
+
+    return [
+        (events.EventOFPBarrierReply, barrier_replied),
+        (events.EventOFPErrorMsg, error_came),
+        (events.EventOFPPortStatsReply, ports_counted),
+        (events.EventOFPPortStatus, port_changed),
+    ]
+
+
+def _reported(handle: Callable[[Any], None]) -> Callable[[Any], None]:
+    """``handle`` with errors printed: one that is raised would end the connection."""
+
+    def call(event: Any) -> None:
+        try:
+            handle(event)
+        except Exception:
+            traceback.print_exc()
+
+    return call
+
+
+class _SharedSocket:
+    """A connected socket whose ``sendall`` may be called by several threads, each of which sends whole messages."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def sendall(self, data: bytes) -> None:
+        with self._sending:
+            self._connection.sendall(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def _direct_send(datapath: Any) -> Send:
+    """A function that sends to a switch in the thread that calls it, beside the send loop of the framework."""
+    connection = datapath.socket = _SharedSocket(datapath.socket)
+
+    def send(data: bytes) -> bool:
+        try:
+            connection.sendall(data)
+        except OSError:  # a part may have been sent, so nothing can follow it
+            datapath.close()
+            return False
+        return True
+
+    return send
 
 
 def _watch(datapath: Any) -> None:

@@ -9,27 +9,29 @@ import time
 import traceback
 from collections.abc import Callable
 
-SPIN_S = 0.0018
-"""How long before its time a timer stops sleeping and only yields: eventlet's timers round up to a millisecond."""
-
 
 class Alarm:
-    """Calls functions at given times (monotonic seconds), in one thread, in order of time; tests pass in a fake one."""
+    """Calls functions at given times (monotonic seconds), in one thread, in order of time; tests pass in a fake one.
 
-    def __init__(self) -> None:
+    ``spin_s``: how long before its time a timer stops sleeping and only yields.
+    """
+
+    def __init__(self, spin_s: float = 0.0003) -> None:
+        self._spin_s = spin_s
         self._changed = threading.Condition()
         self._order = itertools.count()
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._queue: list[tuple[float, int, Callable[[], None], float]] = []
 
     def start(self) -> None:
         """Start the daemon thread that makes the calls."""
         threading.Thread(target=self._run, name="alarm", daemon=True).start()
 
-    def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at time ``moment``, or at once if that is past."""
+    def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
+        """Call ``call`` at time ``moment``, or at once if that is past; ``rough``: a millisecond later will do."""
         with self._changed:
-            heapq.heappush(self._queue, (moment, next(self._order), call))
-            if self._queue[0][2] is call:
+            entry = moment, next(self._order), call, 0.0 if rough else self._spin_s
+            heapq.heappush(self._queue, entry)
+            if self._queue[0] is entry:
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -45,9 +47,15 @@ class Alarm:
         """Wait for the earliest time in the queue, which may change meanwhile; its call, removed from the queue."""
         while True:
             with self._changed:
-                while not self._queue or self._queue[0][0] - time.monotonic() > SPIN_S:
-                    left = self._queue[0][0] - time.monotonic() - SPIN_S if self._queue else None
-                    self._changed.wait(left)
-                if self._queue[0][0] <= time.monotonic():
-                    return heapq.heappop(self._queue)[2]
+                if not self._queue:
+                    self._changed.wait()
+                    continue
+                moment, _, call, spin_s = self._queue[0]
+                left = moment - time.monotonic()
+                if left <= 0:
+                    heapq.heappop(self._queue)
+                    return call
+                if left > spin_s:
+                    self._changed.wait(left - spin_s)
+                    continue
             time.sleep(0)

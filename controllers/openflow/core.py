@@ -174,7 +174,7 @@ class ControllerCore:
         """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
         xid = self.datapaths.send(name, step, build, now, reconfiguration_id)
         if xid:
-            self.later(now + ANSWER_S, lambda later: self._overdue(xid, later))
+            self._alarm.at(now + ANSWER_S, lambda: self._run(lambda later: self._overdue(xid, later)), rough=True)
         return bool(xid)
 
     def later(self, moment: float, decide: Decide) -> None:

@@ -35,7 +35,7 @@ class FakeClock(Alarm):
     def start(self) -> None:
         """Nothing runs by itself."""
 
-    def at(self, moment: float, call: Callable[[], None]) -> None:
+    def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
         """Call ``call`` when time comes to ``moment``."""
         heapq.heappush(self._due, (moment, next(self._order), call))
 
@@ -90,7 +90,7 @@ class RunningClock(FakeClock):
             self._changed.notify()
         self._thread.join(10)
 
-    def at(self, moment: float, call: Callable[[], None]) -> None:
+    def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
         """Call ``call`` as soon as everything that is due earlier has been called."""
         with self._changed:
             super().at(moment, call)
