@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
 from controllers.openflow.caches import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
-from measure.live.calibration import Calibration, default_calibration, load_calibration
+from measure.live.calibration import Calibration
+from measure.live.this_machine import this_machine
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point
 from measure.model.prediction import Costs, Prediction, predict
@@ -119,7 +121,13 @@ class JobPoint:
 
 def machine_floors(datapath: str = "auto") -> Floors:
     """Least delays and slots of a run on this machine, as calibrated."""
-    return (load_calibration() or default_calibration()).floors(datapath)
+    return this_machine().floors(datapath)
+
+
+def with_guard(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` of settings, with the guard time of slots that this machine needs unless they have one."""
+    guard_s = machine_floors(str(values.get("datapath", "auto"))).guard_s
+    return {"guard_ms": round(guard_s * 1e3, 3), **values}
 
 
 def machine_costs(calibration: Calibration | None = None, datapath: str = "auto") -> Costs:
@@ -127,7 +135,7 @@ def machine_costs(calibration: Calibration | None = None, datapath: str = "auto"
 
     Where the kernel forwards, no cache has to follow a change of circuits.
     """
-    machine = calibration or load_calibration() or default_calibration()
+    machine = calibration or this_machine()
     found = machine.of(datapath)
     caches = OPEN_VSWITCH if machine.takes(datapath) == "ovs" else EXACT
     settle_s = caches.settle_s or max(0.0, found.control.swap_s - CONTROL_S)

@@ -21,10 +21,10 @@ from experiments.record import Record, Recordable
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.annotation import annotate
-from measure.live.calibration import load_calibration
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
 from measure.live.pcapng import write_pcapng
+from measure.live.this_machine import this_machine
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
@@ -146,7 +146,7 @@ class Runner:
         """Run one point, with its prediction; an error is raised after the events are saved."""
         session, settings = self.session(job.fabric), self.experiment.settings
         plan = job.predicted_on or session.plan
-        prediction = job.prediction(plan, self.scale, machine_costs(load_calibration(), session.net.datapath))
+        prediction = job.prediction(plan, self.scale, machine_costs(this_machine(), session.net.datapath))
         point = job.point(self.next_number(), plan, self.scale, prediction)
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))

@@ -124,7 +124,15 @@ Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value 
 Delay = Annotated[float, Field(ge=0, le=600_000)]
 Delays = Annotated[tuple[Delay, ...], Option("--delays", "MS,...")]
 Iterations = Annotated[int, Field(ge=1, le=10_000, description="measured iterations after one warm-up")]
-GuardMs = Annotated[float, Field(ge=0, le=10_000, description="guard time in slots of fixed length, in ms")]
+GuardMs = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=10_000,
+        description="guard time in slots of fixed length, in ms; a command without it takes what this machine needs, "
+        "as calibrated",
+    ),
+]
 Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1500, le=9000, description="MTU of the links, in bytes")]
 PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=3200, description="rate of a port, in Gb/s")]
 

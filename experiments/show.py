@@ -159,7 +159,7 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
         return None, "the program is large: the time of a run is predicted only with --predict."
     from experiments.rails.job import job_point, resolve_scale
     from experiments.rails.settings import make_settings
-    from measure.live.calibration import load_calibration
+    from measure.live.this_machine import this_machine
     from railyard.scale import Scale
 
     scale_keys = {key: getattr(options, key) for key in ("rate", "time") if getattr(options, key) is not None}
@@ -168,7 +168,7 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
     settings = make_settings(values)
     note, chosen = "", None
     try:
-        chosen = resolve_scale(settings, workload, load_calibration())
+        chosen = resolve_scale(settings, workload, this_machine())
     except ConfigError as error:
         note = f"a run would be refused: {error}."
     scale = chosen or Scale(1.0)

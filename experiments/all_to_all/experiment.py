@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from rich.console import Console
 
 from experiments.all_to_all.row import AllToAllRow
 from experiments.all_to_all.settings import AllToAllSettings
 from experiments.experiment import Action
+from experiments.job_point import with_guard
 from experiments.trials.experiment import TrialExperiment
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 
@@ -49,3 +51,8 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         "--predict            # the model alone; needs no root",
     )
     actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The guard time is what this machine needs, unless one is given."""
+        return with_guard(values)

@@ -16,7 +16,7 @@ from experiments.straggler.findings import break_even_s
 from experiments.straggler.settings import StragglerSettings
 from experiments.trials.row import wire_bound_s
 from experiments.trials.trial import Trial, TrialFabric
-from measure.live.calibration import default_calibration, load_calibration
+from measure.live.this_machine import this_machine
 from workloads.collectives.catalog import ALGORITHMS, schedule
 
 RANKS, GPUS_PER_SERVER = 16, 4
@@ -33,7 +33,7 @@ def against_bounds(bed: Bed) -> list[Measurement]:
 
     The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
-    alpha_s = (load_calibration() or default_calibration()).of().alpha_s
+    alpha_s = this_machine().of(bed.option).alpha_s
     found = []
     experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS, "datapath": bed.option}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from controllers.engine.jobs import Job
 from experiments.experiment import Action, Experiment
-from experiments.job_point import Fabric
+from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale, scale_needs
 from experiments.rails.modes import Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
-from measure.live.calibration import default_calibration, load_calibration
 from measure.live.scale_choice import TARGET_ERROR, expected_error
+from measure.live.this_machine import this_machine
 from railyard.scale import Scale
 from workloads.catalog import Workload
 
@@ -43,6 +43,7 @@ class Rails(Experiment[RailSettings]):
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """A remote controller sets all circuits, so the mode is native unless modes are given."""
+        values = with_guard(values)
         return (
             {**values, "modes": ["native"]} if given.get("controller") == "remote" and "modes" not in given else values
         )
@@ -55,12 +56,12 @@ class Rails(Experiment[RailSettings]):
     @cached_property
     def scale(self) -> Scale:
         """The scale of a run; with rate ``auto`` the largest that this machine carries."""
-        return resolve_scale(self.settings, self.workload, load_calibration())
+        return resolve_scale(self.settings, self.workload, this_machine())
 
     @cached_property
     def expected_error(self) -> float:
         """Share by which this machine is expected to lengthen a step, by the cost of its transfers."""
-        needs, machine = scale_needs(self.settings, self.workload), load_calibration() or default_calibration()
+        needs, machine = scale_needs(self.settings, self.workload), this_machine()
         return expected_error(needs, machine.of(self.settings.datapath), self.scale) or 0.0
 
     def check(self) -> None:
@@ -70,7 +71,7 @@ class Rails(Experiment[RailSettings]):
     def predict(self) -> Iterator[RailRow]:
         """The model's step time of every point, for an ideal machine; delays and slots may be below the floors."""
         any_delay = self.settings.model_copy(update={"delays_ms": (0.0,), "slot_ms": 0.0})
-        scale = resolve_scale(any_delay, self.workload, load_calibration())
+        scale = resolve_scale(any_delay, self.workload, this_machine())
         for mode, delay_ms in self.settings.points():
             job = job_point(self.settings, self.workload, mode, delay_ms, scale)
             row = self._row(mode, delay_ms, scale)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import log
 from pathlib import Path
@@ -183,7 +183,7 @@ class Calibration:
     datapaths: Mapping[Datapath, Capacity] = field(default_factory=dict)
 
     def takes(self, asked: str = "auto") -> Datapath:
-        """The datapath that a run takes that asks for ``asked``: with ``auto`` the first that was measured, or ovs."""
+        """The datapath of a run that asks for ``asked``: with ``auto`` the first that the machine has, or else ovs."""
         if asked in DATAPATHS:
             return asked
         return next((name for name in DATAPATHS if name in self.datapaths), "ovs")
@@ -211,8 +211,8 @@ class Calibration:
         return (self.kernel, self.cpus) == (platform.release(), os.cpu_count() or 1)
 
 
-def default_calibration() -> Calibration:
-    """Conservative values for a machine without calibration."""
+def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
+    """Conservative values for a machine without calibration, which has ``datapaths``."""
     return Calibration(
         format=FORMAT,
         measured_at="never",
@@ -223,6 +223,7 @@ def default_calibration() -> Calibration:
         busy_share=0.0,
         timer_idle=TimerError(100e-6, 200e-6, 2e-3, 0),
         timer_loaded=TimerError(200e-6, 4e-3, 10e-3, 0),
+        datapaths={name: UNCALIBRATED[name] for name in datapaths},
     )
 
 

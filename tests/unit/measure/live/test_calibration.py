@@ -119,3 +119,10 @@ def test_a_file_of_another_version_is_to_be_measured_again(tmp_path: Path, numbe
     path.write_text(json.dumps(dataclasses.asdict(measured()) | {"format": number}))
     with pytest.raises(MachineError, match=r"another version; measure again with: sudo .*railyard calibrate"):
         load_calibration(path)
+
+
+def test_a_machine_without_calibration_takes_the_datapath_that_it_has() -> None:
+    machine = default_calibration(("mirred", "ovs"))
+    assert machine.takes() == "mirred"
+    assert machine.of() == UNCALIBRATED["mirred"]
+    assert machine.floors() == UNTIMED["mirred"]
