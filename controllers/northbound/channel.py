@@ -1,4 +1,4 @@
-"""The server of the job channel: newline-delimited JSON over a Unix socket, one thread per connection.
+"""The server of the job channel: newline-delimited JSON over a Unix socket, one thread for all connections.
 
 A Unix socket is reached from every network namespace. Only its owner may open it (mode 0600).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import socket
 import stat
 import struct
@@ -20,6 +21,7 @@ from railyard.protocol import to_json
 
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""
+RECEIVE_BYTES = 1 << 16
 SEND_S = 5.0
 """How long a client may leave its answers unread before its connection is closed."""
 
@@ -59,40 +61,40 @@ class ChannelConnection:
         self._socket = sock
         self._core = core
         self._sending = threading.Lock()
+        self._rest = b""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
 
     def answer(self, request_id: object, answer: bytes) -> None:
         """Send the answer to one request as a line."""
+        number = b"%d" % request_id if type(request_id) is int else to_json(request_id)
         try:
             with self._sending:
-                self._socket.sendall(b'{"id":%b,%b\n' % (to_json(request_id), answer[1:]))
+                self._socket.sendall(b'{"id":%b,%b\n' % (number, answer[1:]))
         except OSError:
             self._shut_down()
 
-    def serve(self) -> None:
-        """Read and handle requests until the client closes the connection."""
+    def read(self) -> bool:
+        """Handle the requests that have come; False if the client has closed the connection."""
         try:
-            rest = b""
-            while data := self._receive():
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._core.handle(line, self)
-                if len(rest) > LINE_BYTES:
-                    self.answer(None, failure(f"a request is longer than {LINE_BYTES} bytes; send it in parts"))
-                    break
+            data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            return True
         except OSError:
-            pass
-        finally:
-            self._shut_down()
-            self._core.closed(self)
-            self._socket.close()
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._core.handle(line, self)
+        if len(self._rest) > LINE_BYTES:
+            self.answer(None, failure(f"a request is longer than {LINE_BYTES} bytes; send it in parts"))
+            return False
+        return bool(data)
 
-    def _receive(self) -> bytes:
-        """The next bytes, waiting without limit (the time-out of the socket is for sending)."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return self._socket.recv(65536)
+    def close(self) -> None:
+        """Close the connection, whose client is gone."""
+        self._shut_down()
+        self._core.closed(self)
+        self._socket.close()
 
     def _shut_down(self) -> None:
         with contextlib.suppress(OSError):
@@ -100,9 +102,19 @@ class ChannelConnection:
 
 
 def serve(listener: socket.socket, core: ControllerCore) -> None:
-    """Accept connections for ever and serve each in its own thread."""
-    while True:
-        sock, _ = listener.accept()
-        sock.settimeout(SEND_S)
-        connection = ChannelConnection(sock, core)
-        threading.Thread(target=connection.serve, name="channel", daemon=True).start()
+    """Accept connections for ever and serve all of them in this thread.
+
+    A thread for each would hand the interpreter on for each of the requests that come together, one per member.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                connection: ChannelConnection | None = key.data
+                if connection is None:
+                    sock, _ = listener.accept()
+                    sock.settimeout(SEND_S)
+                    selector.register(sock, selectors.EVENT_READ, ChannelConnection(sock, core))
+                elif not connection.read():
+                    selector.unregister(key.fileobj)
+                    connection.close()

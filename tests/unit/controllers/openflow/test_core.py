@@ -214,8 +214,8 @@ def path(served: World, tmp_path: Path) -> Iterator[Path]:
     thread.start()
     yield where
     listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
     thread.join(5)
+    listener.close()
 
 
 def test_a_job_over_the_channel(path: Path) -> None:
