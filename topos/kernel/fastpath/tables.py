@@ -81,6 +81,7 @@ class FlowTables:
         self._forwarder = forwarder
         self._flows: dict[_Key, _Flow] = {}
         self._by_port: dict[int | None, dict[_Key, _Flow]] = {None: {}}
+        self._simple: dict[tuple[int, int | None, bytes | None], _Flow] = {}
         self._blocked: set[int] = set()
         self._dirty: set[int] = set()
         self._shared: PortRules | None = None
@@ -114,6 +115,8 @@ class FlowTables:
             flow.rule = flow.rule._replace(flow=flow.slot) if flow.slot else TO_OVS
         self._flows[key] = flow
         self._by_port.setdefault(flow.in_port, {})[key] = flow
+        if flow.simple:
+            self._simple[_named(flow)] = flow
         self._mark(flow.in_port)
 
     def _flow_of(self, update: FlowUpdate) -> _Flow:
@@ -128,6 +131,8 @@ class FlowTables:
     def _remove(self, key: _Key, flow: _Flow) -> None:
         del self._flows[key]
         del self._by_port[flow.in_port][key]
+        if flow.simple:
+            self._simple.pop(_named(flow), None)
         self._mark(flow.in_port)
 
     def _mark(self, in_port: int | None) -> None:
@@ -218,11 +223,8 @@ class FlowTables:
 
     def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
         """What the fast path counted for the flow with exactly this match; zeros if there is none."""
-        if table == 0:
-            for flow in self._by_port.get(in_port, {}).values():
-                if (flow.priority, flow.eth_dst, flow.simple) == (priority, eth_dst, True):
-                    return self._counts(flow)
-        return Counts()
+        flow = self._simple.get((priority, in_port, eth_dst)) if table == 0 else None
+        return Counts() if flow is None else self._counts(flow)
 
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
@@ -234,10 +236,9 @@ class FlowTables:
 
     def each(self) -> Iterator[SimpleFlow]:
         """The flows that compare nothing but ingress port and destination."""
-        for flow in self._flows.values():
-            if flow.simple:
-                out = flow.rule.port if flow.rule.kind == OUT else None
-                yield SimpleFlow(0, *_named(flow), flow.cookie, out, self._counts(flow))
+        for flow in self._simple.values():
+            out = flow.rule.port if flow.rule.kind == OUT else None
+            yield SimpleFlow(0, *_named(flow), flow.cookie, out, self._counts(flow))
 
     def port_counts(self) -> Mapping[int, PortCounts]:
         """What the fast path forwarded at each port, by OpenFlow number."""
