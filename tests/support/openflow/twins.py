@@ -29,7 +29,9 @@ MARK = "02:ff:00:00:00:01"
 """Frames to this address come to the client from every port, behind all frames that Open vSwitch got there before."""
 _ALL_PROTOCOLS = 0x0003
 _OUTGOING = 4
-_PATIENCE_S = 1.5
+_SOL_PACKET, _PACKET_AUXDATA, _TAGGED = 263, 8, 1 << 4
+"""The kernel takes the VLAN tag out of a frame and hands it over beside it (struct tpacket_auxdata)."""
+_PATIENCE_S = 4.0
 _STRAYS_S = 0.01
 
 
@@ -43,10 +45,12 @@ EMPTY = flow(OFPROTO.OFPTT_ALL, 0, {}, [], command=OFPROTO.OFPFC_DELETE)
 """Removes every flow of every table."""
 
 
-def frame(tag: int, to: str, sender: str, ethertype: int, length: int = 60) -> bytes:
-    """A frame that only these tests send."""
-    head = bytes.fromhex((to + sender).replace(":", "")) + struct.pack("!H", ethertype)
-    return (head + MAGIC + struct.pack("!I", tag)).ljust(length, b"\0")
+def frame(tag: int, to: str, sender: str, ethertype: int, length: int = 60, vlan: int | None = None) -> bytes:
+    """A frame that only these tests send, of at least 22 bytes; with ``vlan``, a tag of 4 bytes comes on top."""
+    head = bytes.fromhex((to + sender).replace(":", ""))
+    if vlan is not None:
+        head, length = head + struct.pack("!HH", 0x8100, vlan), length + 4
+    return (head + struct.pack("!H", ethertype) + MAGIC + struct.pack("!I", tag)).ljust(length, b"\0")
 
 
 class Twin:
@@ -60,9 +64,11 @@ class Twin:
             with namespaces.inside(net.netns_fd(host.name)):
                 sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
                 sock.bind((f"{host.name}-eth0", _ALL_PROTOCOLS))
+            sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
             sock.setblocking(False)
             self.sockets[number] = stack.enter_context(sock)
-        self.arrived: Counter[tuple[int, bytes]] = Counter()
+        self.arrived: Counter[tuple[int, int, bytes]] = Counter()
+        self._addresses: dict[int, str] = {}
         self.marks: Counter[int] = Counter()
         self.packets_in: Counter[tuple[int, int, int, bytes]] = Counter()
 
@@ -72,9 +78,10 @@ class Twin:
         while ready := select.select(list(self.sockets.values()), [], [], 0 if found else seconds)[0]:
             for number, sock in self.sockets.items():
                 if sock in ready:
-                    data, address = sock.recvfrom(4096)
-                    if address[2] != _OUTGOING and MAGIC in data[14:18]:
-                        self.arrived[number, data] += 1
+                    data, more, _, address = sock.recvmsg(4096, 64)
+                    if address[2] != _OUTGOING and data[14:18] == MAGIC:
+                        status, tag = struct.unpack_from("=I12xH", more[0][2]) if more else (0, 0)
+                        self.arrived[number, tag if status & _TAGGED else -1, data] += 1
                         found = True
         self.client.read()
         for message in self.client.packets_in:
@@ -85,6 +92,13 @@ class Twin:
             found = True
         self.client.packets_in.clear()
         return found
+
+    def configure(self, port: int, configuration: int, mask: int) -> None:
+        """Set the bits ``mask`` of a port's configuration (OFPPC_...)."""
+        if port not in self._addresses:
+            ports = self.client.ask(PARSER.OFPPortDescStatsRequest(self.client.link, 0))
+            self._addresses = {described.port_no: described.hw_addr for described in ports}
+        self.client.send(PARSER.OFPPortMod(self.client.link, port, self._addresses[port], configuration, mask))
 
     def forget_caches(self) -> None:
         """Empty the caches of Open vSwitch, which follow a change of the tables later, and collect their counts."""
@@ -129,7 +143,7 @@ class Twins:
 
     def __init__(self, twins: Sequence[Twin]) -> None:
         self.twins = twins
-        self._marked = 0
+        self._deaf: set[int] = set()
 
     def tell(self, *messages: Message, bundled: bool = False) -> None:
         """Send messages, in a bundle if ``bundled``, and wait for the barrier's reply."""
@@ -143,20 +157,27 @@ class Twins:
             twin.client.barrier()
             twin.forget_caches()
 
+    def configure(self, configurations: Mapping[int, int], mask: int) -> None:
+        """Set the bits ``mask`` of the configuration of ports, those that are not named have none of them."""
+        self._deaf = {port for port, bits in configurations.items() if bits & OFPROTO.OFPPC_NO_RECV}
+        for twin in self.twins:
+            for port in twin.sockets:
+                twin.configure(port, configurations.get(port, 0), mask)
+
     def pour(self, packets: Iterable[tuple[int, bytes]]) -> None:
         """Send each (port, frame) to every bridge, and return when all have come out where they come out."""
         packets = list(packets)
-        self._marked += 1
         for twin in self.twins:
+            twin.marks.clear()
             for number, data in packets:
                 twin.sockets[number].send(data)
             for sock in twin.sockets.values():
-                sock.send(frame(self._marked, MARK, "02:00:00:00:00:00", ETHERTYPES[0]))
+                sock.send(frame(0, MARK, "02:00:00:00:00:00", ETHERTYPES[0]))
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
             for twin in self.twins:
                 twin.collect()
-            marked = all(twin.marks[number] >= self._marked for twin in self.twins for number in twin.sockets)
+            marked = all(set(twin.sockets) - self._deaf <= set(twin.marks) for twin in self.twins)
             if marked and self.agree() and not any(twin.collect(_STRAYS_S) for twin in self.twins):
                 return
             time.sleep(0.001)
@@ -168,7 +189,6 @@ class Twins:
 
     def forget(self) -> None:
         """Begin anew."""
-        self._marked = 0
         for twin in self.twins:
             twin.collect(_STRAYS_S)
             for counter in (twin.arrived, twin.marks, twin.packets_in):

@@ -44,7 +44,7 @@ VALUE_BYTES = {Map.PORTS: 16, Map.BANKS: 8, Map.RULES: 16, Map.TABLES: 8, Map.FL
 TABLE_KEY = struct.Struct("=I6s2x")
 KIND_SHIFT, FLOW_SHIFT, FLOW_BITS = 56, 32, 24
 
-_LENGTH, _INTERFACE = 0, 40  # offsets in struct __sk_buff of linux/bpf.h
+_LENGTH, _TAGGED, _INTERFACE = 0, 20, 40  # offsets in struct __sk_buff of linux/bpf.h
 _LOOKUP, _PROCESSOR, _REDIRECT, _LOAD_BYTES = 1, 8, 23, 26  # helper functions of linux/bpf.h
 _SHOT = 2  # TC_ACT_SHOT of linux/pkt_cls.h
 _LOAD_MAP = 0x18
@@ -131,12 +131,15 @@ class Assembler:
         self.call(_LOOKUP)
 
     def count(self, offset: int) -> None:
-        """Add the packet to the packets and bytes at r0 + ``offset``."""
+        """Add the packet, with the VLAN tag that the kernel keeps beside it, to the counts at r0 + ``offset``."""
         self.load(8, _R1, _R0, offset)
         self.op(0x07, _R1, value=1)
         self.store(8, _R0, offset, _R1)
         self.load(4, _R1, _CONTEXT, _LENGTH)
         self.load(8, _R2, _R0, offset + 8)
+        self.add(_R2, _R1)
+        self.load(4, _R1, _CONTEXT, _TAGGED)
+        self.op(0x67, _R1, value=2)
         self.add(_R2, _R1)
         self.store(8, _R0, offset + 8, _R2)
 
