@@ -126,8 +126,11 @@ class _Circuit:
         with ProbeTrain(
             self._sender, self._mac, self._receivers, seconds=seconds, interval_s=self._interval_s
         ) as train:
+            train_ends = time.monotonic() + seconds
             time.sleep(_LEAD_S)
             for number in range(count):
+                if time.monotonic() > train_ends - delay_s - _GAP_S:
+                    raise NotMeasured(f"the dark time at {delay_s * 1e3:g} ms: the controller was too slow for it")
                 old = WIRINGS[self._now][0][1]
                 self._now = 1 - self._now
                 ends.append((str(old), str(WIRINGS[self._now][0][1])))

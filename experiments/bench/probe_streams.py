@@ -27,6 +27,8 @@ _SETTLE_S = 0.1
 _PATIENCE_S = 20.0
 _NICE = -10
 _BUFFER_BYTES = 64 << 20
+_MOST_NS = 200_000
+"""Longest time that the sending of a frame may take."""
 _PROBE = struct.Struct("!4sI")
 _MAGIC = b"RYst"
 _PR_SET_TIMERSLACK = 29
@@ -55,20 +57,27 @@ class ProbeStreams(Child):
         super().__init__("experiments.bench.probe_streams", settings, fds, "the probe streams")
 
     def probes(self) -> list[Probe]:
-        """Wait for the end, and return all frames in the order of sending; ``MachineError`` if there is no result."""
+        """Wait for the end, and return the frames in the order of sending; ``MachineError`` if there is no result.
+
+        Those whose sending took so long that its time is not known are left out.
+        """
         answer = self.answer(self._seconds + _PATIENCE_S, stop=False)
         at = [-1] * len(answer["sent_ns"])
         for receiver, numbers in enumerate(answer["received"]):
             for number in numbers:
                 at[number] = receiver
-        return [Probe(ns / 1e9, number % self._senders, at[number]) for number, ns in enumerate(answer["sent_ns"])]
+        return [
+            Probe(began / 1e9, number % self._senders, at[number])
+            for number, (began, ended) in enumerate(answer["sent_ns"])
+            if ended - began <= _MOST_NS
+        ]
 
 
-def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[int]:
-    """Send ``BATCH`` frames in each of ``rounds``; returns their times of sending in monotonic ns."""
+def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple[int, int]]:
+    """Send ``BATCH`` frames in each of ``rounds``; returns when the sending of each began and ended (monotonic ns)."""
     own = [each.getsockname()[4].hex() for each in senders]
     clock = time.monotonic
-    sent: list[int] = []
+    sent: list[tuple[int, int]] = []
     start = clock()
     for turn in range(rounds):
         left = start + turn * INTERVAL_S - clock()
@@ -78,12 +87,13 @@ def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[int]:
             number = len(sent)
             place = number % len(senders)
             frame = ethernet_frame(mac, own[place], _PROBE.pack(_MAGIC, number))
-            sent.append(time.monotonic_ns())
+            began = time.monotonic_ns()
             try:
                 senders[place].send(frame)
             except OSError as error:
                 if error.errno != errno.ENOBUFS:  # the port dropped it: lost like one on the way
                     raise
+            sent.append((began, time.monotonic_ns()))
     return sent
 
 
