@@ -109,18 +109,19 @@ def flow_updates(reply: bytes) -> Iterator[FlowUpdate]:
         if length < 4:
             raise ValueError("a flow update is shorter than its header")
         if event in (INITIAL, ADDED, REMOVED, MODIFIED):
-            yield _flow_update(reply, at, length)
+            yield _flow_update(reply[at : at + length])
         else:
             yield FlowUpdate(event, 0, 0, 0, b"", _ALL, None)
         at += length
 
 
-def _flow_update(reply: bytes, at: int, length: int) -> FlowUpdate:
-    _, event, table, _, idle, _, priority, cookie = _UPDATE.unpack_from(reply, at)
-    start = at + _UPDATE.size
-    match_bytes = struct.unpack_from("!H", reply, start + 2)[0]
-    match = reply[start : start + match_bytes]
-    instructions = reply[start + (match_bytes + 7) // 8 * 8 : at + length]
+@lru_cache(maxsize=1 << 14)
+def _flow_update(update: bytes) -> FlowUpdate:
+    _, event, table, _, idle, _, priority, cookie = _UPDATE.unpack_from(update)
+    start = _UPDATE.size
+    match_bytes = struct.unpack_from("!H", update, start + 2)[0]
+    match = update[start : start + match_bytes]
+    instructions = update[start + (match_bytes + 7) // 8 * 8 :]
     return FlowUpdate(
         event, table, priority, cookie, match, read_match(match), -1 if idle else read_instructions(instructions)
     )

@@ -37,7 +37,7 @@ _BLOCKED = openflow.PORT_DOWN | openflow.PORT_NO_RECV | openflow.PORT_NO_FWD
 _Key = tuple[int, bytes]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Flow:
     """A flow of table 0; ``simple`` is False if it compares other fields too.
 
@@ -107,12 +107,11 @@ class FlowTables:
         flow = self._flow_of(update)
         reset = update.event == openflow.ADDED and self._resets.pop(_named(flow), False) is None
         if old is not None:
-            self._remove(key, old)
             flow.slot = old.slot
             flow.before = self._forwarder.flow_counts(old.slot) if reset else old.before
         if flow.rule.kind != UP:
             flow.slot = flow.slot or self._forwarder.new_flow()
-            flow.rule = flow.rule._replace(flow=flow.slot) if flow.slot else TO_OVS
+            flow.rule = Rule(flow.rule.kind, flow.rule.port, flow.slot) if flow.slot else TO_OVS
         self._flows[key] = flow
         self._by_port.setdefault(flow.in_port, {})[key] = flow
         if flow.simple:
@@ -214,9 +213,13 @@ class FlowTables:
     def _rules(self, port: int) -> PortRules:
         if self.suspended or self.refused or port in self._blocked:
             return PortRules()
-        own = self._by_port.get(port)
+        own, shared = self._by_port.get(port), self._by_port[None]
+        if own and not shared and not self._blocked and len(own) == 1:  # a circuit: rewiring must be fast
+            (flow,) = own.values()
+            if flow.simple and flow.eth_dst is None:
+                return PortRules(flow.rule)
         if own:
-            return _compile([*own.values(), *self._by_port[None].values()], self._blocked)
+            return _compile([*own.values(), *shared.values()], self._blocked)
         if self._shared is None:
             self._shared = _compile(self._by_port[None].values(), self._blocked)
         return self._shared
