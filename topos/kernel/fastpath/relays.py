@@ -7,9 +7,11 @@ when the fast path holds it too. Messages of a connection keep their order.
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from topos.kernel.fastpath import openflow
@@ -20,7 +22,11 @@ from topos.kernel.fastpath.streams import Loop, Stream
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""
 _BACKLOG = 64
-_CONNECT_S = 5.0
+_CONNECT_S = 0.05
+"""Longest wait for a connection, of the run's own loopback or file system, which answers at once or refuses."""
+_RETRY_S, _PATIENCE_S = 0.02, 0.9
+"""A caller waits so long for a server that is not there yet, which is tried in between. Open vSwitch gives up after one
+second, and then waits for another."""
 
 Connect = Callable[[], socket.socket]
 
@@ -31,7 +37,11 @@ def unix(path: Path) -> Connect:
     def connect() -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(_CONNECT_S)
-        connection.connect(str(path))
+        try:
+            connection.connect(str(path))
+        except OSError:
+            connection.close()
+            raise
         return connection
 
     return connect
@@ -43,7 +53,7 @@ def tcp(address: tuple[str, int]) -> Connect:
 
 
 class Listener:
-    """Listens at the Unix socket ``path``, and connects each caller on by ``connect``.
+    """Listens at the Unix socket ``path``, and connects each caller on by ``connect``, soon if it cannot at once.
 
     ``callers`` says which side calls: ``bridge`` (Open vSwitch, towards a controller) or ``client``.
     """
@@ -62,13 +72,20 @@ class Listener:
     def _accept(self, _: int) -> None:
         with suppress(OSError):
             caller, _address = self._listener.accept()
-            try:
-                other = self._connect()
-            except OSError:
-                caller.close()  # Open vSwitch tries again
-                return
-            bridge, client = (caller, other) if self._callers == "bridge" else (other, caller)
-            Relay(self._loop, bridge, client, self._monitor)
+            self._connect_on(caller, time.monotonic() + _PATIENCE_S)
+
+    def _connect_on(self, caller: socket.socket, until: float) -> None:
+        try:
+            other = self._connect()
+        except OSError:
+            again = time.monotonic() + _RETRY_S
+            if again > until:
+                caller.close()
+            else:
+                self._loop.at(again, partial(self._connect_on, caller, until))
+            return
+        bridge, client = (caller, other) if self._callers == "bridge" else (other, caller)
+        Relay(self._loop, bridge, client, self._monitor)
 
 
 class Relay:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import select
 import selectors
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
+SPIN_S = 0.0001
+"""How long before its time a timer stops sleeping: a processor that sleeps wakes up so much later."""
 _CHUNK_BYTES = 1 << 18
 _MOST_BUFFERED_BYTES = 64 << 20
 """Bytes that may wait to be sent to a peer that does not read; then its connection is closed."""
 
 
 class Loop:
-    """Calls a function for each file descriptor that is ready to be read, in one thread."""
+    """Calls functions for file descriptors that are ready to be read, and at given times, in one thread."""
 
     def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
+        self.selector = selectors.EpollSelector()
         self.ended = False
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def at(self, moment: float, call: Callable[[], None]) -> None:
+        """Call ``call`` at time ``moment`` (monotonic seconds)."""
+        heapq.heappush(self._timers, (moment, next(self._order), call))
 
     def watch(self, file: int | socket.socket, ready: Callable[[int], None]) -> None:
         """Call ``ready`` with the mask of events whenever ``file`` can be read."""
@@ -31,8 +43,19 @@ class Loop:
     def run(self) -> None:
         """Serve until ``ended``."""
         while not self.ended:
-            for key, mask in self.selector.select():
+            for key, mask in self._wait():
                 key.data(mask)
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                heapq.heappop(self._timers)[2]()
+
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, as soon as something is; nothing shortly before the time of a timer."""
+        if not self._timers:
+            return self.selector.select()
+        left = self._timers[0][0] - time.monotonic() - SPIN_S
+        if left > 0:  # the time-out of epoll itself would be in whole milliseconds
+            select.select([self.selector], [], [], left)
+        return self.selector.select(0)
 
 
 class Stream:

@@ -263,9 +263,13 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
     clock = RunningClock()
     world = running(PHOTONIC, clock=clock)
     listener = channel.listen(tmp_path / "channel")
-    threading.Thread(
-        target=lambda: channel.ChannelConnection(listener.accept()[0], world.core).serve(), daemon=True
-    ).start()
+
+    def serve() -> None:
+        connection = channel.ChannelConnection(listener.accept()[0], world.core)
+        while connection.read():
+            pass
+
+    threading.Thread(target=serve, daemon=True).start()
     with ChannelClient(tmp_path / "channel", 5) as client:
         client._socket.sendall(b'{"op":"alive","job":"A","rank":0}\n')
         client.call("failed", rank=0, cause="told")

@@ -1,0 +1,77 @@
+"""Callers of the relay wait for a server that comes later, and not for ever; timers of its loop keep their time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from topos.kernel.fastpath import relays
+from topos.kernel.fastpath.relays import Listener, unix
+from topos.kernel.fastpath.streams import Loop
+
+HELLO = bytes([5, 0, 0, 8, 0, 0, 0, 1])
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    waker, waiting = socket.socketpair()
+    made.watch(waiting, lambda _: setattr(made, "ended", True))
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    yield made
+    waker.send(b"x")
+    thread.join(5)
+    waker.close()
+    for key in list(made.selector.get_map().values()):
+        key.fileobj.close()  # type: ignore[union-attr]
+    made.selector.close()
+
+
+@contextmanager
+def caller(loop: Loop, folder: Path) -> Iterator[socket.socket]:
+    """A bridge that has called, although no controller listens yet."""
+    Listener(loop, folder / "bridge", unix(folder / "controller"), "bridge", lambda: None)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        connection.connect(str(folder / "bridge"))
+        yield connection
+
+
+def test_a_bridge_that_calls_too_early_reaches_the_controller_that_comes(loop: Loop, tmp_path: Path) -> None:
+    with caller(loop, tmp_path) as bridge, socket.socket(socket.AF_UNIX) as controller:
+        bridge.sendall(HELLO)
+        time.sleep(0.05)
+        controller.bind(str(tmp_path / "controller"))
+        controller.listen(1)
+        controller.settimeout(5)
+        connection, _ = controller.accept()
+        connection.settimeout(5)
+        assert connection.recv(100) == HELLO
+        connection.sendall(HELLO)
+        assert bridge.recv(100) == HELLO
+        connection.close()
+        assert bridge.recv(100) == b"", "the bridge hears of the end"
+
+
+def test_a_bridge_hears_it_if_no_controller_comes(loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relays, "_PATIENCE_S", 0.05)
+    with caller(loop, tmp_path) as bridge:
+        assert bridge.recv(100) == b""
+
+
+def test_timers_are_called_in_order_and_in_time() -> None:
+    loop, seen = Loop(), []
+    start = time.monotonic()
+    for after in (0.02, 0.0, 0.01):
+        loop.at(start + after, lambda after=after: seen.append((after, time.monotonic() - start)))  # type: ignore[misc]
+    loop.at(start + 0.03, lambda: setattr(loop, "ended", True))
+    loop.run()
+    assert [after for after, _ in seen] == [0.0, 0.01, 0.02]
+    assert all(after <= took < after + 0.5 for after, took in seen), "half a second is for a busy machine"
