@@ -120,7 +120,7 @@ def test_by_hand(twin: Twin) -> None:
 
 
 def test_flow_removed_messages_have_the_counts(twin: Twin) -> None:
-    """Of a flow that is deleted and of one whose time is over, to every client, in every version."""
+    """Of a flow that is deleted and of one whose time is over, to every client; then neither forwards any more."""
     with ExitStack() as stack:
         clients = [stack.enter_context(SwitchClient(twin.net, "s1", version)) for version in ("1.0", "1.3", "1.5")]
         for flow in (
@@ -138,6 +138,11 @@ def test_flow_removed_messages_have_the_counts(twin: Twin) -> None:
             while len(client.removed) < 2 and time.monotonic() < end:
                 client.read(0.1)
             assert {(m.cookie, *counts(m)) for m in client.removed} == {(1, 7, 700), (2, 3, 600)}
+    while twin.collect(0.05):
+        twin.arrived.clear()
+    pour(twin, 1, 5, 100, ONE)
+    pour(twin, 2, 5, 100, ONE)
+    assert not twin.collect(0.1)
 
 
 def test_a_flow_that_replaces_another_begins_with_its_counts_or_at_zero(twin: Twin) -> None:
