@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import platform
+import resource
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,6 +53,12 @@ def _buffer(data: bytes) -> tuple[ctypes.Array[ctypes.c_char], int]:
     """A buffer with ``data`` and its address; it lasts as long as the first of them."""
     buffer = ctypes.create_string_buffer(data, len(data))
     return buffer, ctypes.addressof(buffer)
+
+
+def unlimit_memory() -> None:
+    """Let maps be of any size: up to Linux 5.10 they count for the memory that a process may lock, at first 64 KiB."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def _new_map(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:

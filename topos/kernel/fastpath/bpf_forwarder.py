@@ -66,6 +66,7 @@ class BpfForwarder:
         self._switches: dict[str, _Switch] = {}
         self._free = deque(range(1, self._flows))
         self._next_slot = self._next_table = 1
+        bpf.unlimit_memory()
         with ExitStack() as undo:
             entries = {
                 Map.PORTS: _MOST_INTERFACES,

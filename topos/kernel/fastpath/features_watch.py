@@ -6,12 +6,11 @@ As long as a bridge has one of them, Open vSwitch forwards all of its packets. T
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from topos.kernel.fastpath.streams import Loop, Stream
+from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
 
 _COLUMNS = {
     "Bridge": ("name", "mirrors", "netflow", "sflow", "ipfix", "stp_enable", "rstp_enable", "fail_mode", "controller"),
@@ -48,14 +47,11 @@ class FeaturesWatch:
     def __init__(
         self, loop: Loop, path: Path, changed: Callable[[set[str]], None], failed: Callable[[str], None]
     ) -> None:
-        self._changed = changed
+        self._changed, self._failed = changed, failed
         self._decoder = json.JSONDecoder()
         self._rows: dict[str, dict[str, dict[str, Any]]] = {table: {} for table in _COLUMNS}
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_CONNECT_S)
-        connection.connect(str(path))
         ended = "the database of Open vSwitch closed the connection of the fast path"
-        self._stream = Stream(loop, connection, self._received, lambda: failed(ended))
+        self._stream = Stream(loop, connect_unix(path, _CONNECT_S), self._received, lambda: failed(ended))
         wanted = {table: {"columns": list(columns)} for table, columns in _COLUMNS.items()}
         self._stream.send(json.dumps({"id": 0, "method": "monitor", "params": ["Open_vSwitch", None, wanted]}).encode())
 
@@ -72,6 +68,9 @@ class FeaturesWatch:
         if message.get("method") == "echo":
             reply = {"id": message["id"], "result": message["params"], "error": None}
             self._stream.send(json.dumps(reply).encode())
+            return
+        if message.get("error"):
+            self._failed(f"the database of Open vSwitch does not tell of its features: {message['error']}")
             return
         updates = message["params"][1] if message.get("method") == "update" else message.get("result")
         for table, rows in (updates or {}).items():

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.streams import Loop, Stream
+from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
 from topos.kernel.fastpath.tables import FlowTables
 
 _FIRST_XID = 1
-_SURE_BYTES = 1 << 15
-"""If less than this could be read at once, Open vSwitch had room in the socket for all updates before the reply that is
-to be passed on: it sends them first, and at once, unless the socket (208 KiB) is full."""
+_SURE_PART = 20
+"""A full socket holds at least this part of the bytes that the kernel grants it; 1/16 if all messages have 48 bytes, as
+the kernel counts 768 for each. Open vSwitch sends updates before the reply that promises them, and at once unless the
+socket is full: if less than this could be read, all updates before the reply have been."""
 _CONNECT_S = 10.0
 
 
@@ -32,11 +33,12 @@ class Monitor:
         self._more = False
         """The next message continues the changes of the last one: those of a large bundle hold at once."""
         self._xid = _FIRST_XID
+        self._behind = 0
+        """The last xid sent when Open vSwitch may have had more updates than the socket took; 0 if it has none."""
         self._waiting: dict[int, Callable[[], None]] = {}
         self._after_pause: list[Callable[[], None]] = []
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_CONNECT_S)
-        connection.connect(str(path))
+        connection = connect_unix(path, _CONNECT_S)
+        self._sure_bytes = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _SURE_PART
         self._stream = Stream(loop, connection, self._received, self._ended)
         self._stream.send(openflow.monitor_requests(_FIRST_XID))
 
@@ -45,8 +47,8 @@ class Monitor:
 
         True if it is; else False, and ``then`` is called when it is.
         """
-        read = self._stream.read()
-        if read < _SURE_BYTES and not self._paused and not self._more and not self._waiting:
+        self._stream.read()
+        if not (self._behind or self._paused or self._more or self._waiting):
             return True
         self.when_current(then)
         return False
@@ -59,6 +61,8 @@ class Monitor:
 
     def _received(self, buffer: bytearray) -> None:
         done: list[Callable[[], None]] = []
+        if len(buffer) >= self._sure_bytes:
+            self._behind = self._xid
         for message in openflow.split(buffer):
             kind, xid = message[1], int.from_bytes(message[4:8], "big")
             if kind == openflow.MULTIPART_REPLY:
@@ -66,6 +70,7 @@ class Monitor:
             elif kind == openflow.PORT_STATUS:
                 self.tables.port_configured(*openflow.changed_port(message))
             elif kind == openflow.BARRIER_REPLY and xid in self._waiting:
+                self._behind = 0 if xid > self._behind else self._behind
                 (self._after_pause if self._paused else done).append(self._waiting.pop(xid))
             elif kind == openflow.ECHO_REQUEST:
                 self._stream.send(openflow.message(openflow.ECHO_REPLY, xid, message[8:]))

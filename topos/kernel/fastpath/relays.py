@@ -17,7 +17,7 @@ from pathlib import Path
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
-from topos.kernel.fastpath.streams import Loop, Stream
+from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
 
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""
@@ -33,18 +33,7 @@ Connect = Callable[[], socket.socket]
 
 def unix(path: Path) -> Connect:
     """A function that connects to the Unix socket ``path``."""
-
-    def connect() -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_CONNECT_S)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
-    return connect
+    return lambda: connect_unix(path, _CONNECT_S)
 
 
 def tcp(address: tuple[str, int]) -> Connect:
@@ -149,8 +138,8 @@ class Relay:
         return message if self._statistics is None else self._statistics.answered(message)
 
     def _end(self) -> None:
-        self._bridge.close()
-        self._client.close()
+        self._bridge.finish()
+        self._client.finish()
 
 
 def _promises(message: bytes) -> bool:

@@ -10,12 +10,25 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 SPIN_S = 0.0001
 """How long before its time a timer stops sleeping: a processor that sleeps wakes up so much later."""
 _CHUNK_BYTES = 1 << 18
 _MOST_BUFFERED_BYTES = 64 << 20
 """Bytes that may wait to be sent to a peer that does not read; then its connection is closed."""
+
+
+def connect_unix(path: Path, longest_s: float) -> socket.socket:
+    """A connection to the Unix socket ``path``; ``OSError`` if there is none within ``longest_s`` seconds."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(longest_s)
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 class Loop:
@@ -71,7 +84,7 @@ class Stream:
         self._loop, self._socket = loop, connection
         self._received, self._closed = received, closed
         self._incoming, self._outgoing = bytearray(), bytearray()
-        self.open = True
+        self.open, self._finishing = True, False
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,7 +98,7 @@ class Stream:
 
     def read(self) -> int:
         """Take what can be read now; the number of bytes."""
-        taken = 0
+        taken, ended = 0, False
         while self.open:
             try:
                 data = self._socket.recv(_CHUNK_BYTES)
@@ -93,23 +106,25 @@ class Stream:
                 break
             except OSError:
                 data = b""
-            if not data:
-                self.close()
-                break
+            ended = not data
             taken += len(data)
             self._incoming += data
             if len(data) < _CHUNK_BYTES:
                 break
-        if taken:
+        if self._finishing:
+            self._incoming.clear()
+        elif taken:
             try:
                 self._received(self._incoming)
             except ValueError:  # the peer does not speak the protocol
-                self.close()
+                ended = True
+        if ended:
+            self.close()
         return taken
 
     def send(self, data: bytes | bytearray) -> None:
         """Send ``data``, now or when the peer can take it."""
-        if not self.open or not data:
+        if not self.open or self._finishing or not data:
             return
         if self._outgoing:
             self._outgoing += data
@@ -138,6 +153,14 @@ class Stream:
         del self._outgoing[:sent]
         if not self._outgoing:
             self._loop.selector.modify(self._socket, selectors.EVENT_READ, self._ready)
+            if self._finishing:
+                self.close()
+
+    def finish(self) -> None:
+        """Close the socket once all that was sent has left; what still comes is thrown away."""
+        self._finishing = True
+        if not self._outgoing:
+            self.close()
 
     def close(self) -> None:
         """Close the socket; a second call does nothing."""

@@ -8,7 +8,7 @@ overlap.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -86,8 +86,7 @@ class FlowTables:
         self._dirty: set[int] = set()
         self._shared: PortRules | None = None
         self._ended: list[tuple[_Key, _Flow]] = []
-        self._removed: dict[tuple[int, int | None, bytes | None, int], Counts] = {}
-        self._order: deque[tuple[int, int | None, bytes | None, int]] = deque()
+        self._removed: OrderedDict[tuple[int, int | None, bytes | None, int], Counts] = OrderedDict()
         self._resets: OrderedDict[tuple[int, int | None, bytes | None], None] = OrderedDict()
         self.suspended = self.refused = False
 
@@ -180,12 +179,11 @@ class FlowTables:
         if not flow.slot:
             self._removed.pop(key, None)
             return
-        if key not in self._removed:
-            self._order.append(key)
         self._removed[key] = self._counts(flow)
+        self._removed.move_to_end(key)
         self._forwarder.free_flow(flow.slot)
-        while len(self._order) > _MOST_REMOVED:
-            self._removed.pop(self._order.popleft(), None)
+        if len(self._removed) > _MOST_REMOVED:
+            self._removed.popitem(last=False)
 
     def _counts(self, flow: _Flow) -> Counts:
         """What the fast path counted for a flow."""

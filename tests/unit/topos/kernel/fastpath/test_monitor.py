@@ -1,133 +1,218 @@
 from __future__ import annotations
 
-import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fast_path.doubles import FakeForwarder, OpenVSwitch, flow_match, flow_update, monitor_reply, output, turn
 
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.monitor import Monitor
-from topos.kernel.fastpath.rules import OUT, Counts, KernelPort, PortCounts, PortRules
+from topos.kernel.fastpath.openflow import ADDED, PAUSED, REMOVED, RESUMED
+from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, KernelPort, Rule
 from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
-PORTS = (1, 2, 3)
-
-
-class FakeForwarder:
-    """Notes what is set."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[int, int | None]] = []
-        self.flows = 0
-
-    def add(self, ports: Sequence[KernelPort]) -> None:
-        raise NotImplementedError
-
-    def set(self, switch: str, rules: Mapping[int, PortRules]) -> None:
-        """Note the egress port for each port that is named."""
-        self.calls.append({n: one.other.port if one.other.kind == OUT else None for n, one in sorted(rules.items())})
-
-    def new_flow(self) -> int:
-        self.flows += 1
-        return self.flows
-
-    def free_flow(self, flow: int) -> None:
-        pass
-
-    def flow_counts(self, flow: int) -> Counts:
-        return Counts()
-
-    def port_counts(self, switch: str) -> dict[int, PortCounts]:
-        return {}
-
-    def close(self) -> None:
-        pass
+MAC = b"\2\0\0\0\0\1"
+PAUSE, RESUME = (struct.pack("!HH4x", 8, event) for event in (PAUSED, RESUMED))
 
 
 class Bridge:
-    """The monitor of a bridge that this test plays."""
+    """A monitor between a false Open vSwitch and a false kernel."""
 
-    def __init__(self, folder: Path) -> None:
-        self.forwarder, self.failed = FakeForwarder(), list[str]()
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(folder / "mgmt"))
-        listener.listen(1)
-        tables = FlowTables("s1", PORTS, self.forwarder)
-        self.loop = Loop()
-        self.monitor = Monitor(self.loop, tables, folder / "mgmt", self.failed.append)
-        self.socket = listener.accept()[0]
-        listener.close()
+    def __init__(self, path: Path) -> None:
+        self.ovs, self.loop, self.kernel = OpenVSwitch(path), Loop(), FakeForwarder()
+        self.kernel.add([KernelPort("s1", port, port, 100 + port) for port in (1, 2)])
+        self.failed: list[str] = []
+        tables = FlowTables("s1", (1, 2), self.kernel)
+        self.monitor = Monitor(self.loop, tables, path, self.failed.append)
+        self.ovs.accept()
+        self.events: list[str] = []
 
-    def say(self, *messages: bytes) -> None:
-        """Send messages, and let the monitor read them."""
-        self.socket.sendall(b"".join(messages))
-        for key, mask in self.loop.selector.select(1):
-            key.data(mask)
+    def rule(self) -> Rule:
+        return self.kernel.receive(1, MAC)._replace(flow=0)
 
-    def asked(self) -> list[bytes]:
-        """What the monitor has sent."""
-        return list(openflow.split(bytearray(self.socket.recv(1 << 16))))
+    def then(self, name: str = "then") -> None:
+        self.events.append(
+            f"{name} {'DROP' if self.rule().kind == DROP else 'OUT' if self.rule().kind == OUT else 'UP'}"
+        )
+
+    def barrier(self) -> int:
+        """The number of the only message that Open vSwitch got, a barrier."""
+        ((kind, xid),) = self.ovs.asked()
+        assert kind == openflow.BARRIER_REQUEST
+        return xid
+
+    def close(self) -> None:
+        self.ovs.close()
+        turn(self.loop)
+        self.loop.selector.close()
 
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[Bridge]:
-    one = Bridge(tmp_path)
-    one.asked()
+    one = Bridge(tmp_path / "mgmt")
+    assert [kind for kind, _ in one.ovs.asked()] == [0, 28, 9, 18, 18]
     yield one
-    one.socket.close()
-    one.monitor._stream.close()
+    one.close()
 
 
-def added(in_port: int, out: int) -> bytes:
-    """A flow update: packets of one port go to another."""
-    match = struct.pack("!HHIIxxxx", 1, 12, 0x80000004, in_port)
-    action = struct.pack("!HH4xHHIHxxxxxx", 4, 24, 0, 16, out, 0)
-    length = 24 + len(match) + len(action)
-    return struct.pack("!HHBBHHH4xQ", length, openflow.ADDED, 0, 0, 0, 0, 10, 7) + match + action
+def added(instructions: bytes = output(2), *, priority: int = 1) -> bytes:
+    return flow_update(ADDED, flow_match(1), instructions, priority=priority)
 
 
-def reply(*updates: bytes, more: bool = False) -> bytes:
-    head = struct.pack("!HH4x", openflow.MULTIPART_MONITOR, more)
-    return openflow.message(openflow.MULTIPART_REPLY, 1, head + b"".join(updates))
+def reply(xid: int) -> bytes:
+    return openflow.message(openflow.BARRIER_REPLY, xid)
 
 
-def test_changes_of_one_message_hold_at_once(bridge: Bridge) -> None:
-    bridge.say(reply(added(1, 2), added(2, 1)))
-    assert bridge.forwarder.calls == [{1: 2, 2: 1}]
+def test_changes_are_followed_as_they_come(bridge: Bridge) -> None:
+    bridge.ovs.send(monitor_reply(added()))
+    turn(bridge.loop)
+    assert bridge.rule() == Rule(OUT, 2)
+    bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1)), added(b"", priority=7)))
+    turn(bridge.loop)
+    assert bridge.rule() == Rule(DROP) and len(bridge.kernel.sets) == 2
+
+
+def test_messages_in_pieces(bridge: Bridge) -> None:
+    for byte in monitor_reply(added()):
+        bridge.ovs.send(bytes([byte]))
+        turn(bridge.loop, 1)
+    assert bridge.rule() == Rule(OUT, 2)
+
+
+def test_a_promise_holds_at_once_if_the_updates_are_there(bridge: Bridge) -> None:
+    bridge.ovs.send(monitor_reply(added()))
+    assert bridge.rule() == TO_OVS
+    assert bridge.monitor.synchronize(bridge.then)
+    assert bridge.rule() == Rule(OUT, 2) and not bridge.ovs.asked() and not bridge.events
+
+
+def full(room: int) -> bytes:
+    """As many updates as fill ``room`` bytes, the last of which sends to port 2."""
+    update = monitor_reply(flow_update(ADDED, flow_match(2), b"", priority=9))
+    return update * (room // len(update)) + monitor_reply(added())
+
+
+def test_after_a_full_socket_a_promise_waits_for_open_vswitch(bridge: Bridge) -> None:
+    """What the socket did not take comes later, and the reply that promises it may come before."""
+    bridge.ovs.send(full(40_000))
+    turn(bridge.loop)
+    assert not bridge.monitor.synchronize(bridge.then)
+    xid = bridge.barrier()
+    bridge.ovs.send(monitor_reply(added(b"", priority=5)), reply(xid - 1))
+    turn(bridge.loop)
+    assert not bridge.events
+    bridge.ovs.send(reply(xid))
+    turn(bridge.loop)
+    assert bridge.events == ["then DROP"]
+    assert bridge.monitor.synchronize(bridge.then), "and not for ever"
+
+
+def test_a_full_socket_that_is_seen_only_now(bridge: Bridge) -> None:
+    bridge.ovs.send(full(40_000))
+    assert not bridge.monitor.synchronize(bridge.then)
+    bridge.ovs.send(full(40_000), reply(bridge.barrier()))
+    turn(bridge.loop)
+    assert bridge.events == ["then OUT"]
+    assert not bridge.monitor.synchronize(bridge.then), "the socket was full once more"
+    bridge.ovs.send(reply(bridge.barrier()))
+    turn(bridge.loop)
+    assert len(bridge.events) == 2
+
+
+@pytest.mark.parametrize("size", [48, 64, 88, 512, 4_096, 40_000])
+def test_a_full_socket_is_recognized_whatever_the_size_of_messages(bridge: Bridge, size: int) -> None:
+    """The kernel takes fewer bytes of short messages. The kernel of the tests is asked."""
+    message, sent = openflow.message(openflow.HELLO, 0, bytes(size - 8)), 0
+    while True:
+        try:
+            sent += bridge.ovs.socket.send(message)
+        except BlockingIOError:
+            break
+    turn(bridge.loop, 1)
+    assert sent >= size and not bridge.monitor.synchronize(bridge.then)
+
+
+def test_all_who_wait_are_called_in_order(bridge: Bridge) -> None:
+    for name in ("a", "b"):
+        bridge.monitor.when_current(lambda name=name: bridge.then(name))  # type: ignore[misc]
+    assert not bridge.monitor.synchronize(lambda: bridge.then("c"))
+    xids = [xid for _, xid in bridge.ovs.asked()]
+    bridge.ovs.send(reply(xids[0]), monitor_reply(added()), *map(reply, xids[1:]), reply(xids[0]))
+    turn(bridge.loop)
+    assert bridge.events == ["a OUT", "b OUT", "c OUT"]
+
+
+def test_a_monitor_that_is_paused_lets_all_wait(bridge: Bridge) -> None:
+    bridge.ovs.send(monitor_reply(PAUSE))
+    turn(bridge.loop)
+    assert not bridge.monitor.synchronize(bridge.then)
+    bridge.ovs.send(reply(bridge.barrier()))
+    turn(bridge.loop)
+    assert not bridge.events, "updates are still missing"
+    bridge.ovs.send(monitor_reply(added()), monitor_reply(RESUME))
+    turn(bridge.loop)
+    assert bridge.events == ["then OUT"]
+    assert bridge.monitor.synchronize(bridge.then)
 
 
 def test_a_bundle_of_several_messages_holds_when_the_last_has_come(bridge: Bridge) -> None:
-    bridge.say(reply(added(1, 2), more=True))
-    bridge.say(reply(added(2, 3), more=True))
-    assert bridge.forwarder.calls == []
-    assert not bridge.monitor.synchronize(lambda: None), "a reply that promises the bundle must wait"
-    bridge.say(reply(added(3, 1)))
-    assert bridge.forwarder.calls == [{1: 2, 2: 3, 3: 1}]
+    bridge.ovs.send(monitor_reply(added(), more=True))
+    turn(bridge.loop)
+    assert not bridge.kernel.sets
+    assert not bridge.monitor.synchronize(bridge.then), "a reply that promises the bundle must wait"
+    bridge.ovs.send(monitor_reply(added(b"", priority=7)), reply(bridge.barrier()))
+    turn(bridge.loop)
+    assert bridge.events == ["then DROP"] and len(bridge.kernel.sets) == 1
 
 
-def test_a_message_that_comes_in_parts_holds_when_it_is_whole(bridge: Bridge) -> None:
-    whole = reply(added(1, 2), added(2, 1))
-    bridge.say(whole[:50])
-    assert bridge.forwarder.calls == []
-    bridge.say(whole[50:])
-    assert bridge.forwarder.calls == [{1: 2, 2: 1}]
+def test_echoes_are_answered(bridge: Bridge) -> None:
+    bridge.ovs.send(openflow.message(openflow.ECHO_REQUEST, 9, b"abc"))
+    turn(bridge.loop)
+    assert bridge.ovs.socket.recv(100) == openflow.message(openflow.ECHO_REPLY, 9, b"abc")
 
 
-def test_what_waits_is_called_after_the_barrier_reply(bridge: Bridge) -> None:
-    called: list[int] = []
-    bridge.monitor.when_current(lambda: called.append(len(bridge.forwarder.calls)))
-    (barrier,) = bridge.asked()
-    bridge.say(reply(added(1, 2)))
-    assert called == []
-    bridge.say(openflow.message(openflow.BARRIER_REPLY, int.from_bytes(barrier[4:8], "big")))
-    assert called == [1], "once, with the rules in the kernel"
+def test_ports_that_are_limited_are_heard_of(bridge: Bridge) -> None:
+    def port(number: int, configuration: int) -> bytes:
+        return struct.pack("!IH2x6s2x16sII", number, 40, bytes(6), b"p", configuration, 0)
+
+    bridge.ovs.send(monitor_reply(added()))
+    bridge.ovs.send(openflow.message(19, 1, struct.pack("!HH4x", 13, 0) + port(1, 0) + port(2, openflow.PORT_DOWN)))
+    turn(bridge.loop)
+    assert bridge.rule() == TO_OVS
+    bridge.ovs.send(openflow.message(openflow.PORT_STATUS, 1, struct.pack("!B7x", 2) + port(2, 0)))
+    turn(bridge.loop)
+    assert bridge.rule() == Rule(OUT, 2)
 
 
-def test_an_end_of_the_connection_is_reported(bridge: Bridge) -> None:
-    bridge.socket.close()
-    for key, mask in bridge.loop.selector.select(1):
-        key.data(mask)
+def test_a_refusal_of_the_kernel_is_said_and_open_vswitch_forwards(
+    bridge: Bridge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bridge.kernel.refuses = True
+    bridge.ovs.send(monitor_reply(added()))
+    turn(bridge.loop)
+    said = "fast path: Open vSwitch forwards for s1 from now on: the map is full\n"
+    assert capsys.readouterr().err == said and bridge.rule() == TO_OVS
+    assert bridge.monitor.synchronize(bridge.then), "controllers are answered all the same"
+
+
+def test_a_refusal_of_open_vswitch_is_a_failure(bridge: Bridge) -> None:
+    bridge.ovs.send(openflow.message(openflow.ERROR, 1, struct.pack("!HH", 1, 5)))
+    turn(bridge.loop)
+    assert bridge.failed == ["Open vSwitch refused the flow monitor of s1: 00010005"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\5\0\0\3\0\0\0\0", monitor_reply(struct.pack("!HH", 0, 1))])
+def test_the_end_of_the_connection_is_a_failure(bridge: Bridge, data: bytes) -> None:
+    bridge.ovs.send(data)
+    bridge.ovs.close()
+    turn(bridge.loop)
     assert bridge.failed == ["Open vSwitch closed the flow monitor of s1"]
+    assert not bridge.loop.selector.get_map()
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        Monitor(Loop(), FlowTables("s1", (), FakeForwarder()), tmp_path / "mgmt", print)

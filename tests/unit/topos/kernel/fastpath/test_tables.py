@@ -1,155 +1,319 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from typing import NamedTuple
 
-from hypothesis import given, settings
+import pytest
+from fast_path.doubles import FakeForwarder
+from hypothesis import given
 from hypothesis import strategies as st
 
-from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.openflow import FlowUpdate, Match
-from topos.kernel.fastpath.rules import DROP, OUT, UP, Counts, PortCounts, PortRules, Rule
-from topos.kernel.fastpath.tables import FlowTables
+from railyard.errors import MachineError
+from topos.kernel.fastpath import tables as under_test
+from topos.kernel.fastpath.openflow import ADDED, INITIAL, MODIFIED, PORT_DOWN, REMOVED, FlowUpdate, Match
+from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, UP, Counts, KernelPort, PortRules
+from topos.kernel.fastpath.tables import FlowTables, SimpleFlow
 
-PORTS = (1, 2)
-MACS = tuple(bytes([2, 0, 0, 0, 0, n]) for n in range(2))
-MANY = 20_000
-
-
-class Kernel:
-    """A forwarder that keeps the rules; each slot has counted as many packets as its number says."""
-
-    def __init__(self) -> None:
-        self.rules = {port: PortRules() for port in PORTS}
-        self.used: set[int] = set()
-        self.next = 0
-
-    def set(self, switch: str, rules: Mapping[int, PortRules]) -> None:
-        self.rules |= rules
-
-    def new_flow(self) -> int:
-        self.next += 1
-        self.used.add(self.next)
-        return self.next
-
-    def free_flow(self, flow: int) -> None:
-        self.used.remove(flow)
-
-    def flow_counts(self, flow: int) -> Counts:
-        return Counts(flow, 100 * flow)
-
-    def port_counts(self, switch: str) -> dict[int, PortCounts]:
-        return {}
-
-    def add(self, ports: object) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def decides(self, port: int, mac: bytes) -> Rule:
-        rules = self.rules[port]
-        return rules.to.get(mac, rules.other)
+PORTS = (1, 2, 3)
+LOCAL = 0xFFFFFFFE
+MACS = tuple(bytes([2, 0, 0, 0, 0, n]) for n in range(3))
+TYPES = (0x800, 0x806)
+OTHER = -1
+Key = tuple[int, int | None, bytes | None, int | None]
 
 
-class Flow(FlowUpdate):
-    """A flow as it is added; ``key`` is by what Open vSwitch knows it."""
+class Flow(NamedTuple):
+    """A flow of OpenFlow; ``output`` as in ``FlowUpdate``."""
+
+    priority: int
+    in_port: int | None = None
+    eth_dst: bytes | None = None
+    eth_type: int | None = None
+    output: int | None = None
+    cookie: int = 0
 
     @property
-    def key(self) -> tuple[int, bytes]:
-        return self.priority, self.match_bytes
+    def key(self) -> Key:
+        return self[:4]
 
-    def may_match(self, port: int, mac: bytes) -> bool:
-        return self.match.in_port in (None, port) and self.match.eth_dst in (None, mac)
+    def takes(self, port: int, destination: bytes, kind: int) -> bool:
+        wanted = self.in_port, self.eth_dst, self.eth_type
+        return all(one in (None, found) for one, found in zip(wanted, (port, destination, kind), strict=True))
+
+    def update(self, event: int, table: int = 0) -> FlowUpdate:
+        match = Match(self.eth_type is None, self.in_port, self.eth_dst)
+        return FlowUpdate(event, table, self.priority, self.cookie, repr(self.key).encode(), match, self.output)
 
 
-def flow(priority: int, in_port: int | None, mac: bytes | None, output: int | None, simple: bool = True) -> Flow:
-    match = Match(simple, in_port, mac)
-    return Flow(openflow.ADDED, 0, priority, 0, repr(match).encode(), match, output)
+class Switch:
+    """Flow tables with a kernel, and beside them the flows as OpenFlow has them."""
+
+    def __init__(self, slots: int = 1 << 10) -> None:
+        self.kernel = FakeForwarder(slots)
+        self.kernel.add([KernelPort("s1", port, port, 100 + port) for port in PORTS])
+        self.tables = FlowTables("s1", PORTS, self.kernel)
+        self.flows: dict[Key, Flow] = {}
+        self.counted: dict[Key, int] = {}
+        self.blocked: set[int] = set()
+
+    def apply(self, event: int, flow: Flow) -> None:
+        """A change as Open vSwitch reports it: flows that it lacks are neither changed nor removed."""
+        if event == REMOVED and flow.key not in self.flows:
+            return
+        if event == MODIFIED and flow.key not in self.flows:
+            event = ADDED
+        flow = flow._replace(cookie=self.flows[flow.key].cookie) if event == REMOVED else flow
+        self.tables.update(flow.update(event))
+        if event == REMOVED:
+            del self.flows[flow.key]
+            self.counted.pop(flow.key, None)
+            return
+        self.flows[flow.key] = flow
+
+    def best(self, port: int, destination: bytes, kind: int) -> list[Flow]:
+        """The flows that OpenFlow's rules allow for a packet: those with the highest priority."""
+        matching = [flow for flow in self.flows.values() if flow.takes(port, destination, kind)]
+        return [flow for flow in matching if flow.priority == max(one.priority for one in matching)]
+
+    def check(self, *, exact: bool = False) -> None:
+        """Send all kinds of packets; each goes up or where OpenFlow sends it, and ``exact``: up only where it must."""
+        for port in PORTS:
+            for destination in (*MACS, b"\xff" * 6):
+                rule = self.kernel.receive(port, destination)
+                for kind in TYPES:
+                    best = self.best(port, destination, kind)
+                    if rule.kind != UP:
+                        assert len(best) == 1, "two flows of one priority, or none"
+                        assert rule[:2] == expressed(best[0])
+                        assert not {port, rule.port} & self.blocked and not self.tables.suspended
+                    elif exact:
+                        assert not best or expressed(best[0]) is None or {port, best[0].output} & self.blocked
+                if rule.kind != UP:
+                    self.counted[best[0].key] = self.counted.get(best[0].key, 0) + 1
+        for flow in self.flows.values():
+            if flow.eth_type is None:
+                counts = self.tables.counts_of(0, flow.priority, flow.in_port, flow.eth_dst)
+                assert counts.packets == self.counted.get(flow.key, 0)
 
 
-flows = st.builds(
-    flow,
-    st.integers(0, 2),
+def expressed(flow: Flow) -> tuple[int, int] | None:
+    """Kind and port of the rule for a flow; None if the fast path has none."""
+    if flow.eth_type is not None or flow.output not in (None, *PORTS):
+        return None
+    return (DROP, 0) if flow.output is None else (OUT, flow.output)
+
+
+OUTPUTS = st.sampled_from([None, *PORTS, *PORTS, OTHER, LOCAL])
+SIMPLE = st.builds(
+    Flow,
+    st.integers(0, 3),
     st.sampled_from([None, *PORTS]),
     st.sampled_from([None, *MACS]),
-    st.sampled_from([1, 2, None, -1, 77]),
-    st.sampled_from([True] * 9 + [False]),
+    st.none(),
+    OUTPUTS,
+    st.integers(0, 2),
 )
-steps = st.lists(st.tuples(st.booleans(), flows, st.booleans()), min_size=2, max_size=12)
+FLOWS = SIMPLE | st.builds(lambda flow, kind: flow._replace(eth_type=kind), SIMPLE, st.sampled_from(TYPES))
+CHANGES = st.tuples(st.sampled_from([ADDED, MODIFIED, REMOVED]), FLOWS)
+BLOCKS = st.tuples(st.just("block"), st.sampled_from(PORTS))
+STEPS = st.lists(CHANGES | CHANGES | CHANGES | BLOCKS | st.tuples(st.just("suspend"), st.booleans()), max_size=12)
 
 
-def expected(known: Mapping[tuple[int, bytes], Flow], port: int, mac: bytes) -> int | None:
-    """Where a packet goes: a port, 0 if it is dropped; None if that is for Open vSwitch to say."""
-    able = sorted((one for one in known.values() if one.may_match(port, mac)), key=lambda one: -one.priority)
-    if not able or not able[0].match.simple or (len(able) > 1 and able[1].priority == able[0].priority):
-        return None
-    output = able[0].output
-    return 0 if output is None else output if output in PORTS else None
-
-
-def check(kernel: Kernel, known: Mapping[tuple[int, bytes], Flow]) -> None:
-    """What the kernel decides by itself is what Open vSwitch would do; the rest it passes on."""
-    odd = any(not one.match.simple for one in known.values())
-    for port in PORTS:
-        for mac in (*MACS, b"\xff" * 6):
-            rule, right = kernel.decides(port, mac), expected(known, port, mac)
-            if rule.kind == UP:
-                assert odd or right is None, (port, mac, "could have been decided")
+@given(st.lists(STEPS, max_size=6), st.integers(0, 12))
+def test_every_packet_goes_up_or_where_openflow_sends_it(rounds: list[list[tuple[object, ...]]], slots: int) -> None:
+    switch = Switch(slots)
+    for steps in rounds:
+        for kind, what in steps:
+            if kind == "block":
+                assert isinstance(what, int)
+                switch.blocked ^= {what}
+                switch.tables.port_configured(what, PORT_DOWN if what in switch.blocked else 0)
+            elif kind == "suspend":
+                switch.tables.suspend(bool(what))
             else:
-                assert right == (0 if rule.kind == DROP else rule.port), (port, mac, rule)
+                assert isinstance(kind, int) and isinstance(what, Flow)
+                switch.apply(kind, what)
+        switch.tables.commit()
+        switch.check()
+        live = {flow.slot for flow in switch.tables._flows.values() if flow.slot}
+        assert live == switch.kernel.counted.keys(), "slots in use are those of live flows"
+        assert len(live) == sum(bool(flow.slot) for flow in switch.tables._flows.values()), "no two flows share one"
 
 
-@settings(max_examples=200)
-@given(steps)
-def test_the_kernel_decides_as_open_vswitch_or_not_at_all(changes: list[tuple[bool, Flow, bool]]) -> None:
-    kernel = Kernel()
-    tables = FlowTables("s1", PORTS, kernel)
-    known: dict[tuple[int, bytes], Flow] = {}
-    for remove, one, at_once in changes:
-        if remove and known:
-            key = sorted(known)[one.priority % len(known)]
-            tables.update(known.pop(key)._replace(event=openflow.REMOVED))
-        else:
-            event = openflow.MODIFIED if one.key in known else openflow.ADDED
-            tables.update(one._replace(event=event))
-            known[one.key] = one
-        if at_once:
-            tables.commit()
-            check(kernel, known)
-    tables.commit()
-    check(kernel, known)
-    named = {rule.flow for rules in kernel.rules.values() for rule in (rules.other, *rules.to.values())}
-    assert named - {0} <= kernel.used, "a rule counts for a slot that was given back"
-    assert len(kernel.used) <= len(known), "a slot of a flow that is gone was not given back"
+@given(st.lists(SIMPLE, max_size=8), st.sets(st.sampled_from(PORTS), max_size=1))
+def test_what_can_be_expressed_goes_the_fast_way(flows: list[Flow], blocked: set[int]) -> None:
+    """Simple flows of different priorities: only packets without a flow go up, and those of other actions."""
+    switch = Switch()
+    for priority, flow in enumerate(flows):
+        switch.apply(INITIAL, flow._replace(priority=priority))
+    switch.blocked = blocked
+    for port in blocked:
+        switch.tables.port_configured(port, PORT_DOWN)
+    switch.tables.commit()
+    switch.check(exact=True)
+
+
+def committed(*flows: Flow) -> Switch:
+    switch = Switch()
+    for flow in flows:
+        switch.apply(ADDED, flow)
+    switch.tables.commit()
+    return switch
+
+
+def decisions(switch: Switch, port: int = 1) -> list[tuple[int, int]]:
+    return [switch.kernel.receive(port, destination)[:2] for destination in MACS]
+
+
+def test_a_flow_of_another_kind_hides_simple_flows_of_its_priority_and_below() -> None:
+    simple = Flow(5, 1, None, output=2)
+    assert decisions(committed(simple, Flow(4, 1, eth_type=0x800))) == [(OUT, 2)] * 3
+    assert decisions(committed(simple, Flow(5, 1, eth_type=0x800))) == [(UP, 0)] * 3
+    assert decisions(committed(simple, Flow(9, 2, eth_type=0x800))) == [(OUT, 2)] * 3, "of another port"
+    assert decisions(committed(simple, Flow(9, None, MACS[0], output=OTHER))) == [(UP, 0), (OUT, 2), (OUT, 2)]
+
+
+def test_flows_of_other_tables_and_events_without_flows_are_no_concern() -> None:
+    switch = Switch()
+    for table, event in ((1, ADDED), (0, 4), (0, 5), (0, 6)):
+        switch.tables.update(Flow(1, 1, output=2).update(event, table))
+    switch.tables.commit()
+    assert not switch.kernel.sets and not list(switch.tables.each())
+    switch.tables.update(Flow(1, 1, output=2).update(ADDED))
+    switch.tables.commit()
+    switch.kernel.receive(1, MACS[0])
+    assert switch.tables.counts_of(0, 1, 1, None) == Counts(1, 100)
+    assert switch.tables.counts_of(1, 1, 1, None) == switch.tables.counts_of(0, 2, 1, None) == Counts()
+
+
+def test_only_ports_that_a_change_concerns_are_set_and_all_at_once() -> None:
+    switch = committed(Flow(1, None, MACS[0], output=2))
+    assert [rules.keys() for rules in switch.kernel.sets] == [set(PORTS)]
+    assert len({id(switch.kernel.rules[port].to) for port in PORTS}) == 1, "one table for all"
+    switch.apply(ADDED, Flow(2, 1, output=3))
+    switch.apply(ADDED, Flow(2, 3, output=1))
+    switch.apply(ADDED, Flow(2, LOCAL, output=1))
+    switch.tables.commit()
+    switch.tables.commit()
+    assert [rules.keys() for rules in switch.kernel.sets[1:]] == [{1, 3}]
+
+
+def test_counts_go_on_over_every_change_but_a_removal() -> None:
+    switch = committed(Flow(1, 1, output=2))
+
+    def seen() -> int:
+        switch.tables.commit()
+        switch.kernel.receive(1, MACS[0])
+        return switch.tables.counts_of(0, 1, 1, None).packets
+
+    assert [seen(), seen()] == [1, 2]
+    switch.apply(MODIFIED, Flow(1, 1, output=3))
+    assert seen() == 3
+    switch.apply(MODIFIED, Flow(1, 1, output=OTHER))
+    assert seen() == 3, "Open vSwitch counts the rest"
+    switch.apply(MODIFIED, Flow(1, 1))
+    assert seen() == 4
+    switch.apply(ADDED, Flow(1, 1, output=2))
+    assert seen() == 5
+    switch.apply(REMOVED, Flow(1, 1))
+    switch.apply(ADDED, Flow(1, 1, output=3))
+    assert seen() == 1
+    assert len(switch.kernel.counted) == 1
+
+
+def test_last_counts_of_removed_flows_are_kept() -> None:
+    switch = committed(Flow(1, 1, output=2, cookie=9))
+    for _ in range(3):
+        switch.kernel.receive(1, MACS[0])
+    switch.apply(REMOVED, Flow(1, 1))
+    switch.tables.commit()
+    removed = switch.tables.removed_counts
+    assert removed(1, 1, 1, None, 9) == removed(0, 1, 1, None, 8) == Counts()
+    assert removed(0, 1, 1, None, 9) == Counts(3, 300)
+
+
+def test_last_counts_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "_MOST_REMOVED", 2)
+    switch = Switch()
+
+    def remove(cookie: int) -> None:
+        switch.apply(ADDED, Flow(1, 1, output=2, cookie=cookie))
+        switch.tables.commit()
+        switch.kernel.receive(1, MACS[0])
+        switch.apply(REMOVED, Flow(1, 1))
+        switch.tables.commit()
+
+    def counts(cookie: int) -> int:
+        return switch.tables.removed_counts(0, 1, 1, None, cookie).packets
+
+    for cookie in (1, 2, 3):
+        remove(cookie)
+    assert [counts(cookie) for cookie in (1, 2, 3)] == [0, 1, 1]
+    remove(2)
+    remove(4)
+    assert [counts(cookie) for cookie in (2, 3, 4)] == [1, 0, 1], "the oldest, whenever it came first"
+
+
+def test_flows_are_listed_with_their_counts() -> None:
+    switch = committed(
+        Flow(1, 1, output=2, cookie=5), Flow(2, None, MACS[0]), Flow(3, eth_type=0x800), Flow(0, 2, output=OTHER)
+    )
+    switch.apply(REMOVED, Flow(3, eth_type=0x800))
+    switch.tables.commit()
+    switch.kernel.receive(1, MACS[0])
+    assert sorted(switch.tables.each(), key=lambda flow: flow.priority) == [
+        SimpleFlow(0, 0, 2, None, 0, None, Counts()),
+        SimpleFlow(0, 1, 1, None, 5, 2, Counts()),
+        SimpleFlow(0, 2, None, MACS[0], 0, None, Counts(1, 100)),
+    ]
+
+
+def test_a_refusal_leaves_everything_to_open_vswitch_for_ever() -> None:
+    switch = committed(Flow(1, None, output=2))
+    switch.kernel.refuses = True
+    switch.apply(ADDED, Flow(2, 1, output=3))
+    with pytest.raises(MachineError, match="the map is full"):
+        switch.tables.commit()
+    assert switch.kernel.rules == dict.fromkeys(PORTS, PortRules())
+    switch.kernel.refuses = False
+    switch.apply(REMOVED, Flow(1))
+    switch.apply(ADDED, Flow(3, output=1))
+    switch.tables.commit()
+    assert switch.kernel.rules == dict.fromkeys(PORTS, PortRules())
+    assert len(switch.kernel.counted) == 2, "the slot of the removed flow is free"
+
+
+def test_flows_without_a_slot_go_up_and_take_one_when_they_change() -> None:
+    switch = Switch(slots=1)
+    for flow in (Flow(1, 1, output=2), Flow(1, 2, output=3)):
+        switch.apply(ADDED, flow)
+    switch.tables.commit()
+    assert switch.kernel.receive(1, MACS[0])[:2] == (OUT, 2) and switch.kernel.receive(2, MACS[0]) == TO_OVS
+    switch.apply(REMOVED, Flow(1, 1))
+    switch.tables.commit()
+    switch.apply(MODIFIED, Flow(1, 2, output=1))
+    switch.tables.commit()
+    assert switch.kernel.receive(2, MACS[0])[:2] == (OUT, 1)
+
+
+@pytest.mark.parametrize("configuration", [1 << 0, 1 << 2, 1 << 5])
+def test_ports_that_a_controller_limits_are_open_vswitch_s(configuration: int) -> None:
+    switch = committed(Flow(1, 1, output=2), Flow(1, 2, output=3))
+    switch.tables.port_configured(77, configuration)
+    switch.tables.port_configured(2, configuration)
+    switch.tables.commit()
+    assert [switch.kernel.receive(port, MACS[0]) for port in (1, 2)] == [TO_OVS, TO_OVS]
+    switch.tables.port_configured(2, 1 << 6)
+    switch.tables.commit()
+    assert [switch.kernel.receive(port, MACS[0])[:2] for port in (1, 2)] == [(OUT, 2), (OUT, 3)]
 
 
 def test_statistics_of_many_flows_take_no_search_through_all() -> None:
-    kernel = Kernel()
-    tables = FlowTables("s1", PORTS, kernel)
-    macs = [n.to_bytes(6, "big") for n in range(MANY)]
+    switch = Switch(slots=20_000)
+    macs = [n.to_bytes(6, "big") for n in range(20_000)]
     for mac in macs:
-        tables.update(flow(5, None, mac, 2))
+        switch.tables.update(Flow(5, None, mac, output=2).update(ADDED))
     start = time.process_time()
-    counted = {tables.counts_of(0, 5, None, mac).packets for mac in macs}
-    assert counted == set(range(1, MANY + 1))
+    counted = [switch.tables.counts_of(0, 5, None, mac) for mac in macs]
     assert time.process_time() - start < 1
-    assert tables.counts_of(0, 6, None, macs[0]) == tables.counts_of(1, 5, None, macs[0]) == Counts()
-    assert sum(one.counts.packets for one in tables.each()) == MANY * (MANY + 1) // 2
-
-
-def test_a_kernel_that_is_full_leaves_the_switch_to_open_vswitch() -> None:
-    class Full(Kernel):
-        full = False
-
-        def new_flow(self) -> int:
-            return 0 if self.full else super().new_flow()
-
-    kernel = Full()
-    tables = FlowTables("s1", PORTS, kernel)
-    tables.update(flow(5, 1, None, 2))
-    kernel.full = True
-    tables.update(flow(5, 2, None, 1))
-    tables.commit()
-    assert kernel.decides(1, MACS[0]).kind == OUT
-    assert kernel.decides(2, MACS[0]).kind == UP, "no slot was left to count its packets"
+    assert counted == [Counts()] * 20_000 and len(list(switch.tables.each())) == 20_000

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fast_path.doubles import turn
+
+from topos.kernel.fastpath import streams
+from topos.kernel.fastpath.streams import Loop, Stream
+
+
+class Line:
+    """A stream and the peer at its other end."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.peer, own = socket.socketpair()
+        self.peer.setblocking(False)
+        self.came, self.ends, self.bad = bytearray(), 0, False
+        self.stream = Stream(self.loop, own, self._received, self._ended)
+        self.own = own
+        self.on_received: Callable[[], object] = int
+
+    def _received(self, buffer: bytearray) -> None:
+        self.came += buffer
+        self.on_received()
+        buffer.clear()
+        if self.bad:
+            raise ValueError("not the protocol")
+
+    def _ended(self) -> None:
+        self.ends += 1
+
+    def drain(self) -> bytes:
+        """What the peer can read by and by."""
+        found = bytearray()
+        while True:
+            turn(self.loop, 1)
+            try:
+                data = self.peer.recv(1 << 20)
+            except BlockingIOError:
+                return bytes(found)
+            if not data:
+                return bytes(found)
+            found += data
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    one = Line()
+    yield one
+    one.peer.close()
+    one.stream.close()
+    one.loop.selector.close()
+
+
+def test_bytes_pass_both_ways(line: Line) -> None:
+    line.peer.send(b"asked")
+    turn(line.loop)
+    assert line.came == b"asked"
+    line.stream.send(b"answered")
+    assert line.peer.recv(100) == b"answered"
+
+
+def test_reading_takes_what_is_there_and_says_how_much(line: Line) -> None:
+    assert line.stream.read() == 0
+    line.peer.send(b"12345")
+    assert line.stream.read() == 5 and line.came == b"12345"
+
+
+def test_a_slow_peer_gets_everything_in_order_and_nobody_waits(line: Line) -> None:
+    parts = [bytes([n]) * 300_000 for n in range(5)]
+    for part in parts:
+        line.stream.send(part)
+    assert line.drain() == b"".join(parts)
+    events = line.loop.selector.get_key(line.own).events
+    assert events == 1, "the loop does not wake up for a peer that has everything"
+
+
+def test_a_peer_that_does_not_read_is_cut_off(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_MOST_BUFFERED_BYTES", 1 << 20)
+    sent = 0
+    while line.stream.open and sent < 8 << 20:
+        line.stream.send(bytes(1 << 18))
+        sent += 1 << 18
+    assert not line.stream.open and line.ends == 1 and sent < 3 << 20
+
+
+def test_a_peer_that_closes_ends_the_stream_once(line: Line) -> None:
+    line.peer.send(b"last words")
+    line.peer.close()
+    turn(line.loop)
+    assert line.came == b"last words" and not line.stream.open and line.ends == 1
+    line.stream.close()
+    line.stream.finish()
+    line.stream.send(b"nobody")
+    assert line.ends == 1 and not line.loop.selector.get_map()
+
+
+def test_last_words_are_taken_before_the_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_CHUNK_BYTES", 5)
+    line.peer.send(b"12345")
+    line.peer.close()
+    taken: list[bool] = []
+    line.on_received = lambda: taken.append(line.ends == 0)
+    turn(line.loop)
+    assert line.came == b"12345" and taken == [True] and line.ends == 1
+
+
+def test_a_peer_that_closes_while_bytes_wait_ends_the_stream(line: Line) -> None:
+    line.stream.send(bytes(1 << 20))
+    line.peer.close()
+    turn(line.loop)
+    assert not line.stream.open and line.ends == 1
+
+
+def test_sending_to_a_peer_that_is_gone_ends_the_stream(line: Line) -> None:
+    line.peer.close()
+    line.stream.send(b"x")
+    assert not line.stream.open and line.ends == 1
+
+
+def test_a_peer_with_another_protocol_is_cut_off(line: Line) -> None:
+    line.bad = True
+    line.peer.send(b"GET / HTTP/1.1")
+    turn(line.loop)
+    assert not line.stream.open and line.ends == 1
+
+
+def test_finishing_sends_what_waits_and_takes_no_more(line: Line) -> None:
+    line.stream.send(bytes(1 << 20))
+    line.stream.finish()
+    line.stream.send(b"too late")
+    line.peer.send(b"too late as well")
+    assert line.stream.open
+    assert line.drain() == bytes(1 << 20)
+    turn(line.loop)
+    assert not line.stream.open and line.ends == 1 and not line.came
+    assert line.own.fileno() == -1
+
+
+def test_finishing_closes_at_once_if_nothing_waits(line: Line) -> None:
+    line.stream.finish()
+    assert not line.stream.open and line.ends == 1
+
+
+def test_a_loop_ends_when_it_is_told_and_forgets_files() -> None:
+    loop = Loop()
+    reading, writing = os.pipe()
+    calls: list[int] = []
+
+    def ready(mask: int) -> None:
+        calls.append(mask)
+        loop.forget(reading)
+        loop.forget(reading)
+        loop.ended = True
+
+    loop.watch(reading, ready)
+    os.write(writing, b"x")
+    loop.run()
+    assert calls == [1] and not loop.selector.get_map()
+    os.close(reading)
+    os.close(writing)
+    loop.selector.close()
+
+
+def test_a_connection_that_is_not_made_leaves_no_descriptor(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        streams.connect_unix(tmp_path / "nobody", 1)
+    with pytest.raises(OSError, match="too long"):
+        streams.connect_unix(tmp_path / ("x" * 120), 1)
