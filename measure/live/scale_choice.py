@@ -21,8 +21,8 @@ MOST_MBPS = 1000.0
 """Highest rate of one emulated link, Mb/s; above it one burst (64 kB) is a visible share of a transfer."""
 MOST_TIME = 10.0
 """Largest time scale that is chosen so that transfers fill enough packets; a larger one must be given explicitly."""
-MOST_STRETCH = 2.0
-"""Largest time scale that is chosen for a smaller expected error."""
+MOST_STRETCH = 1.3
+"""Largest time scale that is chosen for a smaller expected error; ``--quick`` then stays under two minutes."""
 
 Pace = Mapping[int, float]
 """Transfers one after another in a real second of a step, by the number of ranks of the collective."""

@@ -83,7 +83,7 @@ def test_the_catalog_keeps_the_floors(name: str) -> None:
     experiment = make_settings({"workload": name})
     scale = resolve_scale(experiment, workload, None)
     check_floors(experiment, workload, scale, default_calibration().floors())
-    assert scale.time == pytest.approx(2.0 if name == "moe-smoke" else 3.1)
+    assert scale.time == pytest.approx(1.3 if name == "moe-smoke" else 3.1)
 
 
 def seconds(mode: Mode, delay_ms: float = 0.0, workload: str = "moe-smoke") -> tuple[float, float]:

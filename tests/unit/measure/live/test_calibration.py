@@ -70,7 +70,7 @@ def test_floors_follow_timers_and_dark_times() -> None:
     assert measured(coarse).floors("bpf").delay_s == pytest.approx(0.006)
     assert measured(coarse).floors("ovs").guard_s == pytest.approx(0.006)
     assert measured(coarse).floors("bpf").slot_s == pytest.approx(0.024)
-    assert measured(dark_error_s=0.2e-3).floors("bpf").delay_s == pytest.approx(0.002)
+    assert measured(dark_error_s=0.25e-3).floors("bpf").delay_s == pytest.approx(0.002)
     assert measured(dataclasses.replace(GOOD_TIMER, count=0)).floors("bpf") == UNTIMED["bpf"]
 
 
@@ -110,6 +110,16 @@ def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path, text: str) -> No
     path = tmp_path / "calibration.json"
     path.write_text(text)
     with pytest.raises(MachineError, match=r"calibration\.json .* sudo .*railyard calibrate"):
+        load_calibration(path)
+
+
+def test_a_file_of_the_first_version_is_to_be_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    timer = dataclasses.asdict(GOOD_TIMER)
+    first = {"format": 1, "measured_at": "2026-01-01", "quick": True, "kernel": "6.1", "cpus": 2, "datapath": "netdev"}
+    first |= {"hosts": 16, "aggregate_mbps": 7600.0, "aggregate_limited": True, "alpha_s": 1e-4, "alpha_p99_s": 1e-3}
+    path.write_text(json.dumps(first | {"busy_share": 0.0, "timer_idle": timer, "timer_loaded": timer}))
+    with pytest.raises(MachineError, match=r"another version; measure again with: sudo .*railyard calibrate"):
         load_calibration(path)
 
 

@@ -129,7 +129,7 @@ def test_a_lower_rate_is_preferred_to_a_longer_run() -> None:
 
 
 def test_a_run_is_slowed_down_to_the_target_and_no_further() -> None:
-    capacity, job = carrying(10_000, TransferCost(2, 4000, 3e-3)), needs(32, 12.5, ranks2=10)
+    capacity, job = carrying(10_000, TransferCost(2, 4000, 2.3e-3)), needs(32, 12.5, ranks2=10)
     scale = pick_scale(job, FLOORS, capacity)
     assert 1.0 < scale.time <= MOST_STRETCH
     error = expected_error(job, capacity, scale)
