@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -100,7 +101,7 @@ class Schedule:
         """Number of places for chunks at each position."""
         return self.chunks + self.scratch
 
-    @property
+    @cached_property
     def moves(self) -> bool:
         """Whether chunks change their slot, so that all slots must have one size."""
         return self.scratch > 0 or any(t.slot != t.chunk for t in self.transfers)

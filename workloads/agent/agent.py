@@ -32,6 +32,7 @@ from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
 from workloads.rank.paths import paths_in, slot_window_in
+from workloads.rank.schedule_facts import ScheduleFacts
 
 _CHECK_S = 1.0
 """Longest interval at which the bounds of waits are checked; every check wakes the process."""
@@ -80,10 +81,10 @@ class LauncherChannel:
 class Agent:
     """Runs the steps of the rank's program up to ``config.steps``.
 
-    ``control`` is a stream socket to the agent launcher.
+    ``control`` is a stream socket to the agent launcher. ``facts`` may be shared with the agents of other ranks.
     """
 
-    def __init__(self, config: AgentConfig, control: socket.socket) -> None:
+    def __init__(self, config: AgentConfig, control: socket.socket, facts: ScheduleFacts | None = None) -> None:
         self._config = config
         self._launcher = LauncherChannel(control)
         self._poller = Poller()
@@ -91,7 +92,7 @@ class Agent:
         self._check_s = min(_CHECK_S, config.ack_timeout_s / _CHECKS)
         self._log = EventLog(config.events, config.rank)
         self._comm_engine = CommEngine(
-            config, self._communication_done, self._send_buffered, self._perform, self._log.note
+            config, self._communication_done, self._send_buffered, self._perform, self._log.note, facts
         )
         self._machine = self._comm_engine.machine
         self._channel: JobChannel | None = None

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from workloads.agent.config import AgentConfig, configs_from_json
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective
+from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.schedule import Schedule
 
 _PR_SET_NAME = 15
 """Sets the name that ``ps`` and ``top`` show."""
@@ -158,21 +160,22 @@ class LauncherServer:
         with os.fdopen(memory, "rb") as file:
             file.seek(0)
             configs = configs_from_json(file.read())
-        _warm_up(configs)
+        facts = _warm_up(configs)
+        own = [facts.of_one(_places(config)) for config in configs]  # before the first fork, which makes pages shared
         gc.collect()
         gc.freeze()
-        for config, has_namespace in zip(configs, have_namespaces, strict=True):
+        for config, one, has_namespace in zip(configs, own, have_namespaces, strict=True):
             namespace = self._namespaces.pop(0) if has_namespace else -1
-            self._fork(team, config, namespace)
+            self._fork(team, config, namespace, one)
             if namespace >= 0:
                 os.close(namespace)
 
-    def _fork(self, team: int, config: AgentConfig, namespace: int) -> None:
+    def _fork(self, team: int, config: AgentConfig, namespace: int, facts: ScheduleFacts) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _run_agent(config, theirs, namespace, launcher)
+            _run_agent(config, theirs, namespace, launcher, facts)
         theirs.close()
         child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
@@ -215,17 +218,30 @@ def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return list(fds)
 
 
-def _warm_up(configs: list[AgentConfig]) -> None:
-    """Build (and verify) every schedule once, before forking."""
+def _warm_up(configs: list[AgentConfig]) -> ScheduleFacts:
+    """Build (and verify) every schedule once, and what all ranks need to know of it, before forking."""
+    facts = ScheduleFacts()
     for config in configs[:1]:
         for operations in config.program.operations:
             for op in operations:
                 if isinstance(op, Collective):
                     with contextlib.suppress(RailyardError):  # the agent that needs the schedule reports the error
-                        schedule_of(config.program, op)
+                        facts.prepare(schedule_of(config.program, op))
+    return facts
 
 
-def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, launcher: int) -> None:
+def _places(config: AgentConfig) -> Iterator[tuple[Schedule, int]]:
+    """The schedules of a rank's collectives, with its positions in them."""
+    program = config.program
+    with contextlib.suppress(RailyardError, LookupError, ValueError):  # the agent reports the error
+        for op in program.communications(config.rank):
+            if isinstance(op, Collective):
+                yield schedule_of(program, op), program.groups[op.group].members.index(config.rank)
+
+
+def _run_agent(
+    config: AgentConfig, control: socket.socket, namespace: int, launcher: int, facts: ScheduleFacts
+) -> None:
     """Run an agent in the forked child; never returns."""
     status = 1
     try:
@@ -235,7 +251,7 @@ def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, laun
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
             raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
         control = _keep_only(control)
-        status = _run_to_end(config, control)
+        status = _run_to_end(config, control, facts)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send_error(control, f"the agent of rank {config.rank} failed: {type(error).__name__}: {error}", False)
@@ -244,9 +260,9 @@ def _run_agent(config: AgentConfig, control: socket.socket, namespace: int, laun
         os._exit(status)
 
 
-def _run_to_end(config: AgentConfig, control: socket.socket) -> int:
+def _run_to_end(config: AgentConfig, control: socket.socket, facts: ScheduleFacts) -> int:
     try:
-        Agent(config, control).run()
+        Agent(config, control, facts).run()
     except RailyardError as error:
         _send_error(control, str(error), isinstance(error, PeerLost))
         return AgentError.exit_status

@@ -332,15 +332,6 @@ def collective_exchange(
     return builder.exchange
 
 
-def by_position(schedule: Schedule) -> list[list[tuple[int, Transfer]]]:
-    """The numbered transfers that each position takes part in."""
-    mine: list[list[tuple[int, Transfer]]] = [[] for _ in range(schedule.n)]
-    for number, t in enumerate(schedule.transfers):
-        for position in {t.src, t.dst}:
-            mine[position].append((number, t))
-    return mine
-
-
 def on_circuits(
     mine: Iterable[tuple[int, Transfer]], circuit_transfers: Collection[int] | None, *, in_slots: bool
 ) -> Collection[int]:

@@ -35,6 +35,7 @@ from workloads.rank.executor import ReleaseCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, keys_at
+from workloads.rank.schedule_facts import ScheduleFacts
 
 
 class CommEngine:
@@ -52,13 +53,14 @@ class CommEngine:
         buffered: Callable[[InFlight, float], None],
         perform: Callable[[Message | RunCompute | StepEnded | Event], None],
         note: Callable[..., Any],
+        facts: ScheduleFacts | None = None,
     ) -> None:
         self._config = config
         self._done = done
         self._buffered = buffered
         self._perform = perform
         self.values = Values(config)
-        self.machine = _machine(config, phases(config.program, config.rank), self.values)
+        self.machine = _machine(config, phases(config.program, config.rank), self.values, facts)
         self.transport = Transport(config.plan, config.rank, self)
         self._slot_connections = SlotConnections(note)
         self._matcher = ReceiveMatcher(config, self.machine)
@@ -278,7 +280,7 @@ class CommEngine:
                 )
 
 
-def _machine(config: AgentConfig, found: tuple[Phase, ...], values: Values) -> RankMachine:
+def _machine(config: AgentConfig, found: tuple[Phase, ...], values: Values, facts: ScheduleFacts | None) -> RankMachine:
     return RankMachine(
         config.program,
         config.rank,
@@ -290,4 +292,5 @@ def _machine(config: AgentConfig, found: tuple[Phase, ...], values: Values) -> R
         first_step=config.incarnation.first_step if config.incarnation is not None else 0,
         provisioned=config.mode == "provisioned",
         values=values.contribution if config.real_payload else None,
+        facts=facts,
     )
