@@ -81,3 +81,32 @@ def test_a_child_is_told_lines_until_it_ends(module: Path) -> None:
         child.tell("nobody listens")
         assert child.answer(5, stop=False) == "go\n"
     assert not child.has_ended
+
+
+def test_a_child_that_is_begun_works_while_its_parent_does(module: Path) -> None:
+    module.write_text(
+        "import json, os, sys\nos.write(json.loads(sys.stdin.readline())['fd'], b'begun')\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\n"
+    )
+    reading, writing = os.pipe()
+    try:
+        child = Child(module.stem, {"fd": writing}, (writing,), "the child", patience_s=5)
+        with pytest.raises(MachineError, match="the child was not started"):
+            child.ready()
+        child.begin()
+        assert os.read(reading, 10) == b"begun"
+        assert child.ready() is child and not child.has_ended
+        child.close()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_child_that_is_begun_and_never_ready_ends_with_its_close(module: Path) -> None:
+    module.write_text("import time\ntime.sleep(100)\n")
+    child = Child(module.stem, {}, (), "the child")
+    child.begin()
+    pid = child.pid
+    child.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railyard.errors import ConfigError, MachineError
+from topos.kernel.fastpath import offload as under_test
+from topos.kernel.fastpath.offload import Offload, check_forwarding, tap_name
+from topos.kernel.fastpath.rules import Counts, PortCounts
+
+
+class Answered(Offload):
+    """An offload whose process answers ``lines``."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(9, Path("run"), Path("run/ovs"), ["s1"], "auto", ("10.0.0.1", 6653), ports=2, flows=4)
+        self.lines, self.told = list(lines), list[str]()
+
+    def tell(self, line: str) -> None:
+        self.told.append(line)
+
+    def line(self, longest_s: float) -> str:
+        return self.lines.pop(0) if self.lines else ""
+
+
+def answered(what: Any) -> Answered:
+    return Answered(json.dumps(what) + "\n")
+
+
+def test_the_settings_are_those_that_the_process_reads() -> None:
+    assert json.loads(json.dumps(Answered()._settings)) == {
+        "netns_fd": 9,
+        "run_dir": "run",
+        "own_dir": "run/ovs",
+        "bridges": ["s1"],
+        "datapath": "auto",
+        "openflow": ["10.0.0.1", 6653],
+        "ports": 2,
+        "flows": 4,
+    }
+
+
+def test_the_choice_and_its_reason() -> None:
+    one = answered({"datapath": "mirred", "why": "bpf: not root"})
+    assert (one.why, one.choose(), one.why, one.told) == ("", "mirred", "bpf: not root", ["choose"])
+
+
+@pytest.mark.parametrize("call", [Offload.choose, Offload.port_counts])
+def test_errors_of_the_process(call: Any) -> None:
+    with pytest.raises(MachineError, match=r"^the fast path did not answer within 10 s; its message is above$"):
+        call(Answered())
+    with pytest.raises(MachineError, match=r"^datapath bpf is refused$"):
+        call(answered({"error": "datapath bpf is refused"}))
+
+
+def test_ports_are_told_with_their_taps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "inside", lambda fd: nullcontext(fd))
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (31, tap_name(21)), (32, tap_name(22))])
+    one = answered({"attached": True})
+    one.attach([("s1", 1, "s1-eth1", 21), ("s1", 2, "s1-eth2", 22)])
+    assert json.loads(one.told[0]) == {
+        "ports": [["s1", 1, 21, 31], ["s1", 2, 22, 32]],
+        "names": {"o21": "s1-eth1", "o22": "s1-eth2"},
+    }
+    with pytest.raises(MachineError, match="within 20 s"):
+        one.attach([])
+
+
+def test_counts_of_ports() -> None:
+    one = answered({"s1": {"1": [1, 100, 2, 200, 3, 300]}, "s2": {}})
+    assert one.port_counts() == {"s1": {1: PortCounts(Counts(1, 100), Counts(2, 200), Counts(3, 300))}, "s2": {}}
+
+
+def test_ways_to_forward() -> None:
+    assert [check_forwarding(way) for way in ("auto", "bpf", "mirred", "ovs")] == ["auto", "bpf", "mirred", "ovs"]
+    with pytest.raises(ConfigError, match="must be auto, bpf, mirred or ovs, not xdp"):
+        check_forwarding("xdp")
+
+
+def test_a_tap_has_a_name_that_an_interface_may_have() -> None:
+    assert len(tap_name(2**31 - 1)) < 16
+
+
+def test_a_process_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Answered()
+    one.check()
+    monkeypatch.setattr(Offload, "has_ended", True)
+    with pytest.raises(MachineError, match="the fast path ended; its message is above"):
+        one.check()

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fast_path.doubles import FakeForwarder, OpenVSwitch, turn
+
+from railyard.errors import MachineError
+from topos.kernel.fastpath import mirred_forwarder, openflow, process
+from topos.kernel.fastpath.process import Offload, make_forwarder
+
+FOUND = {"datapath": "bpf", "why": ""}
+
+
+class Kernel:
+    """A kernel that has some of the ways to forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, bpf: bool, mirred: bool) -> None:
+        self.tried: list[str] = []
+        self._bpf, self._mirred = bpf, mirred
+        monkeypatch.setattr(process, "BpfForwarder", self._make_bpf)
+        monkeypatch.setattr(process, "MirredForwarder", lambda *_: "by filters")
+        monkeypatch.setattr(mirred_forwarder, "unsupported_reason", self._reason)
+
+    def _make_bpf(self, *arguments: int) -> str:
+        assert arguments == (3, 8, 16)
+        self.tried.append("bpf")
+        if not self._bpf:
+            raise MachineError("making the map ports failed (not root)")
+        return "by eBPF"
+
+    def _reason(self) -> str | None:
+        self.tried.append("mirred")
+        return None if self._mirred else "no filters"
+
+
+@pytest.mark.parametrize(
+    ("asked", "bpf", "mirred", "forwarder", "datapath", "why"),
+    [
+        ("auto", True, True, "by eBPF", "bpf", ""),
+        ("bpf", True, False, "by eBPF", "bpf", ""),
+        ("auto", False, True, "by filters", "mirred", "bpf: making the map ports failed (not root)"),
+        ("mirred", True, True, "by filters", "mirred", ""),
+        ("auto", False, False, None, "ovs", "bpf: making the map ports failed (not root); mirred: no filters"),
+    ],
+)
+def test_the_way_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, asked: str, bpf: bool, mirred: bool, forwarder: Any, datapath: str, why: str
+) -> None:
+    kernel = Kernel(monkeypatch, bpf=bpf, mirred=mirred)
+    assert make_forwarder(asked, 3, 8, 16) == (forwarder, {"datapath": datapath, "why": why})
+    assert ("bpf" in kernel.tried) == (asked != "mirred")
+
+
+@pytest.mark.parametrize(
+    ("asked", "mirred", "message"),
+    [
+        ("bpf", True, r"datapath bpf is refused: making the map ports failed \(not root\); auto would take mirred"),
+        ("bpf", False, r"datapath bpf is refused: .*; auto would take ovs"),
+        ("mirred", False, "datapath mirred is refused: no filters; auto would take ovs"),
+    ],
+)
+def test_a_way_that_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str, mirred: bool, message: str) -> None:
+    Kernel(monkeypatch, bpf=False, mirred=mirred)
+    with pytest.raises(MachineError, match=f"^{message}$"):
+        make_forwarder(asked, 3, 8, 16)
+
+
+class FakeCarrier:
+    def __init__(self, netns_fd: int, ports: object) -> None:
+        self._pipe = os.pipe()
+
+    def fileno(self) -> int:
+        return self._pipe[0]
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+
+class FakeWatch:
+    """In place of the watch of the database; the last one made."""
+
+    last: FakeWatch
+
+    def __init__(self, loop: object, path: Path, changed: Any, failed: Any) -> None:
+        self.path, self.changed, self.failed = path, changed, failed
+        FakeWatch.last = self
+
+
+class Process:
+    """The offload process in this one, with the parent's end of its standard input."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys, self.kernel = capsys, FakeForwarder()
+        reading, self.parent = os.pipe()
+        (folder / "ovs").mkdir()
+        self.ovs = OpenVSwitch(folder / "ovs" / "s1.mgmt")
+        for name, value in (("_STDIN", reading), ("Carrier", FakeCarrier), ("FeaturesWatch", FakeWatch)):
+            monkeypatch.setattr(process, name, value)
+        settings = {"netns_fd": 3, "run_dir": folder, "own_dir": folder / "ovs", "bridges": ["s1"], "openflow": None}
+        self.offload = Offload(settings, self.kernel)
+        self.offload._found = FOUND
+
+    def told(self, data: bytes) -> list[Any]:
+        """The lines that the process prints when it is told ``data``."""
+        os.write(self.parent, data)
+        return self.said()
+
+    def said(self) -> list[Any]:
+        turn(self.offload._loop)
+        return [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+
+    @property
+    def ended(self) -> bool:
+        return self.offload._loop.ended
+
+
+@pytest.fixture
+def offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Process]:
+    one = Process(tmp_path, monkeypatch, capsys)
+    yield one
+    one.ovs.close()
+    for key in list(one.offload._loop.selector.get_map().values()):
+        os.close(key.fd) if isinstance(key.fileobj, int) else key.fileobj.close()  # type: ignore[attr-defined]
+    one.offload._loop.selector.close()
+
+
+def test_lines_in_pieces_and_several_at_once(offload: Process) -> None:
+    assert offload.told(b"cho") == []
+    assert offload.told(b"ose\nchoose\ncounts\nsto") == [FOUND, FOUND, {}]
+    assert not offload.ended
+    assert offload.told(b"p\n") == [] and offload.ended
+
+
+def test_it_ends_with_its_parent(offload: Process) -> None:
+    os.close(offload.parent)
+    assert offload.said() == [] and offload.ended
+
+
+ATTACH = json.dumps({"ports": [["s1", 1, 5, 6], ["s1", 2, 7, 8]], "names": {"o5": "s1-eth1"}}).encode() + b"\n"
+
+
+def test_it_says_that_it_is_attached_when_the_rules_hold(offload: Process, tmp_path: Path) -> None:
+    assert offload.told(ATTACH) == []
+    assert offload.kernel.rules.keys() == {1, 2} and FakeWatch.last.path == tmp_path / "db.sock"
+    offload.ovs.accept()
+    kind, xid = offload.ovs.asked()[-1]
+    assert kind == openflow.BARRIER_REQUEST
+    offload.ovs.send(openflow.message(openflow.BARRIER_REPLY, xid))
+    assert offload.said() == [{"attached": True}]
+    assert offload.told(b"counts\n") == [{"s1": {}}]
+    FakeWatch.last.changed({"s1"})
+    assert offload.offload._monitors["s1"].tables.suspended
+    FakeWatch.last.changed({"s2"})
+    assert not offload.offload._monitors["s1"].tables.suspended
+
+
+def test_what_the_kernel_refuses_is_an_error(offload: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise MachineError("attaching the program failed")
+
+    monkeypatch.setattr(offload.kernel, "add", refuse)
+    assert offload.told(ATTACH) == [{"error": "attaching the program failed"}]
+
+
+def test_without_open_vswitch_there_is_an_error(offload: Process) -> None:
+    offload.ovs.close()
+    (said,) = offload.told(ATTACH)
+    assert "refused" in said["error"]
+
+
+def test_an_open_vswitch_that_goes_away_ends_it_with_one_sentence(offload: Process) -> None:
+    offload.told(ATTACH)
+    offload.ovs.accept()
+    offload.ovs.close()
+    turn(offload.offload._loop)
+    FakeWatch.last.failed("the database is gone too")
+    assert offload.ended
+    assert offload.capsys.readouterr().err == "fast path: Open vSwitch closed the flow monitor of s1\n"

@@ -1,0 +1,224 @@
+"""What a relay lets pass between a bridge and its client, and when."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+from fast_path.doubles import FakeForwarder, turn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topos.kernel.fastpath import openflow, streams
+from topos.kernel.fastpath.relays import Relay
+from topos.kernel.fastpath.streams import Loop
+from topos.kernel.fastpath.tables import FlowTables
+
+PACKET_IN, BARRIER, BUNDLE = 10, 21, 33
+
+
+class FakeMonitor:
+    """Says that the fast path holds everything, or calls back when it does."""
+
+    def __init__(self) -> None:
+        self.tables = FlowTables("s1", (1, 2), FakeForwarder(), {"o5": "s1-eth1"})
+        self.current, self.asked = True, 0
+        self.waiting: list[Callable[[], None]] = []
+
+    def synchronize(self, then: Callable[[], None]) -> bool:
+        self.asked += 1
+        if not self.current:
+            self.waiting.append(then)
+        return self.current
+
+    def follow(self) -> None:
+        """The fast path holds what was waited for."""
+        waiting, self.waiting = self.waiting, []
+        for then in waiting:
+            then()
+
+
+class Pair:
+    """A relay with a bridge and a client; ``monitor`` may be None."""
+
+    def __init__(self) -> None:
+        self.loop, self.monitor = Loop(), FakeMonitor()
+        self.attached: FakeMonitor | None = self.monitor
+        (self.bridge, one), (self.client, two) = socket.socketpair(), socket.socketpair()
+        for end in (self.bridge, self.client):
+            end.setblocking(False)
+        self.relay = Relay(self.loop, one, two, lambda: self.attached)  # type: ignore[arg-type,return-value]
+
+    def says(self, *messages: bytes) -> list[tuple[int, int]]:
+        """What the client has got when the bridge has sent ``messages``."""
+        self.bridge.send(b"".join(messages))
+        return self.got()
+
+    def got(self) -> list[tuple[int, int]]:
+        """Type and number of each message that has reached the client."""
+        turn(self.loop)
+        try:
+            data = bytearray(self.client.recv(1 << 20))
+        except BlockingIOError:
+            return []
+        return [(message[1], message[7]) for message in openflow.split(data)]
+
+    @property
+    def ended(self) -> bool:
+        return not self.loop.selector.get_map()
+
+    def close(self) -> None:
+        for end in (self.bridge, self.client):
+            end.close()
+        turn(self.loop)
+        self.loop.selector.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    one = Pair()
+    yield one
+    one.close()
+
+
+def message(kind: int, xid: int = 0, body: bytes = b"", version: int = 5) -> bytes:
+    return struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body
+
+
+def test_messages_that_promise_nothing_pass_at_once(pair: Pair) -> None:
+    pair.monitor.current = False
+    plain = [message(kind, kind) for kind in (0, 1, 2, 3, PACKET_IN, 8)]
+    assert pair.says(*plain) == [(kind, kind) for kind in (0, 1, 2, 3, PACKET_IN, 8)]
+    pair.client.send(message(14, 9))
+    turn(pair.loop)
+    assert pair.bridge.recv(100) == message(14, 9) and not pair.monitor.asked
+
+
+COUNTED = struct.pack("!HH4x", 1, 0)
+PROMISES = [
+    message(BARRIER, 1),
+    message(19, 1, version=1),
+    message(BUNDLE, 1, bytes(8)),
+    message(openflow.FLOW_REMOVED, 1, bytes(48)),
+    message(openflow.PORT_STATUS, 1, bytes(80)),
+    message(19, 1, COUNTED, version=4),
+]
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda data: f"{data[0]}-{data[1]}")
+def test_a_promise_waits_until_the_fast_path_holds_it(pair: Pair, promise: bytes) -> None:
+    pair.monitor.current = False
+    assert pair.says(message(PACKET_IN, 1), promise, message(PACKET_IN, 2)) == [(PACKET_IN, 1)]
+    assert pair.says(message(PACKET_IN, 3)) == [], "none overtakes"
+    pair.monitor.follow()
+    assert pair.got() == [(promise[1], 1), (PACKET_IN, 2), (PACKET_IN, 3)]
+
+
+def test_several_promises_of_one_reading_need_one_look(pair: Pair) -> None:
+    assert pair.says(message(BARRIER, 1), message(BARRIER, 2)) == [(BARRIER, 1), (BARRIER, 2)]
+    assert pair.monitor.asked == 1
+    assert pair.says(message(BARRIER, 3)) == [(BARRIER, 3)]
+    assert pair.monitor.asked == 2
+
+
+def test_promises_behind_a_waiting_one_are_looked_at_again(pair: Pair) -> None:
+    pair.monitor.current = False
+    assert pair.says(message(BARRIER, 1), message(BARRIER, 2), message(PACKET_IN, 3)) == []
+    pair.monitor.follow()
+    assert pair.got() == [(BARRIER, 1)]
+    pair.monitor.follow()
+    assert pair.got() == [(BARRIER, 2), (PACKET_IN, 3)]
+    pair.monitor.current = True
+    assert pair.says(message(BARRIER, 4)) == [(BARRIER, 4)]
+
+
+def test_without_a_fast_path_everything_passes(pair: Pair) -> None:
+    pair.attached = None
+    assert pair.says(message(BARRIER, 1), PROMISES[-1]) == [(BARRIER, 1), (19, 1)]
+
+
+def test_names_of_ports_are_those_of_the_links(pair: Pair) -> None:
+    port = struct.pack("!IH2x6s2x16sII", 1, 40, bytes(6), b"o5", 0, 0)
+    pair.bridge.send(message(openflow.PORT_STATUS, 1, bytes(8) + port))
+    turn(pair.loop)
+    assert b"s1-eth1\0" in pair.client.recv(200)
+
+
+def test_what_a_client_sent_before_it_closed_reaches_the_bridge(pair: Pair) -> None:
+    """Also if the bridge takes it slowly."""
+    sent = message(14, 7, bytes(60_000)) * 20
+    pair.client.setblocking(True)
+    for start in range(0, len(sent), 50_000):
+        pair.client.send(sent[start : start + 50_000])
+        turn(pair.loop, 1)
+    pair.client.close()
+    turn(pair.loop)
+    assert not pair.ended
+    found = bytearray()
+    while len(found) < len(sent):
+        found += pair.bridge.recv(1 << 20)
+        turn(pair.loop, 1)
+    assert found == sent
+    turn(pair.loop)
+    assert pair.ended and pair.bridge.recv(10) == b""
+
+
+@pytest.mark.parametrize("side", ["client", "bridge"])
+def test_one_side_that_closes_in_the_middle_ends_both(pair: Pair, side: str) -> None:
+    pair.monitor.current = False
+    assert pair.says(message(BARRIER, 1), message(BARRIER, 2)) == []
+    end = getattr(pair, side)
+    end.send(message(14, 1)[:5])
+    end.close()
+    turn(pair.loop)
+    assert pair.ended
+    pair.monitor.follow()
+    pair.monitor.follow()
+    assert getattr(pair, "bridge" if side == "client" else "client").fileno() != -1
+
+
+@pytest.mark.parametrize("side", ["client", "bridge"])
+def test_a_malformed_length_ends_the_connection(pair: Pair, side: str) -> None:
+    getattr(pair, side).send(message(0, 1) + b"\5\0\0\7\0\0\0\0")
+    turn(pair.loop)
+    assert pair.ended
+
+
+@pytest.mark.parametrize("reader", ["client", "bridge"])
+def test_a_side_that_does_not_read_is_cut_off(pair: Pair, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    monkeypatch.setattr(streams, "_MOST_BUFFERED_BYTES", 1 << 20)
+    sender = pair.bridge if reader == "client" else pair.client
+    for _ in range(100):
+        try:
+            sender.send(message(PACKET_IN, 1, bytes(60_000)))
+        except OSError:
+            break
+        turn(pair.loop, 1)
+    turn(pair.loop)
+    assert pair.ended
+
+
+BODIES = st.builds(
+    lambda kind, rest: struct.pack("!H", kind) + rest,
+    st.sampled_from([0, 1, 2, 3, 4, 13, 0xFFFF]),
+    st.binary(max_size=150) | st.integers(0, 150).map(bytes),
+)
+ANYTHING = st.builds(
+    message, st.sampled_from([4, 6, 11, 12, 14, 16, 17, 18, 19, 34]), st.integers(0, 3), BODIES, st.integers(0, 7)
+)
+
+
+@given(st.lists(ANYTHING | st.sampled_from(PROMISES) | st.binary(max_size=20), max_size=8), st.booleans())
+def test_no_bytes_end_the_process(parts: list[bytes], to_bridge: bool) -> None:
+    pair = Pair()
+    try:
+        for part in parts:
+            try:
+                (pair.client if to_bridge else pair.bridge).send(part)
+            except BrokenPipeError:
+                break
+            turn(pair.loop, 1)
+    finally:
+        pair.close()
