@@ -22,6 +22,7 @@ from collections.abc import Container, Iterable, Mapping
 from functools import cache
 
 from controllers.engine.actions import Darken
+from topos.kernel.fastpath.lasting import Lasts, encode
 from topos.plan import SwitchPlan
 
 VERSION = 5
@@ -193,12 +194,16 @@ def darken(
     return bundle(bodies, xid)
 
 
-def end_dark(reconfiguration_id: int, xid: int) -> bytes:
-    """One flow-mod that removes all dark flows of a reconfiguration at once, then a barrier request."""
+def end_dark(reconfiguration_id: int, xid: int, dark_s: float | None = None) -> bytes:
+    """One flow-mod that removes all dark flows of a reconfiguration at once, then a barrier request.
+
+    ``dark_s``: the switch is to keep them until they have lasted so many seconds (``topos.kernel.fastpath.lasting``).
+    """
     body = flow_mod(
         DELETE, _MATCH_NOTHING, cookie=dark_cookie(reconfiguration_id), cookie_mask=EVERY_BIT, table=ALL_TABLES
     )
-    return header(TYPE_FLOW_MOD, xid, len(body)) + body + barrier(xid)
+    lasts = b"" if dark_s is None else encode(Lasts(xid, dark_cookie(reconfiguration_id), dark_s))
+    return lasts + header(TYPE_FLOW_MOD, xid, len(body)) + body + barrier(xid)
 
 
 def forward(table: Mapping[str, int | None], xid: int) -> bytes:

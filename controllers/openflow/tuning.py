@@ -1,7 +1,8 @@
 """Executes reconfigurations of optical switches: ports go dark, wait for the delay, and come up; then the ack is sent.
 
 The dark time runs from the reply to the ``darken`` bundle to the reply to ``end_dark``, which is sent earlier than the
-end of the delay by the round trip that the last ones took.
+end of the delay: by the round trip that the last ones took, or by ``CacheTimes.early_s`` to a switch that keeps the
+time itself.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Tuning:
         number, sender = done.reconfiguration_id, self._sender
         datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
         caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
-        datapath.learn(done.step, now - done.sent_at)
+        if done.step == "darken" or not self._keeps_time(running.action):
+            datapath.learn(done.step, now - done.sent_at)
         if done.step == "darken" and not running.action.quiet:
             # a port that only lost its circuit may have been given a rotation flow by a later reconfiguration
             for port in running.action.ports:
@@ -71,7 +73,8 @@ class Tuning:
         if done.step == "darken" and delay_s > 0:
             running.dark_since = now
             lead = min(delay_s, datapath.caches.quiet_lead_s) if running.action.quiet else 0.0
-            end = now + delay_s - datapath.trip_s("end_dark") - lead
+            keeps_time, early_s = self._keeps_time(running.action), datapath.caches.early_s or 0.0
+            end = now + delay_s - lead - (early_s if keeps_time else datapath.trip_s("end_dark"))
             if self._losses.counts(number):
                 sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
             sender.later(end, lambda t: self._end_dark(number, t))
@@ -127,9 +130,15 @@ class Tuning:
         if number not in self._under_way:
             return ()
         name = self._under_way[number].action.switch
-        if self._sender.send(name, "end_dark", lambda xid: flows.end_dark(number, xid), now, number):
+        action = self._under_way[number].action
+        dark_s = action.delay_s if self._keeps_time(action) else None
+        if self._sender.send(name, "end_dark", lambda xid: flows.end_dark(number, xid, dark_s), now, number):
             return ()
         return self.lost(name, f"{name} is not connected to the controller", now)
+
+    def _keeps_time(self, action: Darken) -> bool:
+        """Whether the switch itself ends the dark time of ``action`` when it is over."""
+        return self._sender.datapaths.caches.early_s is not None and not action.quiet
 
     def _macs(self, switch: str) -> dict[int, str]:
         """The MAC addresses of the hosts at the ports of a switch, by port."""

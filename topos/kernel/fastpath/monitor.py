@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,11 @@ class Monitor:
 
     def __init__(self, loop: Loop, tables: FlowTables, path: Path, failed: Callable[[str], None]) -> None:
         self.tables = tables
+        self._loop = loop
+        self._timer: float | None = None
+        self._gone: list[tuple[int, Callable[[], None]]] = []
+        self._change_s = 0.0
+        """How long the last end of lasting flows took."""
         self._failed = failed
         self._paused = False
         self._more = False
@@ -92,8 +98,33 @@ class Monitor:
             return
         try:
             self.tables.commit()
+            self.tables.lasting.committed(time.monotonic())
+            self._set_timer()
         except MachineError as error:
             print(f"fast path: Open vSwitch forwards for {self.tables.switch} from now on: {error}", file=sys.stderr)
+
+    def when_gone(self, cookie: int, then: Callable[[], None]) -> bool:
+        """Whether flows with ``cookie`` stay although Open vSwitch has none; if so, ``then`` is called at their end."""
+        if self.tables.lasting.has(cookie):
+            self._gone.append((cookie, then))
+            return True
+        return False
+
+    def _set_timer(self) -> None:
+        end = self.tables.lasting.next_end()
+        if end is not None and (self._timer is None or end < self._timer):
+            self._timer = end
+            self._loop.at(end - self._change_s, self._end_lasting)
+
+    def _end_lasting(self) -> None:
+        began, self._timer = time.monotonic(), None
+        self.tables.end_lasting(began + self._change_s)
+        self.commit()
+        self._change_s = time.monotonic() - began
+        gone = [then for cookie, then in self._gone if not self.tables.lasting.has(cookie)]
+        self._gone = [entry for entry in self._gone if self.tables.lasting.has(entry[0])]
+        for then in gone:
+            then()
 
     def _answered(self, message: bytes) -> None:
         kind = int.from_bytes(message[8:10], "big")

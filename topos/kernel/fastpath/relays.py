@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from topos.kernel.fastpath import openflow
+from topos.kernel.fastpath import lasting, openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
 from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
@@ -85,19 +85,30 @@ class Relay:
     ) -> None:
         self._monitor = monitor
         self._statistics: Statistics | None = None
-        self._asked = bytearray()
+        self._ends: dict[int, int] = {}
+        """Xids of barriers whose reply is to say that the flows with a cookie have ended in the kernel."""
         self._held: deque[bytes] = deque()
         self._bridge = Stream(loop, bridge, self._from_bridge, self._end)
         self._client = Stream(loop, client, self._from_client, self._end)
 
     def _from_client(self, buffer: bytearray) -> None:
-        self._bridge.send(bytes(buffer))
-        self._asked += buffer
-        buffer.clear()
+        messages = [message for message in openflow.split(buffer) if not self._lasts(message)]
+        self._bridge.send(b"".join(messages))
         statistics = self._rewriter()
-        for message in openflow.split(self._asked):
-            if statistics is not None:
+        if statistics is not None:
+            for message in messages:
                 statistics.asked(message)
+
+    def _lasts(self, message: bytes) -> bool:
+        """Whether a message of the client is one for the fast path alone, which is then carried out."""
+        request = lasting.decode(message)
+        if request is None:
+            return False
+        monitor = self._monitor()
+        if monitor is not None:
+            monitor.tables.lasting.ask(request.cookie, request.seconds, time.monotonic())
+            self._ends[request.xid] = request.cookie
+        return True
 
     def _rewriter(self) -> Statistics | None:
         """What adds the fast path's counts to replies; None as long as nothing is attached to the bridge."""
@@ -124,17 +135,23 @@ class Relay:
                 current = monitor.synchronize(self._release)
                 if not current:
                     break
-            ready += self._rewritten(messages.popleft())
+            ready += self._passed(messages.popleft())
         self._held = messages
         self._client.send(ready)
 
     def _release(self) -> None:
         """Pass on the first held message, whose promise the fast path holds, and what may follow it."""
         if self._held:
-            self._client.send(self._rewritten(self._held.popleft()))
+            self._client.send(self._passed(self._held.popleft()))
             self._pass(self._held)
 
-    def _rewritten(self, message: bytes) -> bytes:
+    def _passed(self, message: bytes) -> bytes:
+        """A message as the client is to see it now; nothing of a barrier reply that waits for the end of flows."""
+        if self._ends and message[1] == openflow.BARRIER_REPLY:
+            cookie, monitor = self._ends.pop(int.from_bytes(message[4:8], "big"), None), self._monitor()
+            later = partial(self._client.send, message)
+            if cookie is not None and monitor is not None and monitor.when_gone(cookie, later):
+                return b""
         return message if self._statistics is None else self._statistics.answered(message)
 
     def _end(self) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
+from topos.kernel.fastpath.lasting import Lasting
 from topos.kernel.fastpath.openflow import FlowUpdate
 from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import (
@@ -89,6 +90,7 @@ class FlowTables:
         self._removed: OrderedDict[tuple[int, int | None, bytes | None, int], Counts] = OrderedDict()
         self._resets: OrderedDict[tuple[int, int | None, bytes | None], None] = OrderedDict()
         self.suspended = self.refused = False
+        self.lasting = Lasting()
 
     def update(self, update: FlowUpdate) -> None:
         """Take a change of a flow; ``commit`` puts it into the kernel."""
@@ -99,10 +101,12 @@ class FlowTables:
         key = update.priority, update.match_bytes
         old = self._flows.get(key)
         if update.event == openflow.REMOVED:
-            if old is not None:
-                self._remove(key, old)
-                self._ended.append((key, old))
+            if old is not None and not self.lasting.keep(key, old.cookie):
+                self._end(key, old)
             return
+        if old is not None and self.lasting.replace(key):
+            self._end(key, old)
+            old = None
         flow = self._flow_of(update)
         reset = update.event == openflow.ADDED and self._resets.pop(_named(flow), False) is None
         if old is not None:
@@ -111,6 +115,7 @@ class FlowTables:
         if flow.rule.kind != UP:
             flow.slot = flow.slot or self._forwarder.new_flow()
             flow.rule = Rule(flow.rule.kind, flow.rule.port, flow.slot) if flow.slot else TO_OVS
+        self.lasting.added(flow.cookie)
         self._flows[key] = flow
         self._by_port.setdefault(flow.in_port, {})[key] = flow
         if flow.simple:
@@ -132,6 +137,15 @@ class FlowTables:
         if flow.simple:
             self._simple.pop(_named(flow), None)
         self._mark(flow.in_port)
+
+    def _end(self, key: _Key, flow: _Flow) -> None:
+        self._remove(key, flow)
+        self._ended.append((key, flow))
+
+    def end_lasting(self, now: float) -> None:
+        """End the flows that lasted longer than in Open vSwitch, and whose time is over."""
+        for key in self.lasting.end(now):
+            self._end(key, self._flows[key])
 
     def _mark(self, in_port: int | None) -> None:
         """Note that the rules of a port have changed (None: of every port)."""

@@ -268,14 +268,17 @@ def test_news_over_the_job_channel(tmp_path: Path) -> None:
         connection = channel.ChannelConnection(listener.accept()[0], world.core)
         while connection.read():
             pass
+        connection.close()
 
-    threading.Thread(target=serve, daemon=True).start()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
     with ChannelClient(tmp_path / "channel", 5) as client:
         client._socket.sendall(b'{"op":"alive","job":"A","rank":0}\n')
         client.call("failed", rank=0, cause="told")
         assert client.call("watch", job="A", seen=0)["replacements"] == [[0, 8]]
         with pytest.raises(ControlError, match="job Z is not registered"):
             client.call("watch", job="Z")
+    thread.join(5)
     listener.close()
     clock.stop()
 

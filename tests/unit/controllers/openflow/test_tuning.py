@@ -26,6 +26,7 @@ from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
 from controllers.policies.rotor import RotorPolicy
 from railyard.protocol import SlotWindow
+from topos.kernel.fastpath.lasting import decode
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -37,11 +38,15 @@ STAGES = (RING, Group("dp1", "dp", (2, 3), stage=1), PAIR, Group("pp1", "pp", (1
 
 
 class South:
-    """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next."""
+    """One switch that answers everything after ``REPLY_S``, and a clock that jumps to what is next.
+
+    If it is asked to, it ends a dark time by itself and answers then.
+    """
 
     def __init__(self, plan: FabricPlan, caches: CacheTimes = OPEN_VSWITCH) -> None:
         self.engine, self.datapaths = Engine(plan), Datapaths(plan, caches)
-        datapath = self.datapaths.connect(plan.switches[0], lambda data: True)
+        self.sent: list[bytes] = []
+        datapath = self.datapaths.connect(plan.switches[0], self.take)
         datapath.filled, datapath.trips = True, {"darken": [REPLY_S], "end_dark": [REPLY_S]}
         self.tuning = Tuning(self)
         self.now = 100.0
@@ -53,8 +58,14 @@ class South:
     def send(self, name: str, step: Step, build: Callable[[int], bytes], now: float, number: int = 0) -> bool:
         xid = self.datapaths.send(name, step, build, now, number)
         self.orders.append((now, step))
-        self.later(now + REPLY_S, lambda t: self.tuning.step_done(self.datapaths.transactions.pop(xid), t))
+        lasts = decode(self.sent[-1][:32]) if self.sent else None
+        reply = now + REPLY_S if lasts is None else max(now + REPLY_S, self.order("darken") + REPLY_S + lasts.seconds)
+        self.later(reply, lambda t: self.tuning.step_done(self.datapaths.transactions.pop(xid), t))
         return bool(xid)
+
+    def take(self, data: bytes) -> bool:
+        self.sent.append(data)
+        return True
 
     def later(self, moment: float, decide: Decide) -> None:
         heapq.heappush(self._timers, (moment, next(self._order), decide))
@@ -178,11 +189,14 @@ def test_dark_from_reply_to_reply_and_an_ack_when_the_caches_have_followed() -> 
 
 
 @pytest.mark.parametrize("delay_s", [0.0005, 0.006, 0.1])
-def test_an_ack_comes_with_the_reply_where_that_means_that_packets_follow(delay_s: float) -> None:
+def test_a_switch_that_keeps_the_time_is_told_early_and_the_ack_comes_with_its_reply(delay_s: float) -> None:
     south = opus(delay_s, EXACT)
     south.grant(PAIR)
     ((dark, lit),) = south.dark()
+    assert EXACT.early_s is not None
+    assert south.order("end_dark") == pytest.approx(dark + max(0.0, delay_s - EXACT.early_s))
     assert lit == pytest.approx(dark + max(delay_s, REPLY_S)) and south.when(Ack) == [lit]
+    assert south.datapaths.connected["rail0"].trip_s("end_dark") == REPLY_S, "which was not the trip of this reply"
 
 
 def test_ranks_are_told_of_a_slot_shortly_before_it_where_no_caches_follow() -> None:

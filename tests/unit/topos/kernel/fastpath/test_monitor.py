@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -216,3 +217,22 @@ def test_the_end_of_the_connection_is_a_failure(bridge: Bridge, data: bytes) -> 
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         Monitor(Loop(), FlowTables("s1", (), FakeForwarder()), tmp_path / "mgmt", print)
+
+
+def test_a_rule_that_is_to_last_outlives_its_flow_and_ends_on_time(bridge: Bridge) -> None:
+    bridge.ovs.send(monitor_reply(added()))
+    turn(bridge.loop)
+    held = time.monotonic()
+    bridge.monitor.tables.lasting.ask(7, 0.05, held)
+    bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1), priority=1)))
+    turn(bridge.loop)
+    assert bridge.rule() == Rule(OUT, 2)
+
+    def end() -> None:
+        bridge.then("ended")
+        bridge.loop.ended = True
+
+    assert bridge.monitor.when_gone(7, end) and not bridge.monitor.when_gone(8, end)
+    bridge.loop.run()
+    assert bridge.events == ["ended UP"]
+    assert 0.04 < time.monotonic() - held < 0.5, "half a second is for a busy machine"

@@ -1,0 +1,105 @@
+"""Flows whose rules stay in the kernel until a given time, although Open vSwitch has removed them already. Pure.
+
+A dark time ends when a flow-mod that removes its flows has been executed, and how long Open vSwitch takes for that is
+uncertain by a part of a millisecond. A controller therefore sends the flow-mod early, after a request of this module:
+the rules of the flows then end at the time that it names, and the reply to its barrier follows them. Times are counted
+from when the kernel held the rules first, so they do not depend on how long replies take either. The request is an
+experimenter message of OpenFlow 1.4; the relay between switch and controller carries it out and does not pass it on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import NamedTuple
+
+_REQUEST = struct.Struct("!BBHIIIQQ")
+_VERSION, _TYPE_EXPERIMENTER = 5, 4
+_EXPERIMENTER, _LASTS = 0x52594C41, 1
+_LONGEST_S = 1.0
+"""A rule stays at most so much longer than its flow."""
+_MOST_COOKIES = 1 << 12
+"""Cookies whose first time in the kernel is remembered."""
+
+FlowKey = tuple[int, bytes]
+"""Priority and match of a flow."""
+
+
+class Lasts(NamedTuple):
+    """Request: the flows with ``cookie`` last ``seconds`` from when the kernel held them; ``xid`` of its barrier."""
+
+    xid: int
+    cookie: int
+    seconds: float
+
+
+def encode(request: Lasts) -> bytes:
+    """The message to send before the flow-mod that removes the flows."""
+    nanoseconds = max(0, round(request.seconds * 1e9))
+    head = _VERSION, _TYPE_EXPERIMENTER, _REQUEST.size, request.xid, _EXPERIMENTER, _LASTS
+    return _REQUEST.pack(*head, request.cookie, nanoseconds)
+
+
+def decode(message: bytes) -> Lasts | None:
+    """The request in an OpenFlow message; None if it is something else."""
+    if len(message) != _REQUEST.size or message[:2] != b"\x05\x04":
+        return None
+    *_, xid, experimenter, kind, cookie, nanoseconds = _REQUEST.unpack(message)
+    return Lasts(xid, cookie, nanoseconds / 1e9) if (experimenter, kind) == (_EXPERIMENTER, _LASTS) else None
+
+
+class Lasting:
+    """The flows of one switch that are to last. All times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._began: OrderedDict[int, float] = OrderedDict()
+        self._added: set[int] = set()
+        self._asked: dict[int, float] = {}
+        self._leaving: dict[FlowKey, tuple[float, int]] = {}
+
+    def ask(self, cookie: int, seconds: float, now: float) -> None:
+        """Let the flows with ``cookie`` last ``seconds`` from when they began; nothing if they have not begun."""
+        began = self._began.get(cookie)
+        if began is not None:
+            self._asked[cookie] = min(began + seconds, now + _LONGEST_S)
+
+    def added(self, cookie: int) -> None:
+        """Take note of a new flow, which ``committed`` will have put into the kernel."""
+        self._added.add(cookie)
+
+    def committed(self, now: float) -> None:
+        """Take note that the kernel holds the rules of all flows that were added."""
+        for cookie in self._added:
+            self._began.setdefault(cookie, now)
+        self._added.clear()
+        while len(self._began) > _MOST_COOKIES:
+            self._asked.pop(self._began.popitem(last=False)[0], None)
+
+    def keep(self, key: FlowKey, cookie: int) -> bool:
+        """Whether the rule of a flow that was removed is to stay for now."""
+        until = self._asked.get(cookie)
+        if until is None:
+            return False
+        self._leaving[key] = until, cookie
+        return True
+
+    def replace(self, key: FlowKey) -> bool:
+        """Forget a flow in whose place another one comes; whether it was to stay."""
+        return self._leaving.pop(key, None) is not None
+
+    def next_end(self) -> float | None:
+        """When the next rule ends; None if none stays."""
+        return min((until for until, _ in self._leaving.values()), default=None)
+
+    def end(self, now: float) -> list[FlowKey]:
+        """The flows whose time is over at ``now``; they are forgotten."""
+        over = [key for key, (until, _) in self._leaving.items() if until <= now]
+        for key in over:
+            _, cookie = self._leaving.pop(key)
+            self._began.pop(cookie, None)
+            self._asked.pop(cookie, None)
+        return over
+
+    def has(self, cookie: int) -> bool:
+        """Whether a flow with ``cookie`` stays."""
+        return any(other == cookie for _, other in self._leaving.values())
