@@ -138,4 +138,4 @@ def test_the_yard_has_the_taps_and_nothing_else_besides_the_links(net: Emulation
     links = {intf.name for switch in net.switches for intf in switch.intfList()}
     taps = {f"o{intf.index}" for switch in net.switches for intf in switch.intfList()}
     sinks = {"sink0"} if net.datapath == "mirred" else set()
-    assert names == links | taps | sinks | {switch.name for switch in net.switches} | {"lo", "ovs-netdev"}
+    assert names == links | taps | sinks | {switch.name for switch in net.switches} | {"lo", f"ovs-{net.yard.datapath}"}

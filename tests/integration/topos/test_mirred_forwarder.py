@@ -240,7 +240,7 @@ def test_rules_change_under_load_without_a_gap(yard: Yard) -> None:
     assert changes > 20
     assert arrived[2] and arrived[3] and arrived[2] + arrived[3] == frames
     assert not select.select(list(yard.taps.values()), [], [], 0)[0], "a frame went up"
-    assert 0.99 * frames <= counts[1].received.packets <= frames, "lost are packets of filters that are being removed"
+    assert 0.9 * frames <= counts[1].received.packets <= frames, "lost are packets of filters that are being removed"
     assert counts[2].sent.packets + counts[3].sent.packets == counts[1].received.packets
     assert sum(forwarder.flow_counts(flow).packets for flow in flows) == counts[1].received.packets
     assert abs(counts[2].sent.packets - arrived[2]) <= frames // 20, "more than between changes and their reports"

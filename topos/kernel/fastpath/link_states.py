@@ -42,6 +42,8 @@ class _Pair:
     """The tap's carrier cannot be changed; the tap is set down in its place."""
     lowered: bool = False
     """The tap was set down in place of its carrier."""
+    awaited: bool | None = None
+    """What the tap was set to and is not reported yet: reports of other states are from before."""
 
 
 class LinkStates:
@@ -65,7 +67,9 @@ class LinkStates:
         if pair is not None:
             return self._link(pair, up and carrier)
         pair = self._taps.get(index)
-        if pair is None or pair.up == up:
+        if pair is not None and pair.awaited == up:
+            pair.awaited = None
+        if pair is None or pair.awaited is not None or pair.up == up:
             return []
         first, pair.up = pair.up is None, up
         return [] if first else [SetUp(pair.port.link, up)]
@@ -100,5 +104,5 @@ class LinkStates:
         wanted = bool(pair.running)
         if pair.up is wanted or (wanted and not pair.lowered):
             return []
-        pair.up, pair.lowered = wanted, not wanted
+        pair.up, pair.lowered, pair.awaited = wanted, not wanted, wanted
         return [SetUp(pair.port.tap, wanted)]

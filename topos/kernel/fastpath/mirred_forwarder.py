@@ -104,8 +104,9 @@ class _Changes:
 class MirredForwarder:
     """Forwards packets in the namespace ``netns_fd``; ``MachineError`` where the kernel refuses (see ``Forwarder``).
 
-    Differences from what eBPF counts: a segment that a host's stack left whole (TSO) is the frames that it stands for.
-    A port takes up to 4094 rules by destination. After an error of ``set`` the rules of its ports are not known.
+    Differences from what eBPF counts: a segment that a host's stack left whole (TSO) is the frames that it stands for,
+    and the 4 bytes of a VLAN tag are not counted. A port takes up to 4094 rules by destination. After an error of
+    ``set`` the rules of its ports are not known.
     """
 
     def __init__(self, netns_fd: int) -> None:

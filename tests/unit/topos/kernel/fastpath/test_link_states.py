@@ -70,11 +70,22 @@ def test_a_tap_that_others_set_down_is_not_set_up_for_its_link() -> None:
     states = started()
     states.seen(LINK, True, False)
     states.carrier_refused(TAP)
+    assert states.seen(TAP, False, True) == []
     states.seen(LINK, True, True)
+    assert states.seen(TAP, True, True) == []
     assert states.seen(TAP, False, True) == [SetUp(LINK, False)]
     assert states.seen(LINK, False, False) == []
     assert states.seen(LINK, True, True) == [], "by hand"
     assert states.seen(TAP, True, True) == [SetUp(LINK, True)]
+
+
+def test_reports_from_before_a_tap_was_set_down_have_no_effect() -> None:
+    states = started()
+    states.seen(LINK, True, False)
+    assert states.carrier_refused(TAP) == [SetUp(TAP, False)]
+    assert states.seen(TAP, True, True) == [], "it was not down yet"
+    assert states.seen(TAP, False, True) == [], "now it is"
+    assert states.seen(TAP, True, True) == [SetUp(LINK, True)], "by others"
 
 
 def test_other_interfaces_are_left_alone() -> None:
