@@ -76,7 +76,7 @@ def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int, port_gbps: 
         "guard_ms": GUARD_MS,
         "port_gbps": port_gbps,
         "mtu": _MTU,
-        "iterations": 3,
+        "iterations": 9,
         "datapath": bed.option,
     }
     (row,) = rows_of(AllToAll(validated(AllToAllSettings, values)))
