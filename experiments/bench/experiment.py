@@ -95,7 +95,7 @@ class Bench(Experiment[BenchSettings]):
     Settings = BenchSettings
     rows = (Measurement,)
     examples = (
-        "                                # all, about ten minutes",
+        "                                # all but the large ones",
         "--only links,rewire             # some of them",
         "--only slopes --json slopes.json",
         "--datapath bpf,ovs --only rtt   # two datapaths side by side",
