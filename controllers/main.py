@@ -70,7 +70,6 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
         die_with_parent()
     set_priority(NICENESS)
-    set_real_time(threads=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     app.prepare(options.framework)
     # imported only now: under ryu the standard library has just been patched for green threads
@@ -113,6 +112,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         namespaces.enter(options.yard_netns)
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
     core = ControllerCore(plan, record, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
+    set_real_time(threads=True)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
     if server is not None:

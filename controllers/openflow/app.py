@@ -36,6 +36,9 @@ DEFAULT = "os-ken"
 """The framework that is always installed; ryu is an extra."""
 SPIN_S = {"os-ken": 0.0003, "ryu": 0.0018}
 """How long before its time a timer stops sleeping (``clock.Alarm``): eventlet's sleeps round up to a millisecond."""
+_MODULES = "cfg", "base.app_manager", "controller.handler", "controller.ofp_event", "ofproto.ofproto_v1_4"
+_READER = "controller.ofp_handler"
+"""The modules of the framework that are used, and the one whose app reads the connections of switches."""
 _REMEDIES = {
     "os-ken": "pip install os-ken",
     "ryu": "use os-ken, or install the extra railyard[ryu], which builds with setuptools below 67 only",
@@ -66,6 +69,8 @@ def prepare(framework: str) -> None:
                 if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
                     eventlet.wsgi.ALREADY_HANDLED = object()  # gone from eventlet in 0.30.3; ryu 4.34 imports it
             _module(framework, "lib.hub").patch()
+            for name in (*_MODULES, _READER):
+                _module(framework, name)
     except ImportError as error:
         raise MachineError(f"{framework} cannot be imported ({error}); install it again") from error
 
@@ -75,8 +80,7 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
     logging.getLogger(PACKAGES[framework]).setLevel(logging.ERROR)
     cfg, hub = _module(framework, "cfg"), _module(framework, "lib.hub")
     manager_class = _module(framework, "base.app_manager").AppManager
-    handler_module = f"{PACKAGES[framework]}.controller.ofp_handler"
-    importlib.import_module(handler_module)
+    handler_module = f"{PACKAGES[framework]}.{_READER}"
     cfg.CONF(
         args=["--ofp-listen-host", host, "--ofp-tcp-listen-port", str(port)],
         project="railyard",
