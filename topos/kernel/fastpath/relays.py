@@ -85,6 +85,7 @@ class Relay:
     ) -> None:
         self._monitor = monitor
         self._statistics: Statistics | None = None
+        self._greeted = False
         self._ends: dict[int, int] = {}
         """Xids of barriers whose reply is to say that the flows with a cookie have ended in the kernel."""
         self._held: deque[bytes] = deque()
@@ -94,10 +95,19 @@ class Relay:
     def _from_client(self, buffer: bytearray) -> None:
         messages = [message for message in openflow.split(buffer) if not self._lasts(message)]
         self._bridge.send(b"".join(messages))
+        if not self._greeted:
+            self._greeted = True
+            self._wake()
         statistics = self._rewriter()
         if statistics is not None:
             for message in messages:
                 statistics.asked(message)
+
+    def _wake(self) -> None:
+        """Wake Open vSwitch for the hello of a controller, for which it does not wait: it looks once a second."""
+        monitor = self._monitor()
+        if monitor is not None:
+            monitor.when_current(lambda: None)
 
     def _lasts(self, message: bytes) -> bool:
         """Whether a message of the client is one for the fast path alone, which is then carried out."""

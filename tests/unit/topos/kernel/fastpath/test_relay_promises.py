@@ -11,7 +11,7 @@ from fast_path.doubles import FakeForwarder, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topos.kernel.fastpath import openflow, streams
+from topos.kernel.fastpath import lasting, openflow, streams
 from topos.kernel.fastpath.relays import Relay
 from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
@@ -24,7 +24,8 @@ class FakeMonitor:
 
     def __init__(self) -> None:
         self.tables = FlowTables("s1", (1, 2), FakeForwarder(), {"o5": "s1-eth1"})
-        self.current, self.asked = True, 0
+        self.current, self.asked, self.woken = True, 0, 0
+        self.lasting: list[Callable[[], None]] | None = None
         self.waiting: list[Callable[[], None]] = []
 
     def synchronize(self, then: Callable[[], None]) -> bool:
@@ -32,6 +33,15 @@ class FakeMonitor:
         if not self.current:
             self.waiting.append(then)
         return self.current
+
+    def when_current(self, then: Callable[[], None]) -> None:
+        self.woken += 1
+
+    def when_gone(self, cookie: int, then: Callable[[], None]) -> bool:
+        if self.lasting is None or cookie != 7:
+            return False
+        self.lasting.append(then)
+        return True
 
     def follow(self) -> None:
         """The fast path holds what was waited for."""
@@ -94,6 +104,25 @@ def test_messages_that_promise_nothing_pass_at_once(pair: Pair) -> None:
     pair.client.send(message(14, 9))
     turn(pair.loop)
     assert pair.bridge.recv(100) == message(14, 9) and not pair.monitor.asked
+
+
+def test_open_vswitch_is_woken_for_the_first_bytes_of_a_client_only(pair: Pair) -> None:
+    for number in range(3):
+        pair.client.send(message(14, number))
+        turn(pair.loop)
+    assert pair.monitor.woken == 1
+
+
+def test_a_barrier_reply_waits_for_flows_that_last_and_nothing_else_does(pair: Pair) -> None:
+    pair.monitor.lasting = []
+    lasts = [lasting.encode(lasting.Lasts(xid, cookie, 1.0)) for xid, cookie in ((1, 7), (2, 8))]
+    pair.client.send(b"".join(lasts) + message(20, 1) + message(20, 2))
+    turn(pair.loop)
+    assert pair.bridge.recv(1000) == message(20, 1) + message(20, 2), "the requests are for the fast path alone"
+    assert pair.says(message(BARRIER, 1), message(BARRIER, 2), message(BARRIER, 3)) == [(BARRIER, 2), (BARRIER, 3)]
+    (ended,) = pair.monitor.lasting
+    ended()
+    assert pair.got() == [(BARRIER, 1)]
 
 
 COUNTED = struct.pack("!HH4x", 1, 0)
