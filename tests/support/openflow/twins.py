@@ -33,6 +33,8 @@ _SOL_PACKET, _PACKET_AUXDATA, _TAGGED = 263, 8, 1 << 4
 """The kernel takes the VLAN tag out of a frame and hands it over beside it (struct tpacket_auxdata)."""
 _PATIENCE_S = 4.0
 _STRAYS_S = 0.01
+_CONFIGURED_S = 0.05
+"""Open vSwitch alone obeys a new configuration of a port some milliseconds after the barrier's reply."""
 
 
 def flow(table: int, priority: int, match: Mapping[str, Any], instructions: Sequence[Any], **more: Any) -> Message:
@@ -143,7 +145,7 @@ class Twins:
 
     def __init__(self, twins: Sequence[Twin]) -> None:
         self.twins = twins
-        self._deaf: set[int] = set()
+        self._configured: dict[int, int] = {}
 
     def tell(self, *messages: Message, bundled: bool = False) -> None:
         """Send messages, in a bundle if ``bundled``, and wait for the barrier's reply."""
@@ -159,14 +161,20 @@ class Twins:
 
     def configure(self, configurations: Mapping[int, int], mask: int) -> None:
         """Set the bits ``mask`` of the configuration of ports, those that are not named have none of them."""
-        self._deaf = {port for port, bits in configurations.items() if bits & OFPROTO.OFPPC_NO_RECV}
+        if configurations == self._configured:
+            return
+        self._configured = dict(configurations)
         for twin in self.twins:
             for port in twin.sockets:
                 twin.configure(port, configurations.get(port, 0), mask)
+        for twin in self.twins:
+            twin.client.barrier()
+        time.sleep(_CONFIGURED_S)
 
     def pour(self, packets: Iterable[tuple[int, bytes]]) -> None:
         """Send each (port, frame) to every bridge, and return when all have come out where they come out."""
         packets = list(packets)
+        deaf = {port for port, bits in self._configured.items() if bits & OFPROTO.OFPPC_NO_RECV}
         for twin in self.twins:
             twin.marks.clear()
             for number, data in packets:
@@ -177,7 +185,7 @@ class Twins:
         while time.monotonic() < end:
             for twin in self.twins:
                 twin.collect()
-            marked = all(set(twin.sockets) - self._deaf <= set(twin.marks) for twin in self.twins)
+            marked = all(set(twin.sockets) - deaf <= set(twin.marks) for twin in self.twins)
             if marked and self.agree() and not any(twin.collect(_STRAYS_S) for twin in self.twins):
                 return
             time.sleep(0.001)
