@@ -75,7 +75,20 @@ first_instructions = st.one_of(
     st.just([PARSER.OFPInstructionGotoTable(1)]),
 )
 extras = st.sampled_from(
-    [{}, {}, {}, {"idle_timeout": 60}, {"hard_timeout": 60}, {"flags": OFPROTO.OFPFF_RESET_COUNTS}],
+    [
+        {},
+        {"cookie": 1},
+        {"cookie": 2},
+        {"idle_timeout": 60},
+        {"hard_timeout": 60},
+        {"flags": OFPROTO.OFPFF_RESET_COUNTS},
+    ]
+)
+filters: st.SearchStrategy[dict[str, int]] = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {}, optional={"out_port": port, "cookie": st.integers(0, 3), "cookie_mask": st.integers(0, 3)}
+    ),
 )
 
 
@@ -104,12 +117,20 @@ def changes(draw: st.DrawFn) -> list[Message]:
     """What is done to the tables between two bursts of packets."""
     made = draw(additions())
     kind = draw(st.sampled_from(["none", "delete", "modify"]))
+    match, target = draw(simple_matches), dict[str, Any]()
+    if strict := bool(made) and draw(st.booleans()):  # one flow, else all flows that the match covers
+        chosen = draw(st.sampled_from(made))[1]
+        target = {key: chosen[key] for key in ("table_id", "priority", "match")}
     if kind == "delete":
-        match = draw(simple_matches)
-        made.append(flow(draw(st.sampled_from([0, OFPROTO.OFPTT_ALL])), 0, match, [], command=OFPROTO.OFPFC_DELETE))
+        target["command"] = OFPROTO.OFPFC_DELETE_STRICT if strict else OFPROTO.OFPFC_DELETE
+        table = draw(st.sampled_from([0, OFPROTO.OFPTT_ALL]))
+        name, mod = flow(table, 0, match, [], **draw(filters))
+        made.append((name, mod | target))
     elif kind == "modify":
-        match, instructions = draw(simple_matches), draw(first_instructions)
-        made.append(flow(0, 0, match, instructions, command=OFPROTO.OFPFC_MODIFY, **draw(extras)))
+        target["command"] = OFPROTO.OFPFC_MODIFY_STRICT if strict else OFPROTO.OFPFC_MODIFY
+        instructions = draw(simple_instructions if target.get("table_id") else first_instructions)
+        name, mod = flow(0, 0, match, instructions, **draw(extras))
+        made.append((name, mod | target))
     return made
 
 
@@ -128,6 +149,8 @@ packets = st.lists(
 
 NO_RECV, NO_FWD = OFPROTO.OFPPC_NO_RECV, OFPROTO.OFPPC_NO_FWD
 configurations = st.one_of(st.just({}), st.dictionaries(port, st.sampled_from([NO_RECV, NO_FWD]), max_size=2))
+
+asked = st.tuples(matches, filters)
 
 MARKED = flow(0, 65535, {"eth_dst": MARK}, applied(outputs(CONTROLLER)))
 NEW: list[Message] = [
@@ -161,9 +184,13 @@ NEW: list[Message] = [
 ]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(steps=st.lists(st.tuples(changes(), st.booleans(), configurations, packets), min_size=1, max_size=3))
-def test_packets_go_the_same_ways_and_are_counted_the_same(fabric: Twins, steps: list[tuple[Any, ...]]) -> None:
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    steps=st.lists(st.tuples(changes(), st.booleans(), configurations, packets), min_size=1, max_size=3), asked=asked
+)
+def test_packets_go_the_same_ways_and_are_counted_the_same(
+    fabric: Twins, steps: list[tuple[Any, ...]], asked: tuple[Any, Any]
+) -> None:
     fabric.configure({}, NO_RECV | NO_FWD)
     fabric.tell(*NEW)
     fabric.forget()
@@ -182,6 +209,9 @@ def test_packets_go_the_same_ways_and_are_counted_the_same(fabric: Twins, steps:
         for twin in fabric.twins:
             twin.forget_caches()
         assert other.flow_counts() == reference.flow_counts()
+        match, more = asked
+        found = [twin.aggregate(match=PARSER.OFPMatch(**match), **more) for twin in fabric.twins]
+        assert found[1] == found[0]
     grown = [
         (
             ports_grown(ports, twin.port_counts()),

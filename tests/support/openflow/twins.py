@@ -113,6 +113,13 @@ class Twin:
         flows = self.client.ask(parser.OFPFlowStatsRequest(self.client.link, *everything))
         return {(flow.table_id, flow.priority, str(sorted(flow.match.items()))): counts(flow) for flow in flows}
 
+    def aggregate(self, **asked: Any) -> tuple[int, int, int]:
+        """Packets, bytes and number of the flows that an aggregate request selects."""
+        filled = {"table_id": OFPROTO.OFPTT_ALL, "out_port": OFPROTO.OFPP_ANY, "cookie": 0, "cookie_mask": 0} | asked
+        request = PARSER.OFPAggregateStatsRequest(self.client.link, 0, out_group=OFPROTO.OFPG_ANY, **filled)
+        found = self.client.ask(request)
+        return (*counts(found), found.flow_count)
+
     def port_counts(self) -> dict[int, tuple[int, int, int, int]]:
         """Packets and bytes received and sent by each port."""
         ofproto, parser = self.client.ofproto, self.client.parser
