@@ -28,6 +28,12 @@ class OpenFlowPeer:
         self._buffer = b""
         self._xids = itertools.count(1)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address at which this listens."""
+        host, port = self._listener.getsockname()
+        return host, port
+
     def wait(self) -> None:
         """Wait until the switch has connected; ``NotMeasured`` if it does not within ten seconds."""
         try:
