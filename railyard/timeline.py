@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 Source = Literal["run", "agent", "controller", "switch", "link", "edge"]
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 OLD_KINDS = {"turn": "sent_in_slot"}
 """Event kinds of files of version 0.4.0 and before, mapped to their present names."""
 
@@ -118,7 +119,7 @@ class Event:
         head: dict[str, Any] = {"t": self.t, "source": self.source, "kind": self.kind}
         if self.end is not None:
             head["end"] = self.end
-        return json.dumps({**head, **self.fields}, separators=(",", ":"))
+        return _encode({**head, **self.fields})
 
     @staticmethod
     def from_line(line: str) -> Event:

@@ -146,9 +146,10 @@ class Agent:
         try:
             while True:
                 now = time.monotonic()
-                if now >= self._begins_at():
-                    self._begin(self._begins_at())
-                self._run_compute(now)
+                if now >= self._begins_at:
+                    self._begin(self._begins_at)
+                if self._compute_due is not None:
+                    self._run_compute(now)
                 self._comm_engine.tick(time.monotonic())
                 self._serve_job()
                 self._wait()
@@ -197,21 +198,21 @@ class Agent:
 
         Returns the other events with their owners.
         """
-        for background in self._member.running if self._member is not None else ():
-            self._poller.watch(background, _READ)
+        if self._member is not None:
+            for background in self._member.running:
+                self._poller.watch(background, _READ)
         channel = self._channel
         if channel is not None:
             self._poller.watch(channel, _READ | _WRITE if channel.wants_to_write else _READ)
         ready = self._poller.wait(at, about)
         for owner, events in ready:
-            if owner is channel and channel is not None:
+            if owner is self._launcher:
+                self._launcher.receive()
+            elif owner is channel and channel is not None:
                 if events & _WRITE:
                     channel.flush()
                 if events & ~_WRITE:
                     self._receive_from_controller(time.monotonic())
-        for owner, _ in ready:
-            if owner is self._launcher:
-                self._launcher.receive()
         return ready
 
     def _wait(self) -> None:
@@ -232,13 +233,14 @@ class Agent:
 
     def _next_event(self) -> float:
         """Time at which something is to be done, to the microsecond."""
-        at = min(self._comm_engine.next_deadline(), self._begins_at())
+        at = min(self._comm_engine.next_deadline(), self._begins_at)
         if self._compute_due is not None:
             at = min(at, self._compute_due)
         if self._member is not None:
             at = min(at, self._member.next_event())
         return at
 
+    @property
     def _begins_at(self) -> float:
         """Time at which the first step has to begin (infinity: it has begun, or the time is not known yet)."""
         go_at = self._launcher.go_at

@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from railyard.errors import VerifyError
 from workloads.schedule import Schedule, Transfer
@@ -32,8 +32,7 @@ by now (``Exchange.began``). ``send``: read the part's elements and send them. `
 of the same transfer later (it stays on this rank). ``apply``: add or store the received or kept elements."""
 
 
-@dataclass(frozen=True)
-class MessagePart:
+class MessagePart(NamedTuple):
     """One transfer as seen by one of its ends: elements ``start`` to ``end`` to or from rank ``peer``."""
 
     transfer: int

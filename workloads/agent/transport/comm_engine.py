@@ -7,7 +7,6 @@ message, when it has left the port, and when the peer's kernel has acknowledged 
 
 from __future__ import annotations
 
-import math
 import select
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -220,10 +219,13 @@ class CommEngine:
 
     def tick(self, now: float) -> None:
         """Send data that was queued or held back for the token bucket, and finish what is acknowledged."""
-        self._timers.now = now
-        self._flush(now)
-        self._timers.run_due()
-        self._flush(now)
+        timers, sending = self._timers, self.transport.activity.sending
+        timers.now = now
+        if sending:
+            self._flush(now)
+        if timers.next_time <= now:
+            timers.run_due()
+            self._flush(now)
 
     def _flush(self, now: float) -> None:
         for connection in list(self.transport.activity.sending):
@@ -233,7 +235,7 @@ class CommEngine:
     def next_deadline(self) -> float:
         """Time at which ``tick`` has something to do (infinity if nothing is planned)."""
         sending = self.transport.activity.sending
-        return min(self._timers.next_time, min((c.sends_at for c in sending), default=math.inf))
+        return min(self._timers.next_time, *(c.sends_at for c in sending)) if sending else self._timers.next_time
 
     @property
     def waits(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from railyard.errors import VerifyError
 from workloads.rank.flows import Flow
@@ -22,8 +22,7 @@ Kind = Literal["data", "ready"]
 _KINDS: tuple[Kind, ...] = ("data", "ready")
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """Header of a ``data`` message (``length`` payload bytes of ``transfer``) or of a ``ready`` message.
 
     A ``ready`` message says that the receiver has posted ``flow`` and takes, on this path, everything up to the round
