@@ -289,8 +289,11 @@ class Connection:
             if count:
                 self.last_progress = now
                 ended = self._took(count) or ended
-            if count < missing:  # nothing is left in the kernel, or ``select`` reports it at once
+            if count < missing:  # nothing is left in the kernel, or it is reported at once
                 self._await_bytes(missing - count)
+                break
+            if self._header is None and missing >= _LEAST_BATCH_BYTES:  # as a rule the next header is not here yet
+                self._await_bytes(HEADER_BYTES)
                 break
         if ended:
             # A delayed ack (40 ms) would delay the end of the operation at the sender, or look like a loss.
