@@ -1,6 +1,7 @@
 """Reads the counters of all interfaces and queues of a namespace in one netlink dump.
 
-A dump of 64 links takes 1.3 ms with pyroute2's parser: 1.3 % of a core at 10 Hz.
+The counters of interfaces are unpacked here: pyroute2's parser takes 20 us for an interface, and a fabric of 256 links
+has a thousand, which are read ten times a second.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, nla, nlmsg
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, nlmsg
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS, TC_H_ROOT
-from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
-from topos.kernel.netlink import Netlink
+from topos.kernel.netlink import Netlink, messages
 
 _RECEIVE_BYTES = 1 << 18
 _AT_FILTERS = 0xFFFFFFF1
 """Parent of the queue that carries filters (clsact)."""
-_OTHERHOST = struct.Struct("=Q")
+_HEADER, _STATS, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BxxxiI"), struct.Struct("=HH")
+"""``struct nlmsghdr``, ``struct if_stats_msg`` (family, index, mask) and ``struct nlattr`` (linux/netlink.h,
+linux/if_link.h)."""
+_COUNTERS, _OTHERHOST = struct.Struct("=8Q"), struct.Struct("=Q")
 _OTHERHOST_AT = 24 * 8
-"""Offset of ``rx_otherhost_dropped``, the last field, in the kernel's ``struct rtnl_link_stats64``."""
+"""Offset of ``rx_otherhost_dropped``, the last field, in the kernel's ``struct rtnl_link_stats64``, which begins with
+packets, bytes, errors and drops, each received and sent."""
+_ERROR = struct.Struct("=i")
+_LINK_64 = 1
+"""IFLA_STATS_LINK_64, as an attribute; the bit of that attribute is set in the mask of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +67,21 @@ class Counters(Netlink):
 
     def links(self) -> dict[str, LinkCounters]:
         """Counters of every interface, by name; interfaces made after this object are left out."""
-        found = {}
-        for message in self._dump(RTM_GETSTATS, ifstatsmsg, {"filter_mask": 1}):
-            name, stats = self.names.get(message["ifindex"]), message.get_attr("IFLA_STATS_LINK_64")
-            if name is not None and stats is not None:
-                dropped = stats["rx_dropped"] + stats["tx_dropped"]
-                packets = stats["rx_packets"], stats["tx_packets"]
-                found[name] = LinkCounters(stats["rx_bytes"], stats["tx_bytes"], dropped, *packets, _otherhost(stats))
-        return found
+        size = _HEADER.size + _STATS.size
+        header = _HEADER.pack(size, RTM_GETSTATS, NLM_F_REQUEST | NLM_F_DUMP, 0, 0)
+        self._socket.send(header + _STATS.pack(0, 0, 1 << (_LINK_64 - 1)))
+        found: dict[str, LinkCounters] = {}
+        while True:
+            for message in messages(self._socket.recv(_RECEIVE_BYTES)):
+                kind = _HEADER.unpack_from(message)[1]
+                if kind == NLMSG_DONE:
+                    return found
+                if kind == NLMSG_ERROR:
+                    raise _refused(-_ERROR.unpack_from(message, _HEADER.size)[0])
+                name = self.names.get(_STATS.unpack_from(message, _HEADER.size)[1])
+                counters = _link_counters(message, size) if name is not None else None
+                if name is not None and counters is not None:
+                    found[name] = counters
 
     def queue_drops(self) -> dict[str, int]:
         """Packets that the root queue (qdisc) of every interface has dropped, by name; without queue none."""
@@ -96,12 +110,23 @@ class Counters(Netlink):
                 if answer["header"]["type"] == NLMSG_DONE:
                     return
                 if answer["header"]["error"] is not None:
-                    number = answer["header"]["error"].code
-                    raise MachineError(f"reading the interface counters failed ({os.strerror(number)})")
+                    raise _refused(answer["header"]["error"].code)
                 yield answer
 
 
-def _otherhost(stats: nla) -> int | None:
-    """``rx_otherhost_dropped``, which pyroute2 does not parse; None on kernels without it."""
-    at = 4 + _OTHERHOST_AT
-    return _OTHERHOST.unpack_from(stats.data, stats.offset + at)[0] if stats.length >= at + _OTHERHOST.size else None
+def _refused(number: int) -> MachineError:
+    return MachineError(f"reading the interface counters failed ({os.strerror(number)})")
+
+
+def _link_counters(message: bytes, at: int) -> LinkCounters | None:
+    """The counters in a message of ``RTM_GETSTATS`` whose attributes begin at ``at``; None if it has none."""
+    while at < len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, at)
+        if kind == _LINK_64:
+            at += _ATTRIBUTE.size
+            rx_packets, tx_packets, rx, tx, _, _, *dropped = _COUNTERS.unpack_from(message, at)
+            has_otherhost = length >= _ATTRIBUTE.size + _OTHERHOST_AT + _OTHERHOST.size
+            otherhost = _OTHERHOST.unpack_from(message, at + _OTHERHOST_AT)[0] if has_otherhost else None
+            return LinkCounters(rx, tx, sum(dropped), rx_packets, tx_packets, otherhost)
+        at += length + -length % 4
+    return None

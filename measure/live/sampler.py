@@ -49,7 +49,7 @@ class Changes:
     """
 
     def __init__(self, interfaces: Mapping[str, HostInterface]) -> None:
-        self._interfaces = interfaces
+        self._fields = {name: asdict(interface) for name, interface in interfaces.items()}
         self._last: dict[str, LinkCounters] = {}
         self._waiting: dict[str, float] = {}
 
@@ -57,7 +57,7 @@ class Changes:
         """The events to write for a sample taken at ``t``."""
         events = []
         for name, now in sample.items():
-            if name not in self._interfaces:
+            if name not in self._fields:
                 continue
             before = self._last.get(name)
             if now == before:
@@ -82,7 +82,7 @@ class Changes:
             "bytes",
             None,
             {
-                **asdict(self._interfaces[name]),
+                **self._fields[name],
                 "tx_bytes": counters.rx_bytes,
                 "rx_bytes": counters.tx_bytes,
                 "dropped": counters.dropped,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,22 @@ def test_counters_of_the_own_namespace_need_no_root() -> None:
     with Counters() as counters:
         assert "lo" in counters.links()
         assert isinstance(counters.queue_drops(), dict)
+
+
+def test_counters_are_those_that_the_kernel_shows_elsewhere() -> None:
+    with Counters() as counters, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(bytes(1000), ("127.0.0.1", 9))
+        before, table, after = counters.links(), Path("/proc/net/dev").read_text(), counters.links()
+    for line in table.splitlines()[2:]:
+        name, fields = line.split(":")
+        rx_bytes, rx_packets, _, rx_dropped, _, _, _, _, tx_bytes, tx_packets, _, tx_dropped, *_ = map(
+            int, fields.split()
+        )
+        shown = LinkCounters(rx_bytes, tx_bytes, rx_dropped + tx_dropped, rx_packets, tx_packets)
+        first, last = before[name.strip()], after[name.strip()]
+        for field in ("rx_bytes", "tx_bytes", "dropped", "rx_packets", "tx_packets"):
+            assert getattr(first, field) <= getattr(shown, field) <= getattr(last, field), (name, field)
+    assert before["lo"].rx_bytes >= 1000
 
 
 def test_a_busy_thread_is_seen() -> None:
