@@ -113,10 +113,10 @@ SIMPLE = st.builds(
     OUTPUTS,
     st.integers(0, 2),
 )
-FLOWS = SIMPLE | st.builds(lambda flow, kind: flow._replace(eth_type=kind), SIMPLE, st.sampled_from(TYPES))
-CHANGES = st.tuples(st.sampled_from([ADDED, MODIFIED, REMOVED]), FLOWS)
-BLOCKS = st.tuples(st.just("block"), st.sampled_from(PORTS))
-STEPS = st.lists(CHANGES | CHANGES | CHANGES | BLOCKS | st.tuples(st.just("suspend"), st.booleans()), max_size=12)
+FLOWS = st.builds(lambda flow, kind: flow._replace(eth_type=kind), SIMPLE, st.sampled_from([None] * 9 + [0x800, 0x806]))
+CHANGES = st.tuples(st.sampled_from([ADDED, ADDED, MODIFIED, REMOVED]), FLOWS)
+OTHERS = st.tuples(st.just("block"), st.sampled_from(PORTS)) | st.tuples(st.just("suspend"), st.booleans())
+STEPS = st.lists(st.one_of(*[CHANGES] * 9, OTHERS), max_size=12)
 
 
 @given(st.lists(STEPS, max_size=6), st.integers(0, 12))
@@ -171,6 +171,23 @@ def test_a_flow_of_another_kind_hides_simple_flows_of_its_priority_and_below() -
     assert decisions(committed(simple, Flow(5, 1, eth_type=0x800))) == [(UP, 0)] * 3
     assert decisions(committed(simple, Flow(9, 2, eth_type=0x800))) == [(OUT, 2)] * 3, "of another port"
     assert decisions(committed(simple, Flow(9, None, MACS[0], output=OTHER))) == [(UP, 0), (OUT, 2), (OUT, 2)]
+
+
+def test_of_flows_with_the_same_priority_none_decides() -> None:
+    one, two = Flow(5, 1, output=2), Flow(5, None, output=3)
+    assert decisions(committed(one, two)) == [(UP, 0)] * 3
+    assert decisions(committed(one, two), port=2) == [(OUT, 3)] * 3
+    assert decisions(committed(one, Flow(5, None, MACS[0], output=3))) == [(UP, 0), (OUT, 2), (OUT, 2)]
+    assert decisions(committed(one, Flow(6, None, MACS[0], output=3))) == [(OUT, 3), (OUT, 2), (OUT, 2)]
+    tied = Flow(5, 1, MACS[0], output=2), Flow(5, None, MACS[0], output=3)
+    assert decisions(committed(*tied, Flow(1, output=1), Flow(0, 1))) == [(UP, 0), (OUT, 1), (OUT, 1)]
+
+
+def test_flows_for_all_ports_change_the_rules_of_all() -> None:
+    switch = committed(Flow(1, None, output=3))
+    switch.apply(MODIFIED, Flow(1, None, output=1))
+    switch.tables.commit()
+    assert decisions(switch, port=2) == [(OUT, 1)] * 3
 
 
 def test_flows_of_other_tables_and_events_without_flows_are_no_concern() -> None:
